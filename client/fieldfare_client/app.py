@@ -67,13 +67,17 @@ class Hosted:
     schema: Schema
     order: NDArray[np.int64]
     """Indices into the table by increasing pseudonym."""
+    names: NDArray[np.uint64]
+    """The pseudonyms, increasing."""
 
     def find(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Find the table indices of those of `names` whom this node hosts."""
-        sorted_names = self.table.pseudonyms[self.order]
-        places = np.searchsorted(sorted_names, names)
-        places[places == len(sorted_names)] = 0
-        return self.order[places[sorted_names[places] == names]] if len(sorted_names) else np.zeros(0, np.int64)
+        """Find the table indices of those of `names` whom this node hosts. Costs as much as there are `names`."""
+        if not len(self.names):
+            return np.zeros(0, np.int64)
+        places = np.searchsorted(self.names, names)
+        places[places == len(self.names)] = 0
+        found: NDArray[np.int64] = self.order[places[self.names[places] == names]]
+        return found
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Settings:
     clipping: clipping.ClippingSpec
     seed: int
     isolated: bool
-    """Whether every user trains alone: `add_remove` adjacency, where it is secret who else does."""
+    """Whether every user trains alone: where it is secret who else does."""
 
     @classmethod
     def parse(cls, settings: dict[str, Any]) -> Settings:
@@ -107,7 +111,7 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
         raise BadInput(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
     table = users if count == 1 else users.partition(index, count)
     order = np.argsort(table.pseudonyms, kind="stable").astype(np.int64)
-    return Hosted(name, task, users, table, Schema.of(task.build_model()), order)
+    return Hosted(name, task, users, table, Schema.of(task.build_model()), order, table.pseudonyms[order])
 
 
 def user_names(name: str) -> NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""Try a task before a run pays for its mistakes: data, model, loss, training, score and reply, in this order.
+"""Try a task before a run pays for its mistakes: data, model, users apart, loss, training, score, reply, in this order.
 
 The first step that fails is the fault (`fieldfare_client.task_faults`).
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
+from fieldfare_client.independence import UP_TO_ROUNDING, Dependent, Raised, can_fork, require_independent
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty, Kind, as_fault, explain_error, show_dtype, show_shape
 from fieldfare_client.training import Trainer
@@ -42,6 +43,9 @@ LARGE = 100.0
 """Inputs above this are worth a warning: models are made for values of about 1."""
 BLOCK = 1 << 16
 """Values of a column that are looked at together."""
+
+_APART: set[str] = set()
+"""Names of tasks whose users were found apart in this process."""
 
 
 @dataclass
@@ -79,6 +83,7 @@ def check(task: Task, name: str, *, client: ClientSpec, on_node: bool = False) -
     looked.named()
     looked.users()
     looked.model()
+    looked.users_apart()
     looked.rows()
     looked.loss()
     looked.training()
@@ -167,6 +172,26 @@ class _Check:
         )
         if alone := why_alone(make_ready(again)):
             self._warn(f"users train one after another, not in batches: {alone}")
+
+    def users_apart(self) -> None:
+        """Train two users alone and after one another, in processes of their own, before anybody trains in this one."""
+        users = self.filled[:: max(1, len(self.filled) // 2)][:2]
+        # A node would tell the server of its users. What passed once in this process is not tried again.
+        if self.on_node or len(users) < 2 or self.name in _APART or not can_fork():
+            return
+
+        def train(place: int) -> torch.Tensor:
+            return self.trainer.train([self.initial], [1.0], self.table, users[place : place + 1], at_round=0).update
+
+        try:
+            require_independent(train, [str(user) for user in users], UP_TO_ROUNDING)
+        except Dependent as found:
+            why = f"the training of user {users[found.place]} {found.why}"
+            raise self._fault("training", why, "a task that keeps nothing of users between calls") from None
+        except Raised:
+            return  # the next steps say why
+        _APART.add(self.name)
+        self._say("two users train the same alone and after one another")
 
     def rows(self) -> None:
         """Prepare some users' rows, and look for numbers that are none in all of them."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Loss
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError
+from fieldfare.participation import hides_presence
 
 if TYPE_CHECKING:  # flwr is loaded when an accountant is made, not when this module is named
     from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent
@@ -172,7 +173,7 @@ class LedgerAccountant:
         return []
 
     def _priced(self, event: GaussianPrivacyEvent, steps: int) -> Loss:
-        if self._config.sampling_method.value == "poisson" and self._adjacency == "add_remove":
+        if self._config.sampling_method.value == "poisson" and hides_presence(self._adjacency):
             rate = event.sample_size / event.population_size
             return Loss(rate=rate, noise_multiplier=event.noise_multiplier, steps=steps)
         return Loss(mu=_factor(self._adjacency) * steps**0.5 / event.noise_multiplier * (1 + 1e-15))

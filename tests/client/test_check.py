@@ -185,3 +185,31 @@ def test_an_error_of_a_task_never_travels_with_its_text() -> None:
     assert reply.error.reason == "<class 'BadReply'>"
     right = answer_of("support.federation:TinyTask", write_users_query("run"), QUERY_USERS)
     assert not right.has_error()
+
+
+class RunningStatistics(Right):
+    """Its features are scaled by what it has seen so far, as a scaler with `partial_fit` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+
+    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = super().prepare(columns)
+        self.seen.append(float(x.abs().mean()))
+        return x / np.mean(self.seen), y
+
+
+class FirstUsersScale(RunningStatistics):
+    """The scale of the first user, whoever that is, for everybody."""
+
+    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = Right.prepare(self, columns)
+        self.seen.append(float(x.abs().mean()))
+        return x / self.seen[0], y
+
+
+@pytest.mark.parametrize("task", [RunningStatistics, FirstUsersScale])
+def test_a_task_that_carries_one_users_data_to_the_next_is_found(task: type[Right]) -> None:
+    with pytest.raises(Faulty, match=r"the training of user .* (than alone: it carries|two different updates)"):
+        check(task(), task.__name__, client=ClientSpec())

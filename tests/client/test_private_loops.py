@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -571,57 +573,149 @@ def test_check_passes_a_loop_that_keeps_nothing() -> None:
     private.check(private.train(net)(adam), IDS, config={"lr": 0.1})
 
 
-def test_check_notices_what_is_kept_between_users() -> None:
-    kept: dict[str, Any] = {}
-    calls: list[int] = []
+class Leaks:
+    """What code of HF, Lightning and scikit-learn keeps between users. Each takes one more step than `adam` would."""
 
-    def momentum(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
-        x, y = rows(user)
-        nn.functional.cross_entropy(model(x), y).backward()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kept: dict[str, Any] = {}
+        self.steps, self.best = 0, float("inf")
+        self.generator = torch.Generator().manual_seed(1)
+        self.scheduler: Any = None
+
+    def step(self, model: Any, user: str, rate: float = 0.1, x: torch.Tensor | None = None) -> float:
+        own, y = rows(user)
+        loss = nn.functional.cross_entropy(model(own if x is None else x), y)
+        model.zero_grad()
+        loss.backward()
         with torch.no_grad():
-            for name, value in model.named_parameters():
-                kept[name] = 0.9 * kept.get(name, 0.0) + value.grad
-                value -= 0.1 * kept[name]
+            for value in model.parameters():
+                if value.grad is not None:
+                    value -= rate * value.grad
+        return float(loss)
 
-    def carries(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
-        adam(model, user, context, config)
-        previous, kept["user"] = kept.get("user", user), user
-        if previous != user:
-            model[0].weight.data += 1e-6 if previous == IDS[-1] else 1e-7
+    def optimizer(self, model: Any, user: str) -> None:
+        optimizer = self.kept.setdefault("adam", torch.optim.Adam(model.parameters(), 0.1))
+        x, y = rows(user)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
 
-    def through_data(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
+    def private_generator(self, model: Any, user: str) -> None:
+        x, _ = rows(user)
+        self.step(model, user, x=x + torch.randn(x.shape, generator=self.generator))
+
+    def fitted_scaler(self, model: Any, user: str) -> None:
+        x, _ = rows(user)
+        self.step(model, user, x=x - self.kept.setdefault("mean", x.mean(0)))
+
+    def vocabulary(self, model: Any, user: str) -> None:
+        words: dict[str, int] = self.kept.setdefault("words", {})
+        places = [words.setdefault(letter, len(words)) for letter in user]
+        self.step(model, user, rate=0.1 + sum(places))
+
+    def cached_loader(self, model: Any, user: str) -> None:
+        x, _ = self.kept.setdefault("loader", rows(user))
+        self.step(model, user, x=x)
+
+    def average_callback(self, model: Any, user: str) -> None:
+        self.step(model, user)
+        for name, value in model.named_parameters():
+            self.kept[name] = value.detach().clone().lerp(self.kept.get(name, value.detach()), 0.9)
+            value.data.copy_(self.kept[name])
+
+    def global_step(self, model: Any, user: str) -> None:
+        self.steps += 1
+        self.step(model, user, rate=min(1.0, self.steps / 100))
+
+    def scheduler_outside(self, model: Any, user: str) -> None:
+        if self.scheduler is None:
+            dummy = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+            self.scheduler = torch.optim.lr_scheduler.ExponentialLR(dummy, 0.5)
+        self.step(model, user, rate=self.scheduler.get_last_lr()[0])
+        self.scheduler.optimizer.step()
+        self.scheduler.step()
+
+    def file_on_disk(self, model: Any, user: str) -> None:
+        file = self.folder / "statistics.txt"
+        if not file.exists():
+            file.write_text(str(float(rows(user)[0].mean())))
+        self.step(model, user, x=rows(user)[0] - float(file.read_text()))
+
+    def partial_fit(self, model: Any, user: str) -> None:
+        from sklearn.preprocessing import StandardScaler
+
+        scaler = self.kept.setdefault("scaler", StandardScaler())
+        x, _ = rows(user)
+        scaled = scaler.partial_fit(x.numpy()).transform(x.numpy())
+        self.step(model, user, x=torch.from_numpy(np.asarray(scaled, np.float32)))
+
+    def early_stopping(self, model: Any, user: str) -> None:
+        for _ in range(3):
+            loss = self.step(model, user)
+            if loss > self.best:
+                break
+            self.best = loss
+
+    def statistics_of_a_module(self, model: Any, user: str) -> None:
+        seen = model.__dict__.setdefault("seen", self.kept)
+        seen["count"] = seen.get("count", 0) + 1
+        self.step(model, user, rate=0.1 / seen["count"])
+
+    def frozen_written_through_data(self, model: Any, user: str) -> None:
         model[0].weight.data.mul_(1.01)
-        adam(model, user, context, config)
+        self.step(model, user)
 
-    def frozen() -> nn.Module:
-        model = net()
-        model[0].requires_grad_(False)  # type: ignore[index,operator]
-        return model
+    def clock(self, model: Any, user: str) -> None:
+        self.step(model, user, rate=time.time_ns() % 1000003 / 1e7)
 
-    def unseeded(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
-        calls.append(1)
-        model[0].weight.data += len(calls)
 
-    with pytest.raises(BadInput, match="two different updates"):
-        private.check(private.train(net)(momentum), IDS)
-    with pytest.raises(BadInput, match="two different updates"):
-        private.check(private.train(net)(unseeded), IDS)
-    with pytest.raises(BadInput, match=r"'anna'.*after the training of user 'dan'"):
-        private.check(private.train(net)(carries), IDS)
-    with pytest.raises(BadInput, match="after the training"):
-        private.check(private.train(frozen)(through_data), IDS)
+LEAKS = [name for name in vars(Leaks) if name not in ("step",) and not name.startswith("_")]
+
+
+def frozen() -> nn.Module:
+    model = net()
+    model[0].requires_grad_(False)  # type: ignore[index,operator]
+    return model
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_check_finds_what_is_kept_between_users(leak: str, tmp_path: Path) -> None:
+    assert len(LEAKS) >= 12
+    kept = getattr(Leaks(tmp_path), leak)
+
+    def loop(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
+        kept(model, user)
+
+    handler = private.train(frozen if leak == "frozen_written_through_data" else net)(loop)
+    for _ in range(2):  # in processes of its own, so once more is the same
+        with pytest.raises(BadInput, match=r"two different updates|after the training of|an earlier training wrote"):
+            private.check(handler, IDS)
+        (tmp_path / "statistics.txt").unlink(missing_ok=True)
 
 
 def test_check_says_what_it_needs_and_shows_what_a_loop_raises() -> None:
     def broken(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
-        raise ZeroDivisionError
+        raise ZeroDivisionError(f"of {user}")
 
-    with pytest.raises(ZeroDivisionError):
+    def leaves(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(BadInput, match=r"user 'anna': raises ZeroDivisionError:(.|\n)*of anna"):
         private.check(private.train(net)(broken), IDS)
+    with pytest.raises(BadInput, match="ended its process"):
+        private.check(private.train(net)(leaves), IDS)
     with pytest.raises(BadInput, match="two users"):
         private.check(private.train(net)(adam), ["anna"])
     with pytest.raises(BadInput, match="decorated"):
         private.check(adam, IDS)
+    # Where somebody has trained, a cache may be full for both sides of every comparison.
+    app = ClientApp()
+    app.query("users")(private.users(lambda context: IDS))
+    used = app.train()(private.train(net)(adam))
+    summed(LocalGrid(app, 1, {}), IDS)
+    with pytest.raises(BadInput, match="users have trained in this process"):
+        private.check(used, IDS)
 
 
 # -- progress -------------------------------------------------------------------------------------------------------

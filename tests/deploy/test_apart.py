@@ -61,7 +61,7 @@ def test_what_is_named_is_there_and_every_service_is_confined(file: dict[str, An
         assert one["cap_drop"] == ["ALL"], name
         assert one["security_opt"] == ["no-new-privileges:true"], name
         # PostgreSQL's image starts as root and steps down by itself; secrets are written for other users.
-        rights = {"ledger": {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}}
+        rights = {"ledger": {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}, "backup": {"DAC_OVERRIDE"}}
         secrets = {"CHOWN", "DAC_OVERRIDE", "FOWNER"} if "secrets" in name else set()
         assert set(one.get("cap_add", [])) == rights.get(name, secrets), name
 

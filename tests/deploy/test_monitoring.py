@@ -15,6 +15,10 @@ from fastapi.testclient import TestClient
 
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import backups
+from fieldfare_server.run.presence.failures import JOURNAL
+from fieldfare_server.run.presence.standing import QUARANTINED
 from support.ledgers import commit, start
 
 ROOT = Path(__file__).parents[2]
@@ -34,13 +38,16 @@ def expressions() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What /metrics says of a ledger with a run, a committed round, and a refused reply; after one request."""
+    copies = tmp_path_factory.mktemp("copies")
     with Ledger.open(f"sqlite:///{tmp_path_factory.mktemp('l') / 'ledger.sqlite3'}", create=True) as ledger:
-        ledger.create_population("people", 4.0, 1e-6, actor="test")
+        rules = Rules(reservation_seconds=3600.0)
+        ledger.create_population("people", 4.0, 1e-6, rules=rules, actor="test")
         run = start(ledger, 0.8)
         run.register_users(range(3))
         commit(run, [0, 1], 0.4)
-        run.void_round(run.open_round([2]), "too few", reports=0, rejects={"late": 1})
-        app = create_app(ledger.url, Settings())
+        run.void_round(run.open_round([2]), "too few", reports=0, rejects={"late": 1, JOURNAL: 1, QUARANTINED: 1})
+        backups.make(ledger.url, copies)
+        app = create_app(ledger.url, Settings(), backups=copies)
         with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
             client.get("/v1/runs")
             return str(client.get("/metrics").text)

@@ -133,9 +133,15 @@ QUIET = ("--disable-runtime-dependency-installation",)
 @pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(600)
-def test_each_app_runs_under_flwr_run_in_simulation(app: str, home: Path, tmp_path: Path) -> None:
-    env = {"FIELDFARE_HOME": str(home), "FIELDFARE_NODE_AUTH": "simulated", "OMP_NUM_THREADS": "1"}
-    with superlink(tmp_path / "link", "--simulation", *QUIET, env=env) as address:
+def test_each_app_runs_under_flwr_run_in_simulation(
+    app: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a stranger types it: Flower's own defaults, an empty account, and no variable."""
+    for name in ("FIELDFARE_HOME", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "account"))
+    home = tmp_path / "account" / ".local" / "share" / "fieldfare"
+    with superlink(tmp_path / "link", "--simulation", env={"OMP_NUM_THREADS": "1"}) as address:
         output = flwr_run(
             tmp_path,
             address,

@@ -10,6 +10,7 @@ from flwr.app import Context, RecordDict
 
 from fieldfare.errors import BadInput
 from fieldfare.schema import pseudonym
+from fieldfare_client.independence import Dependent, Raised, require_independent
 from fieldfare_client.private.node import Instruction, Node
 
 
@@ -21,10 +22,11 @@ def check(
     node_config: Mapping[str, Any] | None = None,
     run_config: Mapping[str, Any] | None = None,
 ) -> None:
-    """Train each of `users` twice alone and then after the one before them; compare the updates bit for bit.
+    """Train each of `users` alone, and after the others in several orders; compare the updates bit for bit.
 
-    A silent end means that nothing was found with these users: state that a loop carries only under other data stays
-    unseen. Starts from the initial model; sends nothing and charges nothing.
+    Each time in a process that is forked from this one, where nobody may have trained yet. A silent end means that
+    nothing was found with these users: state that a loop carries only under other data, what it keeps outside of the
+    machine, and files that were there before stay unseen. Sends nothing and charges nothing.
 
     Args:
         train: the function under `@ff.private.train`.
@@ -34,43 +36,28 @@ def check(
         run_config: the Context's run configuration.
 
     Raises:
-        BadInput: fewer than two users, a function that is not decorated, or updates that differ: which user's, and what
-            usually makes them differ.
-        Exception: whatever the loop raises.
+        BadInput: fewer than two users; a function that is not decorated; users have trained in this process; a loop
+            that raises, with its traceback; or updates that differ: which user's, and what usually makes them differ.
     """
     node, ids = getattr(train, "node", None), list(users)
     if not isinstance(node, Node):
         raise BadInput("ff.private.check", "needs the function that @ff.private.train has decorated.")
     if len(ids) < 2 or len(set(ids)) < len(ids):
         raise BadInput("ff.private.check", f"needs two users or more, and got {len(set(ids))}.", "a list of two ids")
+    if node.has_trained:
+        why = "users have trained in this process, and what they left would be there in every comparison."
+        raise BadInput("ff.private.check", why, "a fresh process, such as a kernel that was restarted")
     context = Context(0, 0, dict(node_config or {}), RecordDict(), dict(run_config or {}))
-    node.forget()
     point = node.model.initial()
     instruction = Instruction([point], [1.0], 0, 0, {"server-round": 1, **(config or {})})
 
-    def update(user: str) -> torch.Tensor:
-        return node.train_once(instruction, point, pseudonym(user), user, context)
+    def update(place: int) -> torch.Tensor:
+        return node.train_once(instruction, point, pseudonym(ids[place]), ids[place], context)
 
-    for other, user in zip([ids[-1], *ids], ids, strict=False):
-        node.forget()
-        alone = update(user)
-        node.forget()
-        if not _same(alone, update(user)):
-            raise BadInput(
-                f"the training of user {user!r}",
-                "gives two different updates from the same start: it keeps state between calls (an optimizer, a "
-                "generator or a cache outside of train), or draws randomness that the seeds do not reach.",
-                "everything that changes made inside of train; seeds from torch, numpy.random or random",
-            )
-        node.forget()
-        update(other)
-        if not _same(alone, update(user)):
-            raise BadInput(
-                f"the training of user {user!r}",
-                f"gives another update after the training of user {other!r} than alone: it carries their data on.",
-                "optimizer, scheduler and caches made inside of train; or rebuild=True where the model keeps them",
-            )
-
-
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a.view(torch.int32), b.view(torch.int32))
+    try:
+        require_independent(update, ids)
+    except Dependent as found:
+        raise BadInput(f"the training of user {ids[found.place]!r}", found.why, found.nearest) from None
+    except Raised as found:
+        user = f"the training of user {ids[found.place]!r}"
+        raise BadInput(user, f"raises {found.kind}:\n{found}", "a loop that trains each user") from None

@@ -109,6 +109,8 @@ class Node:
         self._loop, self._build, self._rebuild = loop, build, rebuild
         self.user_list = user_list
         self._model: LocalModel | None = None
+        self.has_trained = False
+        """Whether the loop was called in this process: it may have left something."""
 
     @property
     def model(self) -> LocalModel:
@@ -116,10 +118,6 @@ class Node:
         if self._model is None:
             self._model = LocalModel(self._build, self._rebuild)
         return self._model
-
-    def forget(self) -> None:
-        """Build the model again at its next use."""
-        self._model = None
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -249,7 +247,7 @@ class Node:
         self, instruction: Instruction, point: Point, name: int, user: str, context: Context
     ) -> torch.Tensor:
         """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`."""
-        model = self.model.load(point)
+        model, self.has_trained = self.model.load(point), True
         key = int(user_keys(np.array([name], np.uint64), instruction.seed, instruction.batches)[0])
         with own_randomness(key):
             self._loop(model, user, copied(context), copy.deepcopy(dict(instruction.config)))

@@ -1,7 +1,7 @@
 """How many users may train at once without moving a bit of each other's updates: found out on this machine.
 
-Under `add_remove` it is secret who trains. Then a user's update must have the same bits whoever else is in the chunk,
-in whichever slot, and in a chunk of whichever size. Batched operations are one product a user, but nothing promises
+Where presence is secret, who trains is. Then a user's update must have the same bits whoever else is in the chunk, in
+whichever slot, and in a chunk of whichever size. Batched operations are one product a user, but nothing promises
 that their bits do not depend on the size of the batch, or on the place in memory. So nothing is assumed:
 
 * Chunks have one of few sizes (`ladder`), filled up with dummy users. All chunks that the engine sees are such.

@@ -8,9 +8,10 @@ What invariant I4 needs of a node, and how it holds whatever the task's code doe
 * *Failures.* A user whose training raises, or whose update is not finite, contributes zero and counts. It costs no
   other user their place, and does not change a bit of their updates: the chunk is trained again in the same shape, with
   copies of another user's row in the place of the failing user's.
-* *Presence.* The rounding of a batched product may depend on the number of users in the batch. Under `add_remove` that
-  number is secret. So `isolated` trains users together only in chunks of which this machine was seen to give every user
-  the same bits whoever else is in them (`isolation`), and every other user alone. A user's own rows decide which.
+* *Presence.* The rounding of a batched product may depend on the number of users in the batch. Where presence
+  is secret that number is. So `isolated` trains users together only in chunks of which this machine was seen to give
+  every user the same bits whoever else is in them (`isolation`), and every other user alone. A user's own rows decide
+  which.
 """
 
 from __future__ import annotations

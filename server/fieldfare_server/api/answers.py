@@ -46,6 +46,8 @@ class Figures:
     rejects: dict[str, int]
     runs: dict[str, int]
     failed_self_tests: int
+    reservations: dict[str, float]
+    """Run -> the share of its reservation's time that is left; about 1 while a coordinator holds it."""
 
 
 class Answers(RunAnswers, JournalAnswers):
@@ -172,7 +174,8 @@ class Answers(RunAnswers, JournalAnswers):
             states, committed = watch.run_states(snapshot, time.time())
             void, rejects = self._counts.of(None, snapshot)
             failed = watch.failed_residual_tests(snapshot)
-        return Figures(populations, {"committed": committed, "void": void}, rejects, states, failed)
+            left = watch.reservations_left(snapshot, time.time())
+        return Figures(populations, {"committed": committed, "void": void}, rejects, states, failed, left)
 
     def _require(self, name: str) -> None:
         with self._ledger.snapshot() as snapshot, known():

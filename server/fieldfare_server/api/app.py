@@ -17,7 +17,8 @@ from fieldfare_server.api.events import Broker
 from fieldfare_server.api.guard import Guard
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.metrics import Measure, Metrics
-from fieldfare_server.api.openapi import describe
+from fieldfare_server.api.openapi import SERVERS, describe, operation_id
+from fieldfare_server.api.places import PlacesCollector
 from fieldfare_server.api.routes import events, ledger, page, populations, runs, service
 from fieldfare_server.api.settings import Settings
 from fieldfare_server.evidence import deployments_registry, statement, verify  # noqa: F401
@@ -36,7 +37,11 @@ def version() -> str:
 
 
 def create_app(
-    ledger_url: str, settings: Settings | None = None, root: Path | None = None, head_file: Path | None = None
+    ledger_url: str,
+    settings: Settings | None = None,
+    root: Path | None = None,
+    head_file: Path | None = None,
+    backups: Path | None = None,
 ) -> FastAPI:
     """The service over the ledger at `ledger_url`, which it closes when it shuts down.
 
@@ -45,6 +50,7 @@ def create_app(
         an optimiser decided is not shown.
     head_file: where this service holds the journal's head. A ledger that is behind it is shown, and not written to.
         None for a service that is part of a process which holds one.
+    backups: where the ledger's backups go, if that can be seen from here: their age is on /metrics.
 
     Raises `LedgerError` if there is no ledger, or one of another version.
     """
@@ -74,13 +80,19 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        servers=SERVERS,
+        generate_unique_id_function=operation_id,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
     app.state.answers = answers
     app.state.broker = broker
     app.state.authenticator = Authenticator(opened, settings)
     app.state.readiness = readiness
+    database = opened.database.path
+    places = {"ledger": database and database.parent, "state": root, "backups": backups}
     app.state.metrics = Metrics(answers, settings.metrics_seconds, lambda: broker.clients, readiness.finished)
+    seen = {place: path for place, path in places.items() if path is not None}
+    app.state.metrics.registry.register(PlacesCollector(seen, backups))
     problems.install(app)
     for module in (service, populations, runs, ledger, events, page):
         app.include_router(module.router)

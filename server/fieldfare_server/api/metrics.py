@@ -106,6 +106,13 @@ def _counts(figures: Figures) -> Iterator[Metric]:
     )
     failed.add_metric([], figures.failed_self_tests)
     yield failed
+    left = GaugeMetricFamily(
+        "fieldfare_reservation_left_ratio",
+        "Share of the time that is left of the reservation that goes first; about 1 while runs have coordinators",
+    )
+    if figures.reservations:
+        left.add_metric([], min(figures.reservations.values()))
+    yield left
     rounds = CounterMetricFamily("fieldfare_rounds", "Rounds by how they ended", labels=["state"])
     for state, number in sorted(figures.rounds.items()):
         rounds.add_metric([state], number)

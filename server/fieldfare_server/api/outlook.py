@@ -17,6 +17,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, leak_of_run, reserve
 from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BudgetRefused
+from fieldfare.participation import hides_presence
 from fieldfare_server.api.schemas import utc
 from fieldfare_server.ledger import views, watch
 from fieldfare_server.ledger.reads import Reader
@@ -58,7 +59,7 @@ def outlook(
     run = view.newest_run
     if run is None:
         return Outlook(share, level)
-    hidden = view.adjacency == "add_remove"
+    hidden = hides_presence(view.adjacency)
     if view.state != "open":
         return Outlook(share, level, False, 0, None if hidden else 0)
     position, _ = snapshot.position(view.name)

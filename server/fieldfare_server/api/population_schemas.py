@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from fieldfare.accounting.foreign import Loss as ForeignLoss
+from fieldfare.accounting.foreign import Loss
 from fieldfare.names import LONGEST_NAME, NAME
+from fieldfare.participation import PRESENCE
 from fieldfare_server.api.outlook import MOST_RUNS, Outlook
-from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, Loss, Proposal, Time, like
+from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, LossAnswer, Proposal, Time, like
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import budget_in_words
 from fieldfare_server.ledger import states, views
@@ -72,8 +73,8 @@ class Population(Answer):
     proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait")
     leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
     overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
-    spent: Loss = Field(description="a gauge of what committed rounds used of the limit; not a guarantee")
-    committed: Loss = Field(description="the same with what the runs under way have reserved")
+    spent: LossAnswer = Field(description="a gauge of what committed rounds used of the limit; not a guarantee")
+    committed: LossAnswer = Field(description="the same with what the runs under way have reserved")
     committed_share: float = Field(default=0.0, description="committed epsilon over the limit: how near it is")
     reserved_epsilon: float = Field(description="committed minus spent epsilon")
     remaining_epsilon: float = Field(
@@ -87,7 +88,7 @@ class Population(Answer):
         default=0.0, description="epsilon, taken alone, of the largest run for which every user has enough left"
     )
     remaining_mu: float = Field(default=0.0, description="mu (sensitivity over noise multiplier) of that run")
-    users: int | None = Field(description="users seen so far; not shown under add_remove")
+    users: int | None = Field(description=f"users seen so far; not shown under {PRESENCE}")
     accounting: states.Accounting = Field(
         default="worst-case", description="individual: each user is charged what that user took part in"
     )
@@ -145,8 +146,8 @@ class Population(Answer):
     def of(cls, view: views.PopulationView, outlook: Outlook) -> Self:
         """A population of the ledger. `projected_end`, which depends on the time, is not set."""
         own = {
-            "spent": Loss.gauge(view.spent, view.spent_epsilon, view.delta),
-            "committed": Loss.gauge(view.committed, view.committed_epsilon, view.delta),
+            "spent": LossAnswer.gauge(view.spent, view.spent_epsilon, view.delta),
+            "committed": LossAnswer.gauge(view.committed, view.committed_epsilon, view.delta),
             "warnings": tuple(population_size_warnings(view.delta, view.users)),
             "runs": view.runs_total,
             "active_run": view.active_run.id if view.active_run else None,
@@ -163,8 +164,8 @@ class NewCharge(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = Field(min_length=1, max_length=100, description="idempotency key: repeating a request changes nothing")
-    loss: ForeignLoss | None = Field(default=None, description="needed to reserve; refused otherwise")
-    action: Literal["reserve", "commit", "release"] = "reserve"
+    loss: Loss | None = Field(default=None, description="needed to reserve; refused otherwise")
+    action: Literal["reserve", "commit", "release"] = Field(default="reserve", description="what to do with it")
     what: str = Field(default="", max_length=200, description="what is trained; needed to reserve")
     why: str = Field(default="", max_length=2000, description="needed to reserve")
 
@@ -186,17 +187,17 @@ class Charge(Answer):
         closed_at=None,
     )
 
-    population: str
-    key: str
-    state: states.ChargeState
-    who: str
-    what: str
-    why: str
-    loss: dict[str, float | int]
+    population: str = Field(description="who is charged")
+    key: str = Field(description="idempotency key")
+    state: states.ChargeState = Field(description="reserved until it is committed or released")
+    who: str = Field(description="the token, or the user of the command line")
+    what: str = Field(description="what is trained")
+    why: str = Field(description="why")
+    loss: dict[str, float | int] = Field(description="as it was reported")
     mu: float = Field(description="what it takes from the budget, as mu of Gaussian DP")
     leak: float = Field(description="and of the part of delta that is set aside")
-    reserved_at: Time
-    closed_at: Time | None = None
+    reserved_at: Time = Field(description="when it was reserved")
+    closed_at: Time | None = Field(default=None, description="when it was committed or released")
 
     @classmethod
     def of(cls, view: views.ChargeView) -> Self:
@@ -205,11 +206,11 @@ class Charge(Answer):
 
 
 class PopulationHistogram(Answer):
-    """Users by number of rounds of all runs together: `users[i]` users took part `i` times. Empty under add_remove."""
+    """Users by number of rounds of all runs: `users[i]` users took part `i` times. Empty where presence is secret."""
 
     model_config = like(population="aircraft", users=[900, 1500, 700], counted=True)
 
-    population: str
+    population: str = Field(description="the population")
     users: tuple[int, ...] = Field(description="users[0]: known users who took part in no round")
     counted: bool = Field(description="false: there are too many rounds to count here, and users is empty")
 
@@ -255,10 +256,10 @@ class History(Answer):
         ],
     )
 
-    population: str
-    delta: float
-    moments: tuple[Moment, ...]
-    changes: tuple[BudgetChange, ...]
+    population: str = Field(description="the population")
+    delta: float = Field(description="that every epsilon of now is at")
+    moments: tuple[Moment, ...] = Field(description="oldest first")
+    changes: tuple[BudgetChange, ...] = Field(description="newest first")
 
 
 class WhatIf(Answer):
@@ -298,13 +299,13 @@ class WhatIfAnswer(Answer):
     )
 
     run: str = Field(description="whose plan was changed")
-    mechanism: str
-    rounds: int
-    cohort: int
-    clip: float
-    epsilon: float
-    delta: float
-    noise_multiplier: float
+    mechanism: str = Field(description="of the changed plan")
+    rounds: int = Field(description="of the changed plan")
+    cohort: int = Field(description="users a round")
+    clip: float = Field(description="the clip norm")
+    epsilon: float = Field(description="what it costs, taken alone")
+    delta: float = Field(description="the plan's")
+    noise_multiplier: float = Field(description="std of the noise over the clip norm")
     noise_std: float = Field(description="of a coordinate of one round's mean update")
     prefix_noise: float = Field(description="RMS over rounds of the noise in the sum of all mean updates so far")
     fits: bool = Field(description="whether the population would admit it now, and its users can fill its rounds")

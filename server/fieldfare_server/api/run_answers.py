@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fieldfare.participation import hides_presence
 from fieldfare_server.api.cursors import format_cursor, parse_cursor
 from fieldfare_server.api.refusal import allowed, known
 from fieldfare_server.api.schemas import (
@@ -60,7 +61,7 @@ class RunAnswers:
             latest,
             guarantee=guarantee(view, population, facts),
             rejects=rejects,
-            void_rounds=None if view.adjacency == "add_remove" else void,
+            void_rounds=None if hides_presence(view.adjacency) else void,
             cohort=int(settings.get("cohort", 0)),
             min_reports=facts.plan.report_goal if facts else int(settings.get("min_reports") or 0),
             noise_multiplier=facts.noise_multiplier if facts else None,
@@ -93,7 +94,7 @@ class RunAnswers:
         users = tuple(counts.get(times, 0) for times in range(max(counts, default=0) + 1))
         return Histogram(
             run=run_id,
-            users=() if view.adjacency == "add_remove" else users,
+            users=() if hides_presence(view.adjacency) else users,
             allowed=facts.max_participations if facts else None,
             separation=facts.separation if facts else None,
         )

@@ -72,15 +72,15 @@ _RUN: dict[str, Any] = {
 class Page(Answer, Generic[T]):
     """One page of a list. `next` is the cursor of the following page, null on the last."""
 
-    items: tuple[T, ...]
+    items: tuple[T, ...] = Field(description="in the order of the list")
     next: str | None = Field(default=None, description="pass as ?cursor= for the next page")
 
 
-class Loss(Answer):
+class LossAnswer(Answer):
     """A privacy loss. `rho` and `mu` describe a Gaussian loss; they are null if part of the loss was sampled."""
 
     epsilon: float | None = Field(description="at the population's delta; null when no finite epsilon holds")
-    delta: float
+    delta: float = Field(description="that every epsilon is at")
     rho: float | None = Field(default=None, description="zero-concentrated DP")
     mu: float | None = Field(default=None, description="Gaussian DP")
 
@@ -116,8 +116,8 @@ class Run(Answer):
     )
     rounds: int = Field(description="rounds of the plan")
     committed_rounds: int = Field(description="rounds whose model was released and charged")
-    planned: Loss = Field(description="of the whole plan, taken alone")
-    spent: Loss = Field(description="of the rounds committed so far, taken alone")
+    planned: LossAnswer = Field(description="of the whole plan, taken alone")
+    spent: LossAnswer = Field(description="of the rounds committed so far, taken alone")
     leak: float | None = Field(default=None, description="what it has reserved of the population's leak D")
     score: float | None = Field(default=None, description="latest held-out score that was released")
     score_name: str | None = Field(default=None, description="what the score measures")
@@ -141,8 +141,8 @@ class Run(Answer):
             "task": str(run.get("task", "unknown")) or OWN_APP,
             "mechanism": str(mechanism.get("kind", "unknown")),
             "committed_rounds": view.next_round,
-            "planned": Loss.of(view.planned, view.planned_epsilon, view.delta),
-            "spent": Loss.of(view.spent, view.spent_epsilon, view.delta),
+            "planned": LossAnswer.of(view.planned, view.planned_epsilon, view.delta),
+            "spent": LossAnswer.of(view.spent, view.spent_epsilon, view.delta),
             "score": score if isinstance(score, float) else None,
             "score_name": score_name if isinstance(score_name, str) else None,
             "updated_at": max(view.ended_at or 0.0, latest.closed_at if latest else 0.0, view.started_at),
@@ -221,7 +221,9 @@ class Round(Answer):
     closed_at: Time | None = Field(default=None, description="when it was committed or voided")
     cohort: int | None = Field(description="users asked; not shown under add_remove")
     reports: int | None = Field(default=None, description="users in the sum; not shown under add_remove")
-    rejects: dict[str, int] = Field(default_factory=dict)
+    rejects: dict[str, int] = Field(
+        default_factory=dict, description="refused replies by reason; empty under add_remove"
+    )
     reason: str | None = Field(default=None, description="why a round was void")
     epsilon: float | None = Field(default=None, description="this run's spent epsilon after this round")
     checkpoint: str | None = Field(default=None, description="SHA-256 of the released state")
@@ -270,13 +272,13 @@ class Series(Answer):
         points=[{"round": 23, "at": "2026-01-01T12:24:00Z", "epsilon": 0.61, "cohort": 202, "reports": 198}],
     )
 
-    run: str
-    rounds: int
-    committed_rounds: int
-    planned_epsilon: float | None
+    run: str = Field(description="the run")
+    rounds: int = Field(description="rounds of the plan")
+    committed_rounds: int = Field(description="rounds committed so far")
+    planned_epsilon: float | None = Field(description="of the whole plan, taken alone")
     limit_epsilon: float = Field(description="the population's whole budget")
-    delta: float
-    points: tuple[Point, ...]
+    delta: float = Field(description="that every epsilon is at")
+    points: tuple[Point, ...] = Field(description="oldest first; the newest round is one")
 
 
 class Histogram(Answer):
@@ -284,8 +286,8 @@ class Histogram(Answer):
 
     model_config = like(run="7f3a90c1d2e4", users=[900, 1500, 700], allowed=4, separation=16)
 
-    run: str
-    users: tuple[int, ...]
+    run: str = Field(description="the run")
+    users: tuple[int, ...] = Field(description="users[i] users took part i times; empty under add_remove")
     allowed: int | None = Field(description="most rounds that the plan allows one user; null if not known")
     separation: int | None = Field(description="least distance, in rounds, between two participations of a user")
 
@@ -332,7 +334,7 @@ class Verification(Answer):
     complete: bool = Field(description="false while a check is under way and has found nothing wrong; ask again")
     rows: int = Field(description="rows checked, from the first")
     head: str | None = Field(default=None, description="hash of the newest row; keep it elsewhere to detect a rollback")
-    message: str | None = None
+    message: str | None = Field(default=None, description="what does not fit, or how far the check has come")
     table: str | None = Field(default=None, description="where the first row is that does not fit", examples=["runs"])
     row: str | None = Field(default=None, description="that row's name", examples=["7f3a90c1d2e4"])
     at: Time = Field(description="when it was checked")
@@ -345,7 +347,7 @@ class SignedHead(Answer):
         ledger="0f" * 16, count=51, hash=DIGEST, key=DIGEST, text=f"fieldfare-head-v1 {'0f' * 16} 51 ...", since=None
     )
 
-    ledger: str
+    ledger: str = Field(description="which ledger it is of")
     count: int = Field(description="rows that it stands for")
     hash: str = Field(description="hash of the last of them")
     key: str = Field(description="the coordinator's Ed25519 public key")
@@ -384,12 +386,12 @@ class Proposal(Answer):
         proposed_at="2026-01-01T12:00:00Z",
     )
 
-    id: str
-    epsilon: float
-    delta: float
-    reason: str
-    proposed_by: str
-    proposed_at: Time
+    id: str = Field(description="approve or withdraw it by this")
+    epsilon: float = Field(description="the limit that is proposed")
+    delta: float = Field(description="the delta that is proposed")
+    reason: str = Field(description="why")
+    proposed_by: str = Field(description="who")
+    proposed_at: Time = Field(description="when")
 
 
 class Accepted(Answer):
@@ -397,9 +399,9 @@ class Accepted(Answer):
 
     model_config = like(run="7f3a90c1d2e4", request="stop", state="stopping")
 
-    run: str
-    request: Request
-    state: str
+    run: str = Field(description="the run that is asked")
+    request: Request = Field(description="what is asked of it")
+    state: str = Field(description="its state; the request is obeyed at the next round boundary")
 
 
 class Me(Answer):
@@ -407,9 +409,9 @@ class Me(Answer):
 
     model_config = like(name="officer", scopes=["read"], anonymous=False, expires_at=None)
 
-    name: str
-    scopes: tuple[states.Scope, ...]
-    anonymous: bool
+    name: str = Field(description="of the token; anonymous without one")
+    scopes: tuple[states.Scope, ...] = Field(description="what it may do")
+    anonymous: bool = Field(description="whether there is no token")
     expires_at: Time | None = Field(default=None, description="null: never")
     populations: tuple[str, ...] | None = Field(default=None, description="those that the token is for; null: all")
 
@@ -419,6 +421,6 @@ class Health(Answer):
 
     model_config = like(status="ok", checks={"ledger": "ok", "chain": "51 rows verified"}, version="0.1.0")
 
-    status: Literal["ok", "unavailable"]
-    checks: dict[str, str] = Field(default_factory=dict)
-    version: str
+    status: Literal["ok", "unavailable"] = Field(description="whether it is ready")
+    checks: dict[str, str] = Field(default_factory=dict, description="what was looked at, and what was found")
+    version: str = Field(description="of the program")

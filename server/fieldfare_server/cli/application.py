@@ -36,6 +36,7 @@ COMMANDS = {
     "finding.",
     "abandon": "End a run that will not be resumed: what it reserved and did not spend returns to the budget.",
     "model": "Write the model of a run with all its parameters and buffers.",
+    "backup": "Copy the ledger while it is written to: SQLite by itself, PostgreSQL with pg_dump.",
     "migrate": "Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. "
     "Back it up.",
 }
@@ -47,6 +48,7 @@ GROUPS = {
     "token": "Create, list or revoke API tokens.",
     "certificates": "Make keys, certificates and secrets of a federation.",
     "nodes": "Admit nodes to the federation, or remove them.",
+    "ledger": "Put the ledger's tables right from its journal.",
 }
 
 _MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from fieldfare.errors import BadInput
+from fieldfare.participation import PRESENCE
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.api import Settings, create_app
@@ -27,7 +28,7 @@ from fieldfare_server.run.session import Session
 POPULATION = "aircraft"
 BUDGET = {"epsilon": 1.5, "delta": 1e-5}
 AT_WILL = "aircraft-at-will"
-"""The same users under `add_remove`: these runs hide who took part, so another budget promises their presence."""
+"""The same users where presence is secret: these runs hide who took part, so another budget promises their presence."""
 
 PLAN: dict[str, Any] = {
     "privacy": {"population": POPULATION, "epsilon": 1.0, "delta": 1e-5},
@@ -80,8 +81,8 @@ def demo(
         home.prepare()
         with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
             ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
-            # Simulated: a real run under add_remove ends its rounds on a public schedule, for which no demo waits.
-            both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": "add_remove", "simulated": True}
+            # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo waits.
+            both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": PRESENCE, "simulated": True}
             if all_:
                 ledger.create_population(AT_WILL, BUDGET["epsilon"], BUDGET["delta"], **both)
         if not json_:
@@ -102,11 +103,11 @@ def demo(
 def demo_plan(
     task: str = "flights", mechanism: dict[str, Any] | None = None, sampling: dict[str, Any] | None = None
 ) -> Plan:
-    """The demo's plan for a task and a mechanism; with `sampling` as its participation, under `add_remove`."""
+    """The demo's plan for a task and a mechanism; with `sampling` as its participation, where presence is secret."""
     plan = {**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]}
     if sampling is not None:
         plan |= {"participation": sampling}
-        plan["privacy"] = {**PLAN["privacy"], "population": AT_WILL, "adjacency": "add_remove"}
+        plan["privacy"] = {**PLAN["privacy"], "population": AT_WILL, "adjacency": PRESENCE}
         del plan["run"]["min_reports"]
     return Plan.parse(plan)
 

@@ -34,6 +34,9 @@ def serve(
     metrics_token: Annotated[
         Path | None, typer.Option(help="the same, in another file; for the scraper of /metrics")
     ] = None,
+    backups: Annotated[
+        Path | None, typer.Option(help="where the ledger's backups go: /metrics then tells their age")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="retry until the ledger and its secret exist")] = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -59,7 +62,7 @@ def serve(
                 f"Binding {host}: reachable from other machines, which need a token (fieldfare token create)."
             )
         server_config = service.config(
-            create_app(directory.ledger, settings, directory.root, directory.service_head_file),
+            create_app(directory.ledger, settings, directory.root, directory.service_head_file, backups),
             host,
             port,
             certificate=certificate,

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.engine import make_url
 
 from fieldfare.errors import FieldfareError, Refused
+from fieldfare.participation import PRESENCE
 from fieldfare_server.deployment.supervisor import under_way
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.evidence.verify import verify
@@ -153,12 +154,12 @@ def _check_clock_history(opened: Ledger) -> Finding:
 
 
 def _scheduled_runs(connection: Connection) -> set[str]:
-    """Runs whose rows carry scheduled times, which are earlier than the real ones (`add_remove`)."""
+    """Runs whose rows carry scheduled times, which are earlier than the real ones (secret presence)."""
     run, population = models.runs.c, models.populations.c
     query = (
         select(run.id)
         .join_from(models.runs, models.populations, run.population_id == population.id)
-        .where(population.adjacency == "add_remove")
+        .where(population.adjacency == PRESENCE)
     )
     return set(connection.execute(query).scalars())
 

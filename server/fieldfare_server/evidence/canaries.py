@@ -62,7 +62,7 @@ def attack_run(
 ) -> CanaryEstimates | None:
     """Attack a simulated release of the committed rounds, as the user who took part in the worst way really did.
 
-    Under `add_remove` who took part is the secret: the worst pattern that the plan allows takes its place, as in the
+    Where presence is secret the worst pattern that the plan allows takes the place of who took part, as in the
     charge. None before the first commit, in a very long run (the filter needs the whole noising matrix), and where
     sampling amplifies: a canary in chosen rounds is not sampled.
     """

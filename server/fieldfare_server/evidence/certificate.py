@@ -35,6 +35,7 @@ from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.factorization.released import OnlineTree, chain_bound, climb, released_gram
 from fieldfare.noise import SecureNoise
+from fieldfare.participation import hides_presence
 from fieldfare.signed_head import public_key
 from fieldfare_server.files.strategies import StoredStrategy, describe_noising
 from fieldfare_server.ledger import merkle
@@ -94,7 +95,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         kept = _log(connection, population.name, run_id)
         leaves = [bytes.fromhex(each) for each in connection.execute(_HASHES).scalars()]
         blobs = (
-            [] if run.adjacency == "add_remove" else list(connection.execute(_PARTICIPANTS, {"run": run.seq}).scalars())
+            [] if hides_presence(run.adjacency) else list(connection.execute(_PARTICIPANTS, {"run": run.seq}).scalars())
         )
     n, cost, multiplier = run.next_round, own.cost, own.cost.noise_multiplier
     noising = describe_noising(cost.mechanism, n) if n else {"toeplitz": _EMPTY}
@@ -108,7 +109,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         b = cost.mechanism.noising_matrix(n)
         error = _whitening_error(b)
         theorems += ["gram", *(["discrete"] if own.cells else [])]
-        if run.adjacency == "add_remove":
+        if hides_presence(run.adjacency):
             accounting = {"worst": (worst := _worst(cost, b))}
             # Participation is secret, so the charge is that of the proven maximum.
             mu_squared = max(mu_squared, worst["square"] / multiplier**2 + cost.resolution)

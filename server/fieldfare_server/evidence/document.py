@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 Row = tuple[str, str]
 
@@ -27,8 +27,8 @@ class Fact(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    name: str
-    value: str
+    name: str = Field(description="what it is about")
+    value: str = Field(description="what holds")
 
 
 class Guarantee(BaseModel):
@@ -36,10 +36,10 @@ class Guarantee(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    statement: str
-    facts: tuple[Fact, ...]
-    not_covered: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
+    statement: str = Field(description="the promise in one sentence")
+    facts: tuple[Fact, ...] = Field(description="its assumptions and figures")
+    not_covered: tuple[str, ...] = Field(description="what it does not promise")
+    warnings: tuple[str, ...] = Field(default=(), description="what makes it weaker than it reads")
     """What makes the promise weaker than it reads: a delta, or a sampling rate, that does not fit the users."""
 
 

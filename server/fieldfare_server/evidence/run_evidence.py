@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fieldfare.participation import hides_presence
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.evidence.guarantee import accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
@@ -41,8 +42,8 @@ class RunEvidence:
 
     @property
     def participation_hidden(self) -> bool:
-        """Whether the counts must not be shown: under add_remove, who took part is what is protected."""
-        return self.run.adjacency == "add_remove"
+        """Whether the counts must not be shown: where presence is secret, who took part is what is protected."""
+        return hides_presence(self.run.adjacency)
 
     @property
     def realised_most(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fieldfare.names import OWN_APP
+from fieldfare.participation import PRESENCE
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
@@ -20,7 +21,7 @@ from fieldfare_server.files.home import SHAREABLE
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.views import PopulationView
 
-HIDDEN = "not shown under add_remove: who took part is what is protected"
+HIDDEN = f"not shown under {PRESENCE}: who took part is what is protected"
 
 
 def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None) -> Statement:

@@ -23,6 +23,7 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.nonces import digest_of
+from fieldfare.participation import hides_presence
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, chain
@@ -46,7 +47,7 @@ from fieldfare_server.ledger.sql.proof import (
 )
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.accounts import Accounts, Step, step
-from fieldfare_server.ledger.state.rows import UsersRow
+from fieldfare_server.ledger.state.rows import Fact, UsersRow
 from fieldfare_server.ledger.state.state import Attempt, Run, State
 
 T = TypeVar("T")
@@ -186,7 +187,7 @@ class _Verification:
         self._steps: dict[str, list[Step]] = {}
         """What moved the odometers of each population."""
 
-    def _note(self, state: State, record: Record) -> None:
+    def _note(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
         moved = step(state, record)
         if moved is not None:
             self._steps.setdefault(moved[0], []).append(moved[1])
@@ -237,7 +238,7 @@ class _Verification:
         for number, name in names.items():
             population = state.populations[name]
             count = self._users(connection, number, name, population.chunks)
-            if population.row.adjacency != "add_remove":  # there a count of users is secret
+            if not hides_presence(population.row.adjacency):  # there a count of users is secret
                 self.checked["users"] = self.checked.get("users", 0) + count
         self.checked["populations"] = len(names)
         return names
@@ -386,7 +387,7 @@ class _Verification:
         runs = {run.id: run for run in connection.execute(select(models.runs.c.id, models.runs.c.seq))}
         for number, name in names.items():
             population = state.populations[name]
-            accounts, steps = Accounts(self._units), self._steps.get(name, [])
+            accounts, steps = Accounts(self._taken), self._steps.get(name, [])
             for each in steps:
                 accounts.apply(each)
             users = population.row.users
@@ -401,6 +402,11 @@ class _Verification:
                     raise Unfit("pledges", f"{name} {seq}", "they are not what the run was admitted with")
             if steps:
                 self.checked["odometers"] = self.checked.get("odometers", 0) + users
+
+    def _taken(self, run: str, index: int | None = None) -> list[tuple[NDArray[np.int64], Units]]:
+        if index is not None:
+            return [self._units[run, index]]
+        return [taken for (name, _), taken in sorted(self._units.items(), key=lambda item: item[0]) if name == run]
 
     def _foreign(self, connection: Connection, state: State, names: dict[int, str]) -> None:
         compare_charges(connection, names, state)

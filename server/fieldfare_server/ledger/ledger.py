@@ -22,7 +22,7 @@ from fieldfare.errors import LedgerError
 from fieldfare.participation import Adjacency
 from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.events.base import Event
-from fieldfare_server.ledger.events.runs import Audited, Certified, KeyDestroyed
+from fieldfare_server.ledger.events.runs import Audited, Certified, KeyDestroyed, Voided
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules import charges, populations, runs
 from fieldfare_server.ledger.run_handle import RunHandle
@@ -33,6 +33,7 @@ from fieldfare_server.ledger.sql.database import Database, is_empty
 from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.sql.proof import Disproved
+from fieldfare_server.ledger.sql.rebuild import rebuild
 from fieldfare_server.ledger.sql.takeover import start_run, take_over
 from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import Request, Scope
@@ -205,7 +206,7 @@ class Ledger(Reader):
                 adjacency=adjacency,
                 unit=clean(unit, 100),
                 simulated=simulated,
-                salt=entry.contents.keep(salt),
+                salt=entry.contents.keep(salt, lasting=True),
                 leak=leak,
                 rules=rules,
             )
@@ -281,7 +282,7 @@ class Ledger(Reader):
                 (`Cost.increments` of the strategy that the run applied).
 
         Raises:
-            BadInput: a population under `add_remove`, a run that is not ended or not of this population, charges of
+            BadInput: a population of secret presence, a run that is not ended or not of this population, charges of
                 others.
         """
 
@@ -445,6 +446,36 @@ class Ledger(Reader):
 
     def _close_charge(self, population: str, key: str, how: str, actor: str, anyones: bool) -> None:
         self._change(population, lambda state: charges.close(state, population, key, how, actor, anyones), actor)
+
+    # -- the ledger itself --------------------------------------------------------------------------------------
+
+    def rebuild(self, *, actor: str) -> tuple[str, ...]:
+        """Make every table again from the journal and what it names by hash; see `sql.rebuild`.
+
+        An open round whose cohort is lost with its table is voided: nothing of it was released.
+
+        Returns:
+            The runs of such rounds.
+
+        Raises:
+            LedgerError: the journal does not fit, or content that it names is missing.
+        """
+
+        def work(connection: Connection, entry: Entry) -> tuple[str, ...]:
+            lost = rebuild(connection)
+            for row in lost:
+                population = entry.state.populations[entry.state.runs[row.run].row.population].row
+                event = Voided(row.attempt, "its cohort was lost with its table", 0, {})
+                hidden = population.adjacency == "add_remove"
+                entry.append(event, actor, population=population.name, run=row.run, round=row.index, blind=hidden)
+            return tuple(row.run for row in lost)
+
+        lost = self._journal.write(work)
+        self.proof.restart()
+        checked = self.proof.advance()
+        if not checked.ok:
+            raise Disproved(self.url, checked.fault)
+        return lost
 
     # -- tokens -------------------------------------------------------------------------------------------------
 

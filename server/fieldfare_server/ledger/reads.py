@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, or_, select
 
 from fieldfare.errors import BadInput
+from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
@@ -170,7 +171,7 @@ class Reader:
             kept = or_(c.index % step == 0, c.index == run.next_round - 1)
             query = select(*columns).where(c.run_seq == run.seq, c.state == "committed", kept).order_by(c.index)
             series = connection.execute(query).mappings().all()
-        hidden = dict.fromkeys(("participants", "cohort_size", "reports")) if run.adjacency == "add_remove" else {}
+        hidden = dict.fromkeys(("participants", "cohort_size", "reports")) if hides_presence(run.adjacency) else {}
         return tuple(
             views.SeriesPoint(**{**row, **hidden, "statistics": json.loads(row["statistics"])}) for row in series
         )
@@ -208,7 +209,7 @@ class Reader:
         return views.JournalPage(items=items, next=items[-1].id if len(page) > limit else None)
 
     def participation_histogram(self, run_id: str) -> dict[int, int]:
-        """How many users took part how many times in this run, from once up; {} under `add_remove`."""
+        """How many users took part how many times in this run, from once up; {} where presence is secret."""
         with self.read() as connection:
             run = rows.run_row(connection, run_id)
             if rows.hides_counts(connection, run.population_id):
@@ -219,7 +220,7 @@ class Reader:
         """How many users took part in how many rounds of all runs of a population, from once up.
 
         Returns:
-            {} under `add_remove`; None where more than `COUNTED` rounds were committed: counting them takes too long.
+            {} where presence is secret; None where more than `COUNTED` rounds were committed: counting takes too long.
         """
         with self.read() as connection:
             row = rows.population_row(connection, name)
@@ -228,7 +229,7 @@ class Reader:
             return rows.population_participation(connection, row.id, COUNTED)
 
     def participation_patterns(self, run_id: str) -> list[tuple[int, ...]]:
-        """The distinct sets of rounds of this run in which a user took part; [] under `add_remove`.
+        """The distinct sets of rounds of this run in which a user took part; [] where presence is secret.
 
         At most 10 000, those of the users who took part most often: a large run has as many patterns as users.
         """

@@ -151,9 +151,9 @@ class RunHandle:
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
         """The index of each user within the population, shape (len(ids),); new users get the next indices.
 
-        Known users cost no transaction, except under `add_remove`: there every call writes exactly one journal row,
-        whether a user is new or not, because a row only for new users would tell that one is present. Under
-        `add_remove`, call it at moments that do not depend on who is present.
+        Known users cost no transaction, except where presence is secret: there every call writes exactly one journal
+        row, whether a user is new or not, because a row only for new users would tell that one is present. There,
+        call it at moments that do not depend on who is present.
 
         Args:
             ids: pseudonyms, uint64, shape (n,).

@@ -1,4 +1,4 @@
-"""The scheduled times of a run under `add_remove`: the only times of that run which the ledger holds.
+"""The scheduled times of a run where presence is secret: the only times of that run which the ledger holds.
 
 How long a round takes tells how many users it had, which is the secret of that adjacency. The run therefore acts at
 start + k x seconds, k = 0, 1, 2, ..., and whatever is stored of it has the newest of those times that has passed.

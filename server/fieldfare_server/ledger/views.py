@@ -1,6 +1,6 @@
 """What the ledger shows: frozen values, safe for the API, the page and the command line.
 
-None of them holds a user, a node or a key. Counts of users are public, except where the adjacency is `add_remove`:
+None of them holds a user, a node or a key. Counts of users are public, except where presence is secret:
 there a user's presence is the secret, so the counts are None (or empty), here and in the bodies of events.
 """
 

@@ -16,12 +16,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
 
+from fieldfare.participation import PRESENCE
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import Source
 from fieldfare_server.ledger.sql import migrate, models
 from fieldfare_server.ledger.sql.database import Database
-from fieldfare_server.ledger.sql.rows import run_row, state_now
+from fieldfare_server.ledger.sql.rows import reservations, run_row, state_now
 from fieldfare_server.ledger.states import RunState
 
 # Made once: to build a statement takes longer than to run it.
@@ -61,12 +62,12 @@ _NEWEST_ROW = (
 # the smallest of them, it would read every round.
 _OPEN = select(_t.id).where(text("rounds.state = 'open'"))
 _NEWEST = select(func.max(_t.id))
-# Under add_remove a count of replies is a count of users, which is the secret.
+# Where presence is secret a count of replies is a count of users, which is the secret.
 _COUNTED = (
     select(_t.state, _t.rejects, func.count())
     .join_from(models.rounds, models.runs, _r.seq == _t.run_seq)
     .join(models.populations)
-    .where(_t.id > bindparam("last"), _t.id <= bindparam("end"), models.populations.c.adjacency != "add_remove")
+    .where(_t.id > bindparam("last"), _t.id <= bindparam("end"), models.populations.c.adjacency != PRESENCE)
     .group_by(_t.state, _t.rejects)
 )
 _COUNTED_OF = _COUNTED.where(_t.run_seq == bindparam("seq"))
@@ -133,6 +134,12 @@ def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:
     with source.read() as connection:
         rows = connection.execute(query.group_by(state)).all()
     return {state: count for state, count, _ in rows}, sum(int(done or 0) for _, _, done in rows)
+
+
+def reservations_left(source: Source, now: float) -> dict[str, float]:
+    """Run -> the share of its reservation's time that is left, of runs under way in populations that state one."""
+    with source.read() as connection:
+        return {run: max(0.0, end - now) / seconds for run, seconds, end in reservations(connection)}
 
 
 def failed_residual_tests(source: Source) -> int:

@@ -59,7 +59,7 @@ def admit(
     warnings: list[str] = []
     if users is not None:
         warnings = check_feasible(plan, users)
-    elif known is not None and known.users:  # under add_remove their number is secret, and any number will do
+    elif known is not None and known.users:  # where presence is secret their number is secret, and any number will do
         require_feasible(plan, known.users)
     if ledger is None or cost is None:
         return Admission(np.inf, users=_size(users), warnings=tuple(warnings))

@@ -18,6 +18,7 @@ from fieldfare.accounting import calibrate, certification, sampled_optimum
 from fieldfare.errors import BadInput, Refused
 from fieldfare.mechanisms import Mechanism, build, parse
 from fieldfare.participation import (
+    PRESENCE,
     Adjacency,
     BallsInBins,
     BMinSep,
@@ -58,7 +59,7 @@ def compare_mechanisms(plan: Plan) -> list[Choice]:
     if privacy.epsilon is None:
         raise BadInput("privacy.noise_multiplier", "fixes the noise, so there is nothing to compare.", "epsilon")
     if privacy.adjacency == "replace_one":
-        raise BadInput("privacy.adjacency = 'replace_one'", "sampling earns nothing under it.", "zero_out, add_remove")
+        raise BadInput("privacy.adjacency = 'replace_one'", "sampling earns nothing under it.", f"zero_out, {PRESENCE}")
     if rounds > _MOST_ROUNDS:
         raise BadInput(f"run.rounds = {rounds}", "comparing so many takes too long.", str(_MOST_ROUNDS))
     block = _block(plan)
@@ -99,7 +100,7 @@ def _choice(plan: Plan, table: dict[str, Any], participation: Participation) -> 
     privacy, rounds, cache = plan.privacy, plan.run.rounds, dict[str, bytes]()
     assert privacy.epsilon is not None  # `compare_mechanisms`
     epsilon, delta = privacy.epsilon, privacy.delta
-    adjacency: Adjacency = "zero_out" if isinstance(participation, MinSeparation) else "add_remove"
+    adjacency: Adjacency = "zero_out" if isinstance(participation, MinSeparation) else PRESENCE
     allocated = isinstance(participation, RandomAllocation) and "bands" in table
     certified = allocated or isinstance(participation, BallsInBins | BMinSep)
     if certified:

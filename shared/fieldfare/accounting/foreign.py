@@ -5,7 +5,7 @@
 | mu of Gaussian DP | (mu^2, 0), exact |
 | rho of zCDP | the least mu for which every rho-zCDP mechanism is a post-processing of N(mu, 1) against N(0, 1) |
 | (epsilon, delta) | "with probability delta tell, else randomised response": one vertex, leak delta |
-| Poisson-sampled Gaussian (rate, sigma, steps) | as our own sampled runs; amplified under `add_remove` only |
+| Poisson-sampled Gaussian (rate, sigma, steps) | as our own sampled runs; amplified only where presence is secret |
 
 *rho.* delta(e) <= min over a > 1 of exp((a - 1)(a rho - e)) (1 - 1/a)^(a - 1) / a (Canonne, Kamath and Steinke 2020,
 Proposition 12), and the total variation TV obeys TV log((1 + TV) / (1 - TV)) <= rho: on the best event p - q = TV, so
@@ -31,7 +31,7 @@ from fieldfare.accounting.filter import RUN_SHARE, Price, price
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SampledGaussian
 from fieldfare.errors import BadInput
-from fieldfare.participation import Adjacency
+from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
 
@@ -49,13 +49,13 @@ class Loss(Table):
     rate, noise_multiplier, steps: of a Poisson-sampled Gaussian mechanism, as DP-SGD is.
     """
 
-    mu: float | None = Field(default=None, ge=0, le=LARGEST_MU)
-    rho: float | None = Field(default=None, ge=0, le=LARGEST_RHO)
-    epsilon: float | None = Field(default=None, ge=0, le=LARGEST_EPSILON)
-    delta: float | None = Field(default=None, ge=0, lt=1)
-    rate: float | None = Field(default=None, gt=0, le=1)
-    noise_multiplier: float | None = Field(default=None, gt=0, le=1e9)
-    steps: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    mu: float | None = Field(default=None, ge=0, le=LARGEST_MU, description="of Gaussian DP")
+    rho: float | None = Field(default=None, ge=0, le=LARGEST_RHO, description="of zero-concentrated DP")
+    epsilon: float | None = Field(default=None, ge=0, le=LARGEST_EPSILON, description="of (epsilon, delta)-DP")
+    delta: float | None = Field(default=None, ge=0, lt=1, description="with epsilon; 0 if it is not given")
+    rate: float | None = Field(default=None, gt=0, le=1, description="of Poisson sampling, with the two below")
+    noise_multiplier: float | None = Field(default=None, gt=0, le=1e9, description="noise std over clip norm")
+    steps: int | None = Field(default=None, ge=1, le=1_000_000_000, description="sampled steps")
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Loss:
@@ -96,7 +96,7 @@ def priced(loss: Loss, adjacency: Adjacency, leak: float) -> Price:
     assert loss.noise_multiplier is not None
     assert loss.steps is not None
     event = PrivacyLoss(sampled=(SampledGaussian(loss.rate, loss.noise_multiplier, loss.steps),))
-    if adjacency == "add_remove":
+    if hides_presence(adjacency):
         return price(event, RUN_SHARE * leak)
     # Amplification is proven for the presence of a user, not for what stands in the user's place.
     factor = 2.0 if adjacency == "replace_one" else 1.0

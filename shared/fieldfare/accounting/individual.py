@@ -24,7 +24,7 @@ Conditions, and who sees to them:
 * C2 nothing about a user's update decides whether the user takes part: a bad update counts as zero. *Enforced* where
   replies are summed.
 * C3 odometers are functions of the public record, never of norms, so their histogram costs nothing. *By construction.*
-* C4 under `add_remove` participation is secret: no odometers. *Enforced* by `Plan` and the ledger.
+* C4 where presence is secret so is participation: no odometers. *Enforced* by `Plan` and the ledger.
 * C5 one M for all users; the epsilon that is reported is M's. *By construction.*
 
 **Unit.** Odometers are whole numbers of 2^-44 mu^2, each increment rounded up. Sums are exact, in any order, on any

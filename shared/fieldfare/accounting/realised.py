@@ -11,7 +11,7 @@ is an upper bound that never shrinks and never exceeds what the run reserved. Ch
 compose up to a fixed budget as fixed ones do: mu^2 adds up under full adaptivity (Smith and Thakurta 2022, for
 Gaussian mechanisms), and the ledger stops at the population's budget.
 
-Under `add_remove` participation is secret, so the run is charged the worst case of `charge_for`.
+Where presence is secret so is participation, and the run is charged the worst case of `charge_for`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from fieldfare.participation import (
     Poisson,
     Single,
     adjacency_factor,
+    hides_presence,
 )
 from fieldfare.participation_record import ParticipationRecord
 
@@ -86,7 +87,7 @@ class RealisedCharge:
         """What the run reserves: the most that `spent` ever becomes."""
         self.rounds = 0
         """Rounds charged so far are below this."""
-        self._realised = adjacency != "add_remove"
+        self._realised = not hides_presence(adjacency)
         self._products = mechanism.column_products()
         self._newest: tuple[int, tuple[float, Floats]] = (-1, (0.0, np.empty(0)))
         fast = self._products is not None

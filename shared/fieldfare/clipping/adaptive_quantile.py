@@ -21,8 +21,8 @@ class AdaptiveQuantile(ClippingSpec):
 
     * sensitivity does not depend on C_t: the update part has norm at most 1, the indicator part at most w, so one
       contribution has norm at most `joint_bound` = sqrt(1 + w^2), reached exactly (e = 1 implies norm 1). A zero
-      update gives the zero contribution, so this is the `zero_out` and `add_remove` sensitivity; `replace_one` is
-      exactly sqrt(4 + w^2), below the 2 sqrt(1 + w^2) that the adjacency factor charges.
+      update gives the zero contribution, so this is the sensitivity of `zero_out` and of secret presence; `replace_one`
+      is exactly sqrt(4 + w^2), below the 2 sqrt(1 + w^2) that the adjacency factor charges.
     * C_t is a function of earlier noised sums, which the mechanism's proof for adaptively chosen inputs covers;
       correlated noise keeps its cancellation because the stream, and not C_t times it, is what is noised.
     * the indicator's noise enters log C as a prefix sum, which is what correlated mechanisms make small.

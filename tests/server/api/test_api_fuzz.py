@@ -60,7 +60,7 @@ def fuzz(ledger: Ledger, url: str, caller: str, secret: str, examples: int) -> N
                 closed = case.method == "POST" or (caller == "stranger" and case.operation.path not in OPEN)
                 if closed and caller not in WRITERS:
                     assert answer.status_code >= 400, "nothing opens without a token"
-                if answer.status_code not in (400, 405, 413, 414, 421):  # the guard's, and the same for every route
+                if answer.status_code != 405:  # of a method that the document does not name
                     case.validate_response(answer, checks=told)
 
             one()

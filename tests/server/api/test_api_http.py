@@ -236,7 +236,7 @@ def test_metrics_have_base_units_and_no_names_of_users_or_nodes(local: TestClien
     assert 'route="unmatched"' in text
     assert "secret" not in text
     labels = {part.split("=")[0] for line in text.splitlines() if "{" in line for part in _labels(line)}
-    assert labels <= {"population", "state", "reason", "method", "route", "status", "le"}
+    assert labels <= {"population", "state", "reason", "method", "route", "status", "le", "place"}
 
 
 def _labels(line: str) -> list[str]:
@@ -272,3 +272,21 @@ def test_the_openapi_document_has_examples_problems_and_no_orphans(local: TestCl
             for status, answer in operation["responses"].items():
                 if status.startswith(("4", "5")) and path != "/readyz":
                     assert "application/problem+json" in answer["content"], (path, status)
+
+
+def test_the_document_names_its_operations_its_server_and_every_field(local: TestClient) -> None:
+    document = local.get("/openapi.json").json()
+    operations = [each for ways in document["paths"].values() for each in ways.values()]
+    names = [each["operationId"] for each in operations]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in names)
+    assert not [name for name in names if "_v1_" in name], "a name, and not a path"
+    assert document["servers"][0]["url"] == "/"
+    assert all({"400", "413", "429"} <= set(each["responses"]) for each in operations)
+    bare = [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, told in schema.get("properties", {}).items()
+        if "description" not in told and "$ref" not in told
+    ]
+    assert bare == []

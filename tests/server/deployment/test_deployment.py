@@ -273,7 +273,7 @@ def test_a_ledger_that_opens_and_refuses_is_not_asked_without_a_pause(
 
     opened = contextlib.nullcontext(SimpleNamespace(expire_reservations=refuse))
     monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(command, "Ledger", SimpleNamespace(open=lambda place: opened))
+    monkeypatch.setattr(command, "Ledger", SimpleNamespace(open=lambda place, head_file: opened))
     with pytest.raises(KeyboardInterrupt):
         command.supervise(insecure=True, every=7.0)
     assert slept == [7.0] * 3
@@ -314,7 +314,7 @@ def test_only_the_migration_has_the_password_of_the_ledgers_owner() -> None:
 SECRETS = {
     "migrate-secrets": {"migrate"},
     "ledger-secrets": {"ledger"},
-    "api-secrets": {"api"},
+    "api-secrets": {"api", "backup"},
     "coordinator-secrets": {"coordinator", "supervisor"},
     "admin-secrets": {"submit"},
 }

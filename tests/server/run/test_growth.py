@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fieldfare_client.app import _hosted
 from fieldfare_server import faults
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.checkpoint import RunFiles
@@ -14,7 +19,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from support.federation import LyingGrid, home, plan
+from support.federation import USERS, LyingGrid, home, plan
 
 RUN = "long"
 
@@ -86,3 +91,44 @@ def test_checkpoints_that_carry_all_nonces_are_read(
         assert session.next_round == (3 if point else 2)
         FieldfareStrategy(session).start(LyingGrid(2))
     require_whole(state)
+
+
+def test_selection_costs_the_cohort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is known and available is worked out when it changes, and pseudonyms are sorted once: not in every round."""
+    calls = Counter[str]()
+
+    def counted(name: str) -> None:
+        function = getattr(np, name)
+
+        def count(*arguments: Any, **named: Any) -> Any:
+            frame = sys._getframe(1)
+            if frame.f_globals["__name__"].endswith("presence.roster") and np.size(arguments[0]) >= USERS:
+                calls[f"{name} in {frame.f_code.co_name}"] += 1
+            return function(*arguments, **named)
+
+        monkeypatch.setattr(np, name, count)
+
+    for name in ("argsort", "flatnonzero", "isin"):
+        counted(name)
+    state, grid = home(tmp_path), LyingGrid(3)
+    with begin(state, 12) as session:
+        strategy = FieldfareStrategy(session)
+        assert strategy.run_round(grid)
+        roster = session.cohorts.roster
+        first = calls.copy()
+        for _ in range(11):
+            assert strategy.run_round(grid)
+    assert calls == first
+    assert calls["argsort in _users_of"] == 1
+    assert roster.known() is roster.known()
+    assert roster.known({2}) is roster.known([2])
+    assert not set(roster.known({2})) & set(roster.by_node(roster.known())[2][0])
+
+
+def test_a_node_looks_its_users_up_without_looking_at_the_others() -> None:
+    """It gathered all pseudonyms in random order in every round."""
+    node = _hosted("support.federation:TinyTask", 0, 1)
+    asked = node.table.pseudonyms[[5, 0, 17]]
+    untouched = dataclasses.replace(node, table=None)  # type: ignore[arg-type]
+    assert untouched.find(asked).tolist() == [5, 0, 17]
+    assert untouched.find(np.array([1, 2**64 - 1], np.uint64)).size == 0

@@ -55,7 +55,7 @@ def verify(request: Request, _: Chief) -> Verification:
 
 
 @router.get("/head", responses=responses(401, 403, 404, 422, 429, 503))
-def head(
+def signed_head(
     _: Overseer,
     answers: AnswersOf,
     since: Annotated[int | None, Query(ge=1, le=2**62, description="show the hash of this row too")] = None,
@@ -69,10 +69,10 @@ def head(
     response_class=StreamingResponse,
     responses=responses(401, 403, 429, 503, body="application/x-ndjson"),
 )
-def export(_: Overseer, answers: AnswersOf) -> StreamingResponse:
+def export_audit(_: Overseer, answers: AnswersOf) -> StreamingResponse:
     """The whole log, oldest first, one JSON object a line: enough to verify the chain elsewhere.
 
-    Under add_remove the rows omit counts of users, and the hash of such a row can only be checked on the server.
+    Where presence is secret rows omit counts of users, and the hash of such a row can only be checked on the server.
     """
 
     def lines() -> Iterator[bytes]:

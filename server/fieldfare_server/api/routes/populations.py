@@ -61,7 +61,7 @@ def population(request: Request, caller: Reader, answers: AnswersOf, name: Popul
 
 
 @router.get("/{name}/history", response_model=History, responses=CSV | responses(304, 401, 403, 404, 422, 429, 503))
-def history(
+def population_history(
     request: Request,
     caller: Reader,
     answers: AnswersOf,
@@ -80,7 +80,7 @@ def history(
 @router.get(
     "/{name}/participation", response_model=PopulationHistogram, responses=responses(304, 401, 403, 404, 422, 429, 503)
 )
-def participation(request: Request, caller: Reader, answers: AnswersOf, name: PopulationName) -> Response:
+def population_participation(request: Request, caller: Reader, answers: AnswersOf, name: PopulationName) -> Response:
     """How many users took part in how many rounds of all runs together: counts of users, never one user's own."""
     caller.require(name)
     return conditional(request, answers.population_participation(name))

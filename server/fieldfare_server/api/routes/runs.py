@@ -65,7 +65,7 @@ def run(request: Request, _: RunReader, answers: AnswersOf, run_id: RunId) -> Re
 
 
 @router.get("/{run_id}/rounds", response_model=Page[Round], responses=CSV | _ONE | responses(400))
-def rounds(
+def run_rounds(
     request: Request,
     _: RunReader,
     answers: AnswersOf,
@@ -82,7 +82,7 @@ def rounds(
 
 
 @router.get("/{run_id}/series", response_model=Series, responses=_ONE)
-def series(
+def run_series(
     request: Request,
     _: RunReader,
     answers: AnswersOf,
@@ -94,7 +94,7 @@ def series(
 
 
 @router.get("/{run_id}/participation", response_model=Histogram, responses=_ONE)
-def participation(request: Request, _: RunReader, answers: AnswersOf, run_id: RunId) -> Response:
+def run_participation(request: Request, _: RunReader, answers: AnswersOf, run_id: RunId) -> Response:
     """How many users took part how often: aggregate counts only."""
     return conditional(request, answers.participation(run_id))
 
@@ -106,7 +106,7 @@ def participation(request: Request, _: RunReader, answers: AnswersOf, run_id: Ru
         **responses(401, 403, 404, 422, 429, 503),
     },
 )
-def report(
+def run_report(
     _: RunReader,
     answers: AnswersOf,
     run_id: RunId,
@@ -124,7 +124,7 @@ def report(
 
 
 @router.get("/{run_id}/registry-entry", responses=_ONE)
-def registry(_: RunReader, answers: AnswersOf, run_id: RunId) -> dict[str, Any]:
+def run_registry_entry(_: RunReader, answers: AnswersOf, run_id: RunId) -> dict[str, Any]:
     """The run as a tier 3 entry of the DP Deployments Registry; `missing` lists what only its curator knows."""
     return answers.registry_entry(run_id)
 
@@ -138,18 +138,18 @@ _REQUEST = responses(401, 403, 404, 409, 422, 429, 503)
 
 
 @router.post("/{run_id}/stop", status_code=202, responses=_REQUEST)
-def stop(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
+def stop_run(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
     """Stop at the next round boundary. What was spent stays spent, what was reserved is free again. Final."""
     return _accept(answers, run_id, "stop", caller)
 
 
 @router.post("/{run_id}/pause", status_code=202, responses=_REQUEST)
-def pause(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
+def pause_run(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
     """Pause at the next round boundary; the reservation is kept."""
     return _accept(answers, run_id, "pause", caller)
 
 
 @router.post("/{run_id}/resume", status_code=202, responses=_REQUEST)
-def resume(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
+def resume_run(caller: RunAdmin, answers: AnswersOf, run_id: RunId) -> Accepted:
     """Cancel a pause."""
     return _accept(answers, run_id, "resume", caller)

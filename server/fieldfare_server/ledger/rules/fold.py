@@ -60,10 +60,12 @@ def decide(state: State, record: Record) -> tuple[Fact, ...]:
     return tuple(RULES[type(record.event)](state, record, record.event))
 
 
-def apply(state: State, row: Mapping[str, Any], before: Callable[[State, Record], None] | None = None) -> Record:
+def apply(
+    state: State, row: Mapping[str, Any], before: Callable[[State, Record, tuple[Fact, ...]], None] | None = None
+) -> Record:
     """Take one row of the log into `state`, and return its event.
 
-    before: is shown the event once it is known to be allowed, while `state` is still what it was.
+    before: is shown the event and what it makes, once it is known to be allowed, while `state` is what it was.
 
     Raises `Unfit` if what it says was not allowed at that point.
     """
@@ -71,7 +73,7 @@ def apply(state: State, row: Mapping[str, Any], before: Callable[[State, Record]
     try:
         facts = decide(state, record)
         if before is not None:
-            before(state, record)
+            before(state, record, facts)
         state.take(facts)
     except Refused as refused:
         raise Unfit("audit", str(record.number), refused.why) from None

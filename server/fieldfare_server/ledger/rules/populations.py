@@ -18,7 +18,7 @@ from typing import Any
 from fieldfare.accounting.filter import Price, default_leak
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import is_name
-from fieldfare.participation import ADJACENCIES, Adjacency
+from fieldfare.participation import ADJACENCIES, PRESENCE, Adjacency, hides_presence
 from fieldfare.text import decimal
 from fieldfare_server.ledger.events import populations as events
 from fieldfare_server.ledger.events.base import Record, require
@@ -106,7 +106,7 @@ def create(
         simulated=simulated,
         unit=unit,
         # Where who takes part is secret, an odometer would tell it.
-        accounting=odometers.WORST_CASE if adjacency == "add_remove" else odometers.INDIVIDUAL,
+        accounting=odometers.WORST_CASE if hides_presence(adjacency) else odometers.INDIVIDUAL,
         ceiling_epsilon=None if rules.ceiling_epsilon is None else float(rules.ceiling_epsilon),
         ceiling_delta=rules.ceiling_delta,
         two_persons=rules.two_persons,
@@ -129,7 +129,7 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
     leak = default_leak(event.adjacency, event.delta) if event.leak is None else event.leak  # type: ignore[arg-type]
     require(0 <= leak < event.delta, "its leak is not below its delta")
     kept = event.accounting == odometers.INDIVIDUAL
-    require(not kept or event.adjacency != "add_remove", "its odometers would tell who is there")
+    require(not kept or not hides_presence(event.adjacency), "its odometers would tell who is there")
     _require_below(event.epsilon, event.delta, event.ceiling_epsilon, event.ceiling_delta)
     yield PopulationRow(
         name=name,
@@ -346,11 +346,11 @@ def recompute(runs: Mapping[str, str], users: int, digest: str) -> events.Recomp
 def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterator[Fact]:
     """Ended runs that are charged to odometers, and odometers that hold what they cost.
 
-    Raises `BadInput`: a population under `add_remove`, a run that is not ended or not of this population.
+    Raises `BadInput`: a population where presence is secret, a run that is not ended or not of this population.
     """
     row = state.populations[record.place].row
-    if row.adjacency == "add_remove":
-        raise BadInput(f"odometers of population {row.name!r}", "under 'add_remove' who took part is secret.")
+    if hides_presence(row.adjacency):
+        raise BadInput(f"odometers of population {row.name!r}", f"under {PRESENCE!r} who took part is secret.")
     require(event.users == row.users, "it counts other users")
     for run_id, digest in event.runs.items():
         run = state.runs[run_id].row

@@ -16,7 +16,7 @@ from fieldfare.accounting.filter import Price, is_price, require_priced
 from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.names import is_name
-from fieldfare.participation import CALLED
+from fieldfare.participation import CALLED, PRESENCE, hides_presence
 from fieldfare_server.ledger.events import runs as events
 from fieldfare_server.ledger.events.base import Event, Record, require
 from fieldfare_server.ledger.rules.populations import committed_of
@@ -106,7 +106,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Sta
 
     Raises:
         BudgetRefused: it does not fit in what is left, or too few users have enough left.
-        BadInput: a closed population, another adjacency, a fixed seed on real people, or, under `add_remove` on real
+        BadInput: a closed population, another adjacency, a fixed seed on real people, or, with secret presence of real
             people, a plan without `run.round_seconds`.
     """
     population = state.populations[run.population]
@@ -363,15 +363,15 @@ def _require_adjacency(population: PopulationRow, run: NewRun) -> None:
 
 
 def _require_schedule(population: PopulationRow, run: NewRun) -> None:
-    """Refuse to show when rounds of real people under `add_remove` end: the time that they take counts those people."""
-    if population.adjacency != "add_remove" or population.simulated:
+    """Refuse to show when rounds of real people end whose presence is secret: their time counts those people."""
+    if not hides_presence(population.adjacency) or population.simulated:
         return
     table = json.loads(run.plan_json).get("run")
     if not isinstance(table, dict) or table.get("round_seconds") is None:
         timeout = table.get("round_timeout", 600.0) if isinstance(table, dict) else 600.0
         raise BadInput(
             "run.round_seconds",
-            f"population {population.name!r} is of real people under 'add_remove', and the time that a round takes "
+            f"population {population.name!r} is of real people under {PRESENCE!r}, and the time that a round takes "
             "tells how many of them took part: a plan must name the seconds between two releases.",
             f"round_seconds = {3 * timeout:g}",
         )

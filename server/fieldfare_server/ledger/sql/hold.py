@@ -10,6 +10,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.participation import hides_presence
 from fieldfare_server.ledger.events.base import Event
 from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.sql import leases
@@ -43,7 +44,7 @@ class RunFacts:
     @property
     def hides_presence(self) -> bool:
         """Whether a user's presence, and with it every count of users, is secret."""
-        return self.adjacency == "add_remove"
+        return hides_presence(self.adjacency)
 
     def record(self, entry: Entry, event: Event, round: int | None = None, at: float | None = None) -> None:
         """Append an event of this run."""

@@ -80,6 +80,14 @@ def damage(connection: Connection) -> list[str]:
     return sorted((wanted | set(() if _OWNER in present else roles.GUARDS)) - present)
 
 
+def mend(connection: Connection, *kinds: str) -> None:
+    """Make what an SQLite ledger lacks of these kinds ("table", "index", "trigger") as the migrations make it."""
+    present = {name for _, name, _ in _sqlite_schema(connection)}
+    for kind, name, made in sorted(_fresh_schema()):
+        if kind in kinds and name not in present and made:
+            connection.execute(text(made.replace(":", "\\:")))
+
+
 _OWNER = "(owner)"
 _POSTGRES_GUARDS = text("""
 SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')

@@ -73,6 +73,15 @@ journal = Table(
 )
 """Append-only (triggers). `at`: seconds since 1970 by the writer's clock, informative; the order is `id`'s."""
 
+objects = Table(
+    "objects",
+    metadata,
+    Column("hash", String(64), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""Plans, salts and statistics, which the journal names by SHA-256. Append-only (triggers). With these, `users` and
+`participations`, whose rows it names too, every other table can be made again (`rebuild`)."""
+
 populations = Table(
     "populations",
     metadata,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Integer, Table, bindparam, delete, func, insert, select, text, update
 
 from fieldfare.accounting.individual import Units
 from fieldfare_server.ledger import chain
@@ -42,12 +42,23 @@ class Contents:
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {EMPTY: "{}"}
+        self._lasting: dict[str, bytes] = {}
+        """What goes into `objects`."""
 
-    def keep(self, content: str | bytes) -> str:
-        """Keep `content`; returns its SHA-256, hex."""
-        name = hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+    def keep(self, content: str | bytes, *, lasting: bool = False) -> str:
+        """Keep `content`; returns its SHA-256, hex. lasting: in table `objects`, for good."""
+        data = content.encode() if isinstance(content, str) else content
+        name = hashlib.sha256(data).hexdigest()
+        if lasting and name not in self._known:
+            self._lasting[name] = data
         self._known[name] = content
         return name
+
+    def write(self, connection: Connection) -> None:
+        """Write what is to last."""
+        if self._lasting:
+            connection.execute(_PUT, [{"hash": name, "content": data} for name, data in self._lasting.items()])
+            self._lasting.clear()
 
     def keep_units(self, values: Units) -> str:
         """Keep what users are charged or pledged; returns its `odometers.digest`."""
@@ -65,6 +76,10 @@ class Contents:
     def __getitem__(self, name: str) -> Any:
         return self._known[name]
 
+    def find(self, name: str) -> Any:
+        """As `[name]`; None for what is not known."""
+        return self._known.get(name)
+
 
 class _Shape(NamedTuple):
     """How the rows of a kind of fact stand in their table."""
@@ -80,6 +95,16 @@ class _Shape(NamedTuple):
 
 def _content(contents: Contents, name: str | None) -> Any:
     return None if name is None else contents[name]
+
+
+def _text(contents: Contents, name: str) -> str:
+    content = contents[name]
+    return content.decode() if isinstance(content, bytes) else str(content)
+
+
+def _cohort(contents: Contents, name: str | None) -> Any:
+    # Who was selected for a round that is closed by now is forgotten.
+    return None if name is None else contents.find(name)
 
 
 def _attempt(state: State, row: RoundRow) -> RoundRow | None:
@@ -103,13 +128,13 @@ _SHAPES: Mapping[type, _Shape] = {
         models.runs,
         ("id",),
         lambda state, row: state.runs[row.id].row if row.id in state.runs else None,
-        {"plan": _content},
+        {"plan": _text},
     ),
     RoundRow: _Shape(
         models.rounds,
         ("run_seq", "index", "attempt"),
         _attempt,
-        {"cohort": _content, "statistics": _content, "rejects": lambda _, rejects: chain.canonical(rejects)},
+        {"cohort": _cohort, "statistics": _text, "rejects": lambda _, rejects: chain.canonical(rejects)},
     ),
     ParticipationRow: _Shape(
         models.participations,
@@ -151,14 +176,15 @@ class Changes:
                 continue
             shape = _SHAPES[type(fact)]
             key = tuple(getattr(fact, _FIELDS.get(name, name)) for name in shape.keys)
-            before = rows[key][0] if key in rows else shape.before(state, fact)
+            before, latest = rows[key] if key in rows else (shape.before(state, fact),) * 2
             rows[key] = before, fact
-            if isinstance(fact, RunRow) and not fact.active and before is not None and before.active:
+            if isinstance(fact, RunRow) and latest is not None and latest.active and not fact.active:
                 self._ended.append(fact.id)
 
     def write(self, connection: Connection, contents: Contents, numbers: Mapping[str, int] | None = None) -> None:
         """Write what was noted, and forget it. numbers: `seq` of runs that are known."""
         self._numbers.update(numbers or {})
+        contents.write(connection)
         for kind, rows in self._rows.items():
             shape = _SHAPES[kind]
             fresh = [self._values(connection, shape, contents, after) for before, after in rows.values() if not before]
@@ -228,6 +254,7 @@ class Changes:
         return number
 
 
+_PUT = text("INSERT INTO objects (hash, content) VALUES (:hash, :content) ON CONFLICT (hash) DO NOTHING")
 _FIELDS = {"run_seq": "run", "population_id": "population"}
 """Columns that name a row of another table, and the field of a fact that they stand for."""
 _p, _r, _t = models.populations.c, models.runs.c, models.rounds.c
@@ -250,7 +277,11 @@ _RECHARGE = (
 # Made once: SQLAlchemy then finds what it compiled of them.
 @lru_cache(maxsize=64)
 def _insert(table: Table) -> Any:
-    return insert(table)
+    """An insertion; where the table has numbers of its own, with the next one, so that they follow from the log."""
+    number = next((column for column in table.primary_key if column.name in ("id", "seq")), None)
+    if number is None or not isinstance(number.type, Integer):
+        return insert(table)
+    return insert(table).values({number: select(func.coalesce(func.max(number), 0) + 1).scalar_subquery()})
 
 
 @lru_cache(maxsize=256)

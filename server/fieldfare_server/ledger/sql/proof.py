@@ -42,7 +42,7 @@ _DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _BATCH = 2000
 """Journal rows that one snapshot reads."""
 _SECRET = ("cohort", "cohort_size", "digest", "participants", "reason", "rejects", "reports", "salt", "users")
-"""Columns whose values no message shows: under `add_remove` a count of users is secret."""
+"""Columns whose values no message shows: where presence is secret a count of users is secret."""
 _SLICE = 16
 """Ended runs that each check compares again."""
 

@@ -62,7 +62,7 @@ SKEW = 300
 
 _GRANTS: Mapping[Part, tuple[str, ...]] = {
     "coordinator": (
-        "INSERT ON users, runs, leases, rounds, participations, odometers, pledges, charges",
+        "INSERT ON objects, users, runs, leases, rounds, participations, odometers, pledges, charges",
         "USAGE ON SEQUENCE runs_seq_seq, rounds_id_seq",
         "UPDATE ON runs, leases, rounds, odometers, pledges",
         "UPDATE (users, settled) ON populations",
@@ -78,7 +78,7 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
         "UPDATE (revoked_at) ON tokens",
     ),
     "admin": (
-        "INSERT ON populations, proposals, tokens, users, runs, leases, rounds, participations, odometers, "
+        "INSERT ON objects, populations, proposals, tokens, users, runs, leases, rounds, participations, odometers, "
         "pledges, charges",
         "UPDATE ON populations, proposals, tokens, runs, leases, rounds, odometers, pledges, charges",
         "UPDATE (charges) ON participations",
@@ -89,7 +89,7 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
 """Beyond SELECT on every table."""
 
 _TABLES = (
-    *("alembic_version", "audit", "head", "populations", "proposals", "users", "runs", "leases", "rounds"),
+    *("alembic_version", "audit", "head", "objects", "populations", "proposals", "users", "runs", "leases", "rounds"),
     *("participations", "odometers", "pledges", "charges", "tokens"),
 )
 _ASKED = ("populations", "proposals", "charges", "runs", "tokens")
@@ -409,6 +409,8 @@ def _grant(connection: Connection, place: tuple[str, str], part: Part, name: str
     _run(connection, f"GRANT CONNECT ON DATABASE {database} TO {role}")
     _run(connection, f"GRANT USAGE ON SCHEMA {schema} TO {role}")
     _run(connection, f"GRANT SELECT ON {tables} TO {role}")
+    # For a backup: `pg_dump` reads where each sequence stands.
+    _run(connection, f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
     for grant in (*_GRANTS[part], *(f"EXECUTE ON FUNCTION {function}" for function in _OF_THE_OWNER)):
         _run(connection, f"GRANT {grant} TO {role}")
 

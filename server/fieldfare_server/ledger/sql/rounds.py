@@ -228,7 +228,7 @@ def _append_commit(entry: Entry, run: RunFacts, round: OpenRound, made: Commitme
         noise_row=round.noise_row,
         participants=entry.contents.keep(made.blob),
         participant_count=int(made.users.size),
-        statistics=entry.contents.keep(made.statistics),
+        statistics=entry.contents.keep(made.statistics, lasting=True),
         reports=made.reports,
         rejects=made.rejects,
         nonce=made.nonce,

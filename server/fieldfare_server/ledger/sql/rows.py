@@ -31,6 +31,7 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import from_units
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.names import is_name
+from fieldfare.participation import PRESENCE, hides_presence
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
@@ -67,7 +68,7 @@ _POPULATION_AND_HEAD = _POPULATION.join(models.head, _h.id == 1).add_columns(
 )
 # Each journal row with whether a user's presence is the secret in its population, and with it every count of users.
 _j = models.journal.c
-_JOURNAL = select(models.journal, (models.populations.c.adjacency == "add_remove").label("hidden")).join(
+_JOURNAL = select(models.journal, (models.populations.c.adjacency == PRESENCE).label("hidden")).join(
     models.populations, models.populations.c.name == _j.population, isouter=True
 )
 EVENTS = _JOURNAL.where(_j.id > bindparam("after")).order_by(_j.id).limit(bindparam("most"))
@@ -204,14 +205,14 @@ def terms_of(population: Row[Any]) -> budget.Terms:
     return budget.Terms(population.epsilon, population.delta, population.leak)
 
 
-# -- what add_remove hides ------------------------------------------------------------------------------------------
+# -- what secret presence hides ------------------------------------------------------------------------------------
 
 
 def hides_counts(connection: Connection, population_id: int) -> bool:
     """Whether counts of this population's users are secret."""
     c = models.populations.c
     adjacency: str = connection.execute(select(c.adjacency).where(c.id == population_id)).scalar_one()
-    return adjacency == "add_remove"
+    return hides_presence(adjacency)
 
 
 _COUNTS = {"cohort_size", "count", "first", "participant_count", "rejects", "reports"}
@@ -268,7 +269,7 @@ def population_view(connection: Connection, row: Row[Any], head: Head, memory: M
             for_all = room
     values = {
         "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
-        "users": None if row.adjacency == "add_remove" else row.users,
+        "users": None if hides_presence(row.adjacency) else row.users,
         "left": None if left is None else left.classes,
         "exhausted": None if left is None else left.exhausted,
         "spent": totals.spent,

@@ -29,7 +29,7 @@ def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) 
         BudgetRefused: the prices of what is spent, reserved and planned exceed the budget, or too few users have enough
             left.
         BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
-            taken id, a key that another run has used, a fixed seed on real people, or, under `add_remove` on real
+            taken id, a key that another run has used, a fixed seed on real people, or, where presence is secret on real
             people, a plan without `run.round_seconds`.
     """
     run.check()
@@ -52,7 +52,7 @@ def _position(journal: Journal, run: NewRun) -> Position:
 
 def _start(journal: Journal, run: NewRun, cost: Price, holder: str, lease_seconds: float) -> int:
     def work(connection: Connection, entry: Entry) -> int:
-        event, caps = start(entry.state, run, cost, entry.contents.keep(run.plan_json))
+        event, caps = start(entry.state, run, cost, entry.contents.keep(run.plan_json, lasting=True))
         if caps is not None:
             entry.contents.keep_units(caps)
         entry.append(event, holder, population=run.population, run=run.id)

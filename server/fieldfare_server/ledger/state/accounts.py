@@ -6,9 +6,9 @@ again, event by event, and every digest and every pledge is compared on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,12 @@ from fieldfare_server.ledger.events.base import Event, Record, Unfit
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.state import State
 
-Taken: TypeAlias = Mapping[tuple[str, int], tuple[NDArray[np.int64], Units]]
-"""(run, round) -> its participants, and what each was charged."""
+
+class Taken(Protocol):
+    """Finds what rounds took of their users."""
+
+    def __call__(self, run: str, index: int | None = None) -> Iterable[tuple[NDArray[np.int64], Units]]:
+        """(participants, what each was charged) of the committed rounds of a run. index: of this one alone."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,8 @@ class Accounts:
     """The odometers of one population. Raises `Unfit` where a step does not fit."""
 
     def __init__(self, taken: Taken) -> None:
-        """taken: of all committed rounds that are charged to odometers."""
-        self._taken_by_round = taken
+        """taken: what rounds that are charged to odometers took of their users."""
+        self._rounds_of = taken
         self._users = 0
         self._settled = np.zeros(0, dtype=np.int64)
         self._most: dict[str, int] = {}
@@ -97,7 +101,7 @@ class Accounts:
     def _committed(self, step: Step, event: runs.Committed) -> None:
         if event.charges is None:
             return
-        users, units = self._taken_by_round[step.run, step.round]
+        users, units = next(iter(self._rounds_of(step.run, step.round)))
         self._taken[step.run][users] += units
         within = (self._taken[step.run][users] <= self.caps[step.run][users]).all()
         _require(step, bool(within), "it costs a user more than the run was pledged")
@@ -115,8 +119,8 @@ class Accounts:
     def _recomputed(self, step: Step, event: populations.Recomputed) -> None:
         self._users = event.users
         self._settled = _longer(self._settled, self._users)
-        for (run, _), (users, units) in sorted(self._taken_by_round.items(), key=lambda item: item[0]):
-            if run in event.runs:
+        for run in event.runs:
+            for users, units in self._rounds_of(run):
                 self._settled[users] += units
         self._compare(step, event.odometers)
 

@@ -7,7 +7,7 @@ they moved, the node has a new key, or it had claimed users that were never its 
 an update. It changes no number that is charged: a user has one number in the population, whichever node answers.
 
 The file stands in the coordinator's state directory, not in the ledger. It holds user numbers, which mean nothing
-without the nodes' own lists, and how many users each node has, which is secret under `add_remove`. Without the file
+without the nodes' own lists, and how many users each node has, which is secret where presence is. Without the file
 users are bound again as nodes claim them.
 """
 

@@ -1,4 +1,4 @@
-"""Wait for a run's scheduled times (`ledger.schedule`): under `add_remove` nothing happens at another time.
+"""Wait for a run's scheduled times (`ledger.schedule`): where presence is secret nothing happens at another time.
 
 A round is opened and released at a scheduled time. How soon nodes answer, and how many there are, then shows in no time
 that is stored, and in no time at which a row appears, as long as the answers are in before the next scheduled time. A

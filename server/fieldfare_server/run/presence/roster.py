@@ -15,8 +15,8 @@ Neither decides who is charged: that is the user's number, whichever node answer
 claimed is asked there and nowhere else while that node answers well; the claim costs that user a place in the sum,
 never privacy.
 
-Under `add_remove` a refused claim removes the users that it names and no others, except where a node claims more users
-than it was registered for: then one user more decides about all of that node (THREATS.md).
+Where presence is secret a refused claim removes the users that it names and no others, except where a node claims more
+users than it was registered for: then one user more decides about all of that node (THREATS.md).
 """
 
 from __future__ import annotations
@@ -127,7 +127,11 @@ class Roster:
         """Nodes whose users other nodes may have."""
         self._claimed: dict[int, Users] = {}
         """Node -> all users that it claimed, in the order in which nodes answered."""
+        self._order: Users | None = None
+        """All users in the order of their pseudonyms; None: one has changed since it was made."""
         self._available: Users | None = None
+        self._known: dict[frozenset[int], Users] = {}
+        """Users whom a node has claimed, by the nodes left out. These three are kept until something changes."""
         self.hear: Callable[[int, RecordDict], None] = lambda node, content: None
         """Told every accepted answer, the node and its content: what else the node says in it."""
         self.bindings: Bound | None = None
@@ -266,7 +270,8 @@ class Roster:
             names = self._node_names if self.bindings is None else self.bindings.node_names(grid)
             for node in online - self._online:
                 self._questions.pop(node, None)  # it is back: it is asked at once
-            self._online, self._node_names, self._available = online, names, None
+            self._online, self._node_names = online, names
+            self._forget()
 
     @property
     def nodes_online(self) -> int:
@@ -287,7 +292,8 @@ class Roster:
         failed = resting if self.bindings is None else quarantined
         if (resting, failed) == (self._set_aside, self._failed):
             return
-        self._set_aside, self._failed, self._available = resting, failed, None
+        self._set_aside, self._failed = resting, failed
+        self._forget()
         lost = np.isin(self._owner, np.fromiter(failed, np.uint64)) & (self._owner != 0)
         for node, users in self._claimed.items():
             if node in self._online and node not in resting and lost.any():
@@ -305,8 +311,8 @@ class Roster:
     def register(self) -> None:
         """Register the users of all nodes that answered since the last call.
 
-        Under `add_remove` every call leaves one row in the journal, also where no node is new. There, call it as often,
-        and at the same times, whoever is present.
+        Where presence is secret every call leaves one row in the journal, also where no node is new. There, call it as
+        often, and at the same times, whoever is present.
         """
         claims, self._claims = self._claims, []
         all_names = np.concatenate([names for _, names in claims]) if claims else np.zeros(0, np.uint64)
@@ -317,12 +323,17 @@ class Roster:
         if claims and self.bindings is not None:
             self.bindings.save()
 
+    def _forget(self) -> None:
+        """Who is there has changed: the next question about it costs as much as there are users, and no later one."""
+        self._available, self._known = None, {}
+
     def _assign(self, node: int, names: NDArray[np.uint64], indices: Users) -> None:
-        self._available = None
+        self._forget()
         if indices.size == 0:
             return
         missing = int(indices.max()) + 1 - self._owner.size
         if missing > 0:
+            self._order = None
             self._owner = np.concatenate([self._owner, np.zeros(missing, np.uint64)])
             self._name = np.concatenate([self._name, np.zeros(missing, np.uint64)])
         name = self._node_names.get(node)
@@ -336,7 +347,8 @@ class Roster:
             self.refused[CLAIMED_TWICE] += int((~free).sum())
         self._claimed[node] = indices
         self._owner[indices[free]] = node
-        self._name[indices] = names
+        if not np.array_equal(self._name[indices], names):
+            self._name[indices], self._order = names, None
 
     def available(self) -> Users:
         """Indices of the users whose node is online and not set aside, in the order of their pseudonyms.
@@ -354,8 +366,9 @@ class Roster:
 
     def _users_of(self, nodes: set[int]) -> Users:
         hosted = np.isin(self._owner, np.fromiter(nodes, np.uint64)) & (self._owner != 0)
-        order = np.argsort(self._name, kind="stable").astype(np.int64)
-        users: Users = order[hosted[order]]
+        if self._order is None:
+            self._order = np.argsort(self._name, kind="stable").astype(np.int64)
+        users: Users = self._order[hosted[self._order]]
         return users
 
     def spread(self, users: Users, most: int, proven: Iterable[int], generator: np.random.Generator) -> Users:
@@ -371,8 +384,12 @@ class Roster:
 
     def known(self, without: Iterable[int] = ()) -> Users:
         """Indices of the users whom a node has claimed in this process, online or not, and not one of `without`."""
-        claimed = (self._owner != 0) & ~np.isin(self._owner, np.fromiter(without, np.uint64))
-        return np.flatnonzero(claimed).astype(np.int64)
+        left_out = frozenset(without)
+        if left_out not in self._known:
+            claimed = (self._owner != 0) & ~np.isin(self._owner, np.fromiter(left_out, np.uint64))
+            self._known[left_out] = np.flatnonzero(claimed).astype(np.int64)
+            self._known[left_out].flags.writeable = False
+        return self._known[left_out]
 
     def names(self, users: Users) -> NDArray[np.uint64]:
         """Pseudonyms of users (indices), shape (len(users),)."""

@@ -74,7 +74,7 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Standing:
-    """How many users may take part, and why the others may not. Public except under `add_remove`."""
+    """How many users may take part, and why the others may not. Public except where presence is secret."""
 
     available: int
     eligible: int

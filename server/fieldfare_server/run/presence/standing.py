@@ -22,9 +22,9 @@ the reasons that the ledger counts. All that is public under `zero_out` and `rep
 users sent, given who answered, so a rest tells nothing more; an update's values decide only whether a reply breaks the
 contract, and that it did is shown already.
 
-Under `add_remove`, and wherever users are sampled, **training decides nothing here** (`counts` is false): a node may
-fail because of one user's data or be late because it has one user more, and a rest would then take the other users of
-the node out of later rounds, which is more than one user's share. No such run needs it: without a least number of
+Where presence is secret, and wherever users are sampled, **training decides nothing here** (`counts` is false): a node
+may fail because of one user's data or be late because it has one user more, and a rest would then take the other users
+of the node out of later rounds, which is more than one user's share. No such run needs it: without a least number of
 reports a wrong node cannot void a round. What remains there is a fact of the node alone: whether it answers the
 question for its users (`roster`).
 """
@@ -59,8 +59,8 @@ class Standing:
     """How the nodes of one session have answered.
 
     Args:
-        counts: whether failures in training decide whom later rounds ask. False under `add_remove` and for sampled
-            users: then no node ever rests.
+        counts: whether failures in training decide whom later rounds ask. False where presence is secret and for
+            sampled users: then no node ever rests.
     """
 
     def __init__(self, counts: bool) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
+from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.ledger.views import RoundView
@@ -96,7 +97,7 @@ class ShownRounds:
         self, session: Session, result: Result, evaluate_fn: Evaluate | None, on_round: OnRound | None = None
     ) -> None:
         self._session, self._result, self._evaluate, self._on_round = session, result, evaluate_fn, on_round
-        self._secret = session.plan.privacy.adjacency == "add_remove"
+        self._secret = hides_presence(session.plan.privacy.adjacency)
 
     def sent(self, messages: int, online: int) -> None:
         """A round is about to be sent."""
@@ -147,7 +148,7 @@ def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
     if loss is not None and loss.zcdp is not None:
         metrics["rho"] = float(loss.zcdp)
     metrics["noise-std"] = float(row.statistics.get("noise_std") or 0.0)
-    if row.cohort_size is not None and row.reports is not None and plan.privacy.adjacency != "add_remove":
+    if row.cohort_size is not None and row.reports is not None and not hides_presence(plan.privacy.adjacency):
         metrics["cohort"], metrics["reports"] = int(row.cohort_size), int(row.reports)
     return metrics
 

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
-from fieldfare.participation import Adjacency
+from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_flower.privacy_words import budget_exhausted, privacy_spent
@@ -342,7 +342,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
         """Who is there. Waits for the first node, at most as long as for a round."""
         adjacency = {**self._keywords, **self._overrides}.get("adjacency", "zero_out")
         deadline = time.monotonic() + (timeout or 600.0)
-        while not (nodes := list_nodes(grid)) and adjacency != "add_remove" and time.monotonic() < deadline:
+        while not (nodes := list_nodes(grid)) and not hides_presence(adjacency) and time.monotonic() < deadline:
             log.info("Waiting for nodes to connect")
             time.sleep(NODE_POLL)
         return _There(nodes, kind_of(grid, nodes))

@@ -1,0 +1,205 @@
+"""Does one user's update depend on another's training? Compared in processes of its own.
+
+A user is trained alone, twice over, and after the others in several orders, each time in a process that was forked
+before anybody trained: what the first user leaves behind (a fitted scaler, a cache, a file) would otherwise be there
+for both sides of every comparison. Only digests, or a few projections, come back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from fieldfare.errors import BadInput
+
+Train = Callable[[int], torch.Tensor]
+"""Trains the user at a place in the list; its update, float (d,)."""
+GRAIN = 50_000_000
+"""Nanoseconds by which a file must be older than a training for another to have written it: file times are coarse."""
+
+
+class Dependent(Exception):
+    """An update that is not a function of its user alone; the text says how, without the user."""
+
+    def __init__(self, place: int, why: str, nearest: str) -> None:
+        self.place, self.why, self.nearest = place, why, nearest
+        super().__init__(why)
+
+
+class Raised(Exception):
+    """A user's training raised; the text is the traceback."""
+
+    def __init__(self, place: int, kind: str, text: str) -> None:
+        self.place, self.kind = place, kind
+        super().__init__(text)
+
+
+def can_fork() -> bool:
+    """Whether this process can try trainings in others: it has no GPU open, which a forked one could not use."""
+    return hasattr(os, "fork") and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+
+
+Same = Callable[[Any, Any], bool]
+"""Whether two marks, as JSON gives them back, are of one update."""
+
+
+class Marks(NamedTuple):
+    """What comes back of an update in its place."""
+
+    of: Callable[[torch.Tensor], Any]
+    same: Same
+
+
+def _digest(update: torch.Tensor) -> str:
+    return hashlib.sha256(update.detach().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def _project(update: torch.Tensor) -> list[float]:
+    """The norm, and a few fixed random projections."""
+    flat, generator = update.detach().double().reshape(-1), torch.Generator().manual_seed(0)
+    others = [float(flat @ torch.randn(flat.numel(), generator=generator, dtype=torch.float64)) for _ in range(4)]
+    return [float(flat.norm()), *others]
+
+
+def _are_close(one: list[float], other: list[float]) -> bool:
+    reach = ROUNDING * max(one[0], other[0])
+    return all(abs(a - b) <= reach for a, b in zip(one, other, strict=True))
+
+
+ROUNDING = 1e-4
+"""Of an update's norm, in each projection: what the order of sums may change."""
+EXACT = Marks(_digest, lambda one, other: bool(one == other))
+"""Bit for bit."""
+UP_TO_ROUNDING = Marks(_project, _are_close)
+
+
+def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT) -> None:
+    """Train each of `names` alone, and in orders that put each after others; compare.
+
+    Args:
+        train: must begin at the same point each time.
+        names: of two users or more, for the message.
+        marks: how updates are compared.
+
+    Raises:
+        Dependent: updates differ, or a training reads a file that an earlier one wrote.
+        Raised: a training raised.
+    """
+    places = list(range(len(names)))
+    began = time.time_ns()
+    alone = [_trained(train, [place], began, marks)[0] for place in places]
+    for place in places:
+        if not all(marks.same(update, alone[place]) for update in _again(train, [place, place], began, marks)):
+            why = (
+                "gives two different updates from the same start: it keeps state between calls (an optimizer, a "
+                "generator or a cache outside of train), or draws randomness that the seeds do not reach."
+            )
+            nearest = "everything that changes made inside of train; seeds from torch, numpy.random or random"
+            raise Dependent(place, why, nearest)
+    orders = dict.fromkeys(map(tuple, (places, places[::-1], places[1:] + places[:1])))
+    for order in orders:
+        for turn, (place, update) in enumerate(zip(order, _again(train, order, began, marks), strict=True)):
+            if not marks.same(update, alone[place]):
+                before = names[order[turn - 1]]
+                why = (
+                    f"gives another update after the training of user {before!r} than alone: it carries their data on."
+                )
+                raise Dependent(place, why, _NEAREST)
+
+
+_NEAREST = "optimizer, scheduler, scalers and caches made inside of train; or rebuild=True where the model keeps them"
+
+
+def _again(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[Any]:
+    """`_trained` of users who train alone: that one raises now is another's doing."""
+    try:
+        return _trained(train, order, began, marks)
+    except Raised as error:
+        why = f"raises {error.kind} after the training of others, and not alone: it carries their data on."
+        raise Dependent(error.place, why, _NEAREST) from None
+
+
+def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[Any]:
+    """Marks of the updates of the users at `order`, trained one after another in one new process."""
+    answer = _ask_child(lambda tell: _train_all(train, order, began, marks, tell))
+    if answer is None:
+        raise Raised(order[0], "SystemExit", "the training ended its process")
+    if "file" in answer:
+        why = f"reads {answer['file']}, which an earlier training wrote: the next user's update depends on it."
+        raise Dependent(answer["place"], why, "a directory of its own for each user, or no file")
+    if "raised" in answer:
+        raise Raised(answer["place"], answer["raised"], answer["text"])
+    updates: list[Any] = answer["updates"]
+    return updates
+
+
+def _train_all(
+    train: Train, order: Sequence[int], began: int, marks: Marks, tell: Callable[[dict[str, Any]], None]
+) -> None:
+    updates, place, start = [], order[0], time.time_ns()
+
+    def listen(event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "open" or not isinstance(arguments[0], str | bytes) or set(str(arguments[1] or "r")) & set("wax"):
+            return
+        path = os.fsdecode(arguments[0])
+        if path.endswith((".py", ".pyc")):
+            return
+        try:
+            written = os.stat(path).st_mtime_ns
+        except OSError:
+            return
+        if Path(path).is_file() and began < written < start - GRAIN:
+            tell({"file": path, "place": place})
+
+    logging.disable()  # what the parent says of the same training is enough
+    sys.addaudithook(listen)
+    torch.set_num_threads(1)  # the threads of the parent are not here
+    with threadpool_limits(1):
+        for place in order:
+            start = time.time_ns()
+            try:
+                update = train(place)
+            except Exception as error:
+                tell({"raised": type(error).__name__, "text": traceback.format_exc(), "place": place})
+                return
+            updates.append(marks.of(update))
+    tell({"updates": updates})
+
+
+def _ask_child(work: Callable[[Callable[[dict[str, Any]], None]], None]) -> dict[str, Any] | None:
+    """What `work` tells first, in a forked process; None where it ends without a word."""
+    if not can_fork():
+        raise BadInput("this process", "cannot be forked, or has a GPU open.", "a fresh process, before a GPU is used")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+
+        def tell(answer: dict[str, Any]) -> None:
+            with os.fdopen(writer, "w", encoding="utf-8") as pipe:
+                json.dump(answer, pipe)
+            os._exit(0)
+
+        try:
+            os.close(reader)
+            work(tell)
+        finally:
+            os._exit(1)
+    os.close(writer)
+    try:
+        with os.fdopen(reader, encoding="utf-8") as pipe:
+            text = pipe.read()
+    finally:
+        os.waitpid(child, 0)
+    answer: dict[str, Any] | None = json.loads(text) if text else None
+    return answer

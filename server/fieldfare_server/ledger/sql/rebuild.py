@@ -1,0 +1,219 @@
+"""Making every table again from the journal and what it names by hash.
+
+Kept are the journal and its head, `objects`, `users` and `participations`: content, each row of which the journal names
+by hash. Everything else is the fold of the journal, and is deleted and made again, row for row and number for number.
+Who holds a run now is not in the journal: leases are left as they are, and a run without one gets one that is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, and_, delete, insert, select, text
+
+from fieldfare.accounting.individual import Units
+from fieldfare.errors import LedgerError
+from fieldfare_server.ledger import chain
+from fieldfare_server.ledger.events.base import Record, Unfit
+from fieldfare_server.ledger.rules.fold import apply
+from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
+from fieldfare_server.ledger.sql.leases import SECONDS
+from fieldfare_server.ledger.sql.projection import Changes, Contents
+from fieldfare_server.ledger.sql.proof import dictionaries, hash_row, sha256
+from fieldfare_server.ledger.state.accounts import Accounts, step
+from fieldfare_server.ledger.state.rows import Fact, ParticipationRow, Pledge, Recharge, RoundRow, RunRow, UsersRow
+from fieldfare_server.ledger.state.rows import Odometers as OdometersFact
+from fieldfare_server.ledger.state.state import State
+
+PROJECTED = ("odometers", "pledges", "charges", "proposals", "tokens", "rounds", "runs", "populations")
+"""The tables that are made again, in the order in which they can be emptied."""
+_BATCH = 1000
+"""Rows of the journal whose facts are written together."""
+_CONTENT = (UsersRow, ParticipationRow, Recharge)
+"""Facts that stand in tables of content."""
+_OBJECT = text("SELECT content FROM objects WHERE hash = :hash")
+_q = models.participations.c
+_TAKEN = select(_q.index, _q.count.label("number"), _q.users, _q.charges)
+
+_t = models.rounds.c
+_STRAY = (
+    select(_q.round_id)
+    .outerjoin(models.rounds, and_(_t.id == _q.round_id, _t.run_seq == _q.run_seq, _t.index == _q.index))
+    .where(_t.id.is_(None))
+)
+"""Who took part in a round that there is not."""
+
+
+def rebuild(connection: Connection) -> list[RoundRow]:
+    """Make every table again, in the transaction of `connection`, which has locked the ledger and owns its tables.
+
+    Returns:
+        The open rounds whose cohort is lost with its table: nothing of them was released.
+
+    Raises:
+        LedgerError: the journal does not fit, content that it names is missing or was changed, or rows were numbered
+            with gaps, which PostgreSQL did before version 0005.
+    """
+    with _unguarded(connection):
+        numbers = _numbers(connection)
+        known = _Known(connection)
+        for name in PROJECTED:
+            connection.execute(delete(models.metadata.tables[name]))
+        try:
+            lost = _fold(connection, known)
+        except Unfit as unfit:
+            raise LedgerError("rebuilding the ledger", str(unfit), "`fieldfare verify`, and a backup") from None
+        _require_numbered(connection, numbers)
+        _free_leases(connection)
+    return lost
+
+
+def _fold(connection: Connection, known: _Known) -> list[RoundRow]:
+    state, changes = State(thorough=False), Changes()
+
+    def note(state: State, record: Record, facts: tuple[Fact, ...]) -> None:
+        known.follow(state, record, facts)
+        changes.add(state, (fact for fact in facts if not isinstance(fact, _CONTENT)))
+
+    c = models.journal.c
+    head = connection.execute(select(models.head)).one()
+    last, previous = 0, chain.genesis(head.ledger)
+    while True:
+        some = select(models.journal).where(c.id > last).order_by(c.id).limit(_BATCH)
+        rows = list(dictionaries(connection.execute(some)))
+        if not rows:
+            break
+        for row in rows:
+            if (row["previous"], hash_row(row)) != (previous, row["hash"]):
+                raise Unfit("audit", str(row["id"]), "it was changed after it was written")
+            apply(state, row, note)
+            previous = row["hash"]
+        last = rows[-1]["id"]
+        changes.write(connection, known)
+        for run in state.runs.values():
+            if len(run.attempts) > (run.open is not None):
+                run.attempts = {key: attempt for key, attempt in run.attempts.items() if key == run.open}
+    if previous != head.hash:
+        raise Unfit("audit", str(last + 1), "it is missing")
+    opened = [run.attempts[run.open].row for run in state.runs.values() if run.open is not None]
+    return [row for row in opened if row.cohort is not None and known.find(row.cohort) is None]
+
+
+class _Known(Contents):
+    """Content by its hash as the tables have it, and what users have spent and are pledged as the log gives it."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+        self._numbers: dict[str, int] = {}
+        """`seq` of each run, in the order of their starts."""
+        self._accounts: dict[str, Accounts] = {}
+        t = models.rounds.c
+        for (cohort,) in connection.execute(select(t.cohort).where(t.cohort.is_not(None))):
+            self.keep(cohort)
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.find(name)
+        if found is None:
+            found = self._connection.execute(_OBJECT, {"hash": name}).scalar()
+            if found is None or sha256(bytes(found)) != name:
+                raise LedgerError(f"object {name}", "the journal names it, and it is missing or changed.", "a backup")
+        return found
+
+    def follow(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
+        """Work out what users have spent and are pledged after an event."""
+        for fact in facts:
+            if isinstance(fact, RunRow) and fact.id not in state.runs:
+                self._numbers[fact.id] = len(state.runs) + 1
+        moved = step(state, record)
+        if moved is None:
+            return
+        name, each = moved
+        accounts = self._accounts.setdefault(name, Accounts(self.rounds))
+        accounts.apply(each)
+        for fact in facts:
+            if isinstance(fact, Pledge):
+                self.keep_units(accounts.caps[fact.run])
+            elif isinstance(fact, OdometersFact):
+                self.keep_units(accounts.settled_of(state.populations[name].row.users))
+
+    def rounds(self, run: str, index: int | None = None) -> Iterator[tuple[NDArray[np.int64], Units]]:
+        """(participants, what each was charged) of the committed rounds of a run. index: of this one alone.
+
+        Raises `LedgerError` if they are missing.
+        """
+        query = _TAKEN.where(_q.run_seq == self._numbers[run]).order_by(_q.index)
+        rows = self._connection.execute(query if index is None else query.where(_q.index == index)).all()
+        if index is not None and not rows:
+            raise LedgerError(f"round {index} of run {run}", "who took part is missing.", "a backup")
+        for row in rows:
+            yield blobs.decode(row.users, row.number), odometer_tables.decode(row.charges or b"", row.number)
+
+
+def _numbers(connection: Connection) -> set[tuple[str, int]]:
+    """(name, number) of each population and run."""
+    p, r = models.populations.c, models.runs.c
+    return {
+        (name, number)
+        for query in (select(p.name, p.id), select(r.id, r.seq))
+        for name, number in connection.execute(query)
+    }
+
+
+def _require_numbered(connection: Connection, before: set[tuple[str, int]]) -> None:
+    """Raise `LedgerError` unless rows have the numbers that they had, by which others refer to them."""
+    if before <= _numbers(connection) and connection.execute(_STRAY).first() is None:
+        return
+    why = "its rows cannot be numbered again as others refer to them: a version before 0005 left gaps on PostgreSQL."
+    raise LedgerError("rebuilding the ledger", why, "a backup")
+
+
+def _free_leases(connection: Connection) -> None:
+    """Give a free lease to each run without one, whose token is above every one that was given: each took a row."""
+    r, lease = models.runs.c, models.leases.c
+    token = connection.execute(select(models.head.c.count)).scalar_one() + 1
+    held = select(lease.run_seq)
+    for (seq,) in connection.execute(select(r.seq).where(r.seq.not_in(held)).order_by(r.seq)).all():
+        values = {"run_seq": seq, "holder": "", "token": token, "beat": 0, "renewed_at": 0.0, "seconds": SECONDS}
+        connection.execute(insert(models.leases).values(values))
+
+
+@contextlib.contextmanager
+def _unguarded(connection: Connection) -> Iterator[None]:
+    """Inside, guards and references between tables do not hold; afterwards they are as the migrations make them.
+
+    Both databases change their schema within the transaction, so that a failure leaves everything as it was.
+    """
+    if connection.dialect.name == "sqlite":
+        connection.execute(text("PRAGMA defer_foreign_keys = ON"))
+        for (name,) in connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
+            connection.execute(text(f"DROP TRIGGER {name}"))
+        migrate.mend(connection, "table")
+        yield
+        migrate.mend(connection, "index", "trigger")
+        return
+    tables = [row.name for row in connection.execute(_GUARDED)]
+    references = connection.execute(_REFERENCES).all()
+    for name in tables:
+        connection.execute(text(f"ALTER TABLE {name} DISABLE TRIGGER USER"))
+    for row in references:
+        connection.execute(text(f"ALTER TABLE {row.table} DROP CONSTRAINT {row.name}"))
+    yield
+    for row in references:
+        connection.execute(text(f"ALTER TABLE {row.table} ADD CONSTRAINT {row.name} {row.definition}"))
+    for name in tables:
+        connection.execute(text(f"ALTER TABLE {name} ENABLE TRIGGER USER"))
+
+
+_GUARDED = text("""
+SELECT DISTINCT c.relname AS name FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+WHERE NOT t.tgisinternal AND c.relnamespace = CAST(current_schema() AS regnamespace)
+""")
+_REFERENCES = text("""
+SELECT conname AS name, CAST(CAST(conrelid AS regclass) AS text) AS table, pg_get_constraintdef(oid) AS definition
+FROM pg_constraint WHERE contype = 'f' AND connamespace = CAST(current_schema() AS regnamespace)
+""")

@@ -1,0 +1,131 @@
+"""A backup that is made while the ledger is written to is whole, and restores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import make_url
+from typer.testing import CliRunner
+
+from fieldfare.accounting.foreign import Loss
+from fieldfare.errors import BadInput, LedgerError
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.cli.application import assemble
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import backups, roles
+from support.ledgers import commit, start
+from support.postgres import Cluster
+
+
+def write(url: str, done: threading.Event, keys: list[str]) -> None:
+    """Reserve charges until `done`; each key is noted once its charge is acknowledged."""
+    with Ledger.open(url) as ledger:
+        while not done.is_set():
+            key = f"k{len(keys)}"
+            ledger.reserve_charge("people", key, Loss(mu=0.001), what="x", why="y", actor="ranker")
+            keys.append(key)
+
+
+def backed_up(url: str, directory: Path) -> tuple[list[str], Path]:
+    """(what was acknowledged before the backup began, the backup), made while another thread charges."""
+    with Ledger.open(url, create=True) as ledger:
+        ledger.create_population("people", 8.0, 1e-6, actor="officer")
+        commit(start(ledger, 0.1), [], 0.1)
+    keys: list[str] = []
+    done = threading.Event()
+    writer = threading.Thread(target=write, args=(url, done, keys))
+    writer.start()
+    try:
+        end = time.monotonic() + 30
+        while len(keys) < 5 and time.monotonic() < end:
+            time.sleep(0.01)
+        before = list(keys)
+        return before, backups.make(url, directory)
+    finally:
+        done.set()
+        writer.join(60)
+        assert len(keys) >= len(before)
+
+
+def require_restored(url: str, before: list[str]) -> None:
+    with Ledger.open(url) as ledger:
+        assert verify(ledger).ok
+        known = {charge.key for charge in ledger.charges("people")}
+        assert set(before) <= known, "what was acknowledged before the backup is in it"
+        assert before
+        assert len(ledger.runs().items) == 1
+        ledger.reserve_charge("people", "after", Loss(mu=0.001), what="x", why="y", actor="ranker")
+
+
+def test_a_backup_of_sqlite_under_load_restores(tmp_path: Path) -> None:
+    before, copy = backed_up(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", tmp_path / "copies")
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name], "nothing is left beside it"
+    restored = tmp_path / "restored.sqlite3"
+    shutil.copy(copy, restored)
+    require_restored(f"sqlite:///{restored}", before)
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(shutil.which("pg_dump") is None or shutil.which("pg_restore") is None, reason="needs pg_dump")
+def test_a_backup_of_postgresql_under_load_restores(postgres: Cluster, tmp_path: Path) -> None:
+    source = postgres.new_database()
+    before, _ = backed_up(source, tmp_path / "copies")
+    # The role of the API is enough, as in compose.
+    Ledger.separate_roles(source, {part: f"{part}-is-long-and-random" for part in roles.PARTS})
+    reader = make_url(source).set(username="fieldfare_api").render_as_string()
+    copy = backups.make(reader, tmp_path / "copies")
+    url = postgres.new_database()
+    command = ["pg_restore", f"--dbname={make_url(url).render_as_string()}", "--exit-on-error", str(copy)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    require_restored(url, before)
+
+
+def test_old_backups_go_and_their_age_is_on_metrics(tmp_path: Path) -> None:
+    url, copies = f"sqlite:///{tmp_path / 'ledger.sqlite3'}", tmp_path / "copies"
+    Ledger.open(url, create=True).close()
+    copies.mkdir()
+    (copies / "notes.txt").write_text("kept")
+
+    def age() -> float:
+        app = create_app(url, Settings(), backups=copies)
+        with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+            lines = client.get("/metrics").text.splitlines()
+        return float(next(line for line in lines if line.startswith("fieldfare_backup_age_seconds ")).split()[1])
+
+    assert age() == float("inf")
+    run = CliRunner().invoke(assemble(), ["backup", str(copies), "--ledger", url])
+    assert run.exit_code == 0, run.output
+    assert age() < 60
+    first = next(path for path in copies.iterdir() if path.suffix == ".sqlite3")
+    os.utime(first, (time.time() - 10**5, time.time() - 10**5))
+    assert 10**5 <= age() < 10**5 + 60
+    newest = [backups.make(url, copies, keep=2) for _ in range(3)][1:]
+    assert sorted(path for path in copies.iterdir() if path.suffix == ".sqlite3") == newest
+    assert (copies / "notes.txt").exists()
+
+
+def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = tmp_path / "copies"
+    with pytest.raises(LedgerError):
+        backups.make(f"sqlite:///{tmp_path / 'none.sqlite3'}", copies)
+    assert not list(copies.iterdir())
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    Ledger.open(url, create=True).close()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot be written"):
+        backups.make(url, tmp_path / "file")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInput, match="pg_dump is not installed"):
+        backups.make("postgresql://x@nowhere/x", copies)
+    assert not list(copies.iterdir())
