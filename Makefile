@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install tools demo test check test-long mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
+.PHONY: install tools demo test test-all check test-long mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
@@ -44,9 +44,14 @@ check: tools
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python deploy/supply/lines.py
 
-# Four workers on two cores: many tests wait for a server or a clock.
+# What tests/suite.toml keeps: each room's contract, in minutes.
 test: check
+	$(BIN)/python tests/halves.py --quick -m "not slow"
+
+# Every case that takes seconds. Four workers on two cores: many tests wait for a server or a clock.
+test-all: check
 	$(BIN)/pytest -n 4 --dist loadfile -rs -m "not slow"
 
 test-long: tools

@@ -8,7 +8,9 @@ at another speed.
 
 - `fieldfare`: `ff.simulate`, from the selection of users to the commit in a ledger on disk, with default rounding and
   BLT noise, of a task that has a model, a loss, users and a score, and no method that speeds anything up;
-- `lean`: a bare PyTorch loop with clipping and noise (simulation_lean.py);
+- `sampled`: the same under `add_remove`, where users take part by chance and no bit of one may depend on who else does;
+- `lean`: a bare PyTorch loop over users with clipping and noise (simulation_lean.py);
+- `func`: all users at once with `torch.func`, with clipping and noise (simulation_func.py);
 - `pfl`: pfl-research's own round with its Gaussian noise, in the environment of `--pfl` (simulation_pfl.py);
 - `--flower`: Flower's Ray simulation with an actor a core, by wall clock, after its first round; ours next to it in one
   process, and in as many as Flower has actors (`client.workers`).
@@ -42,14 +44,14 @@ WARM = 4
 """Rounds before the first turn: the choice of an engine, caches."""
 
 TARGETS: dict[str, dict[str, float]] = {
-    "mlp-2k, 50": {"pfl": 10, "lean": 1, "flower": 60},
-    "mlp-2k, 500": {"pfl": 18, "lean": 1},
-    "mlp-197k, 50": {"pfl": 2.5, "lean": 1, "flower": 15},
+    "mlp-2k, 50": {"pfl": 10, "lean": 1, "func": 2, "flower": 60},
+    "mlp-2k, 500": {"pfl": 18, "lean": 1, "func": 1.4},
+    "mlp-197k, 50": {"pfl": 2.5, "lean": 1, "func": 1, "flower": 15},
     "lenet-62k, 50": {"pfl": 1.05, "lean": 1, "flower": 3},
     "cnn-1.6M, 50": {"pfl": 1.0, "lean": 1, "flower": 3},
     "gru-25k, 50": {"pfl": 1.5, "lean": 1},
-    "lstm-31k, 50": {"pfl": 1.5, "lean": 1},
-    "transformer-35k, 50": {"pfl": 1.5, "lean": 1},
+    "lstm-31k, 50": {"pfl": 1.5, "lean": 1, "func": 1.7},
+    "transformer-35k, 50": {"pfl": 1.5, "lean": 1, "func": 1.2},
 }
 """Client-tasks a CPU second (of flower: a wall second) over the peer's, aimed at."""
 
@@ -60,6 +62,8 @@ def measure(model: str, cohort: int, turns: int, pfl: str, flower: bool) -> dict
     systems = {
         "fieldfare": System(sys.executable, "simulation_round.py", *arguments),
         "lean": System(sys.executable, "simulation_lean.py", *arguments),
+        "func": System(sys.executable, "simulation_func.py", *arguments),
+        "sampled": System(sys.executable, "simulation_round.py", *arguments, "--sampled"),
     }
     if pfl:
         systems["pfl"] = System(pfl, "simulation_pfl.py", *arguments)
@@ -140,15 +144,18 @@ def markdown(report: dict[str, Any]) -> str:
     lines += [
         "Client-tasks a CPU second, medians over turns; ratios are medians over pairs of neighbouring turns.",
         "",
-        "| model, cohort | fieldfare | lean loop | pfl 0.6.0 | x lean | x pfl | our round, CPU ms | wall ms | load |",
-        "|---" * 9 + "|",
+        "Sampled tasks are ours too: how fast they are is to be compared with the first column.",
+        "",
+        "| model, cohort | fieldfare | sampled | lean loop | torch.func | pfl 0.6.0 | x lean | x torch.func | x pfl "
+        "| our round, CPU ms | wall ms | load |",
+        "|---" * 12 + "|",
     ]
     for name, r in results.items():
         speeds = [
             f"{r['tasks_per_cpu_second'][way]:,.0f}" if way in r["tasks_per_cpu_second"] else "-"
-            for way in ("fieldfare", "lean", "pfl")
+            for way in ("fieldfare", "sampled", "lean", "func", "pfl")
         ]
-        ratios = [f"{r['ratio'][way]:.2f}" if way in r["ratio"] else "-" for way in ("lean", "pfl")]
+        ratios = [f"{r['ratio'][way]:.2f}" if way in r["ratio"] else "-" for way in ("lean", "func", "pfl")]
         own = [f"{r[key]['fieldfare']:.1f}" for key in ("round_cpu_ms", "round_wall_ms")]
         lines.append(f"| {name} | {' | '.join(speeds + ratios + own)} | {r['load'][0]} to {r['load'][1]} |")
     walls = {name: r["tasks_per_wall_second"] for name, r in results.items() if "tasks_per_wall_second" in r}

@@ -1,4 +1,4 @@
-"""Whole rounds of `ff.simulate`: `python simulation_round.py MODEL COHORT [--phases] [--workers N]`.
+"""Whole rounds of `ff.simulate`: `python simulation_round.py MODEL COHORT [--phases] [--workers N] [--sampled]`.
 
 Nothing is left out: users are selected, the round is opened in a ledger on disk, trained, clipped, summed, noised on
 the default grid with BLT noise of three buffers, stepped, written as a checkpoint, charged and committed.
@@ -103,7 +103,7 @@ class Stopwatch:
         return timed
 
 
-def main(model: str, cohort: int, phases: bool, workers: int = 1) -> None:
+def main(model: str, cohort: int, phases: bool, workers: int = 1, sampled: bool = False) -> None:
     torch.set_num_threads(1)
     watch, turnstile, whole = Stopwatch(), Turnstile(), FieldfareStrategy.run_round
     trainers: list[Trainer] = []
@@ -130,6 +130,16 @@ def main(model: str, cohort: int, phases: bool, workers: int = 1) -> None:
     users = POPULATION * cohort
     # Other processes load a task by its name.
     named: dict[str, Any] = {"task": "simulation_task:BenchTask", "parameters": {"model": model, "users": users}}
+    drawn: dict[str, Any] = {
+        "mechanism": {"kind": "blt", "buffers": 3},
+        "participation": {"scheme": "min-separation", "separation": SEPARATION},
+    }
+    if sampled:
+        drawn = {
+            "mechanism": "independent",
+            "participation": {"scheme": "poisson", "rate": 1 / POPULATION},
+            "adjacency": "add_remove",
+        }
     plan = ff.Plan(
         **(named if workers > 1 else {"task": BenchTask(model, users)}),
         epsilon=EPSILON,
@@ -137,8 +147,7 @@ def main(model: str, cohort: int, phases: bool, workers: int = 1) -> None:
         rounds=ROUNDS,
         cohort=cohort,
         clip=CLIP,
-        mechanism={"kind": "blt", "buffers": 3},
-        participation={"scheme": "min-separation", "separation": SEPARATION},
+        **drawn,
         client={"batch_size": BATCH, "learning_rate": RATE, "workers": workers},
     )
     with tempfile.TemporaryDirectory() as directory:
@@ -157,4 +166,5 @@ if __name__ == "__main__":
     parser.add_argument("cohort", type=int)
     parser.add_argument("--phases", action="store_true")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--sampled", action="store_true")
     main(**vars(parser.parse_args()))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+import tomllib
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +23,40 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The same examples on every machine: what lands does not hang on luck. HYPOTHESIS_PROFILE=default tries new ones.
 settings.register_profile("same", derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+SUITE = tomllib.loads((Path(__file__).parent / "suite.toml").read_text())
+"""What `make test` leaves to `make test-all`."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="the suite of `make test`: see tests/suite.toml")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--quick`, keep what tests/suite.toml leaves in `make test`: of each parametrized test, a few cases."""
+    if not config.getoption("--quick"):
+        return
+    always = {item.nodeid for item in items if item.nodeid in SUITE["always"]}
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if not _is_later(item):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    drawn = [sorted(one, key=lambda item: _draw(item.nodeid))[: SUITE["cases"]] for one in cases.values()]
+    kept = always | {item.nodeid for one in drawn for item in one}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
+
+
+def _is_later(item: pytest.Item) -> bool:
+    """Whether the test, its file, a folder of it or one of its markers stands in the tables of what comes later."""
+    if any(item.get_closest_marker(marker) for marker in SUITE["later_markers"]):
+        return True
+    return any(f"{item.nodeid}/".startswith((f"{place}/", f"{place}::", f"{place}[")) for place in SUITE["later"])
+
+
+def _draw(nodeid: str) -> bytes:
+    return hashlib.sha256(nodeid.encode()).digest()
 
 
 @pytest.fixture(autouse=True)

@@ -281,6 +281,73 @@ def test_layers_that_are_not_written_out_are_left_to_autograd(model: Any, says: 
     assert says in layers_of(made, Schema.of(made).names)  # type: ignore[operator]
 
 
+class Written(nn.Module):
+    """A stack of layers as people write it. The layers stand in another order than they are used in."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.last, self.first, self.how = nn.Linear(40, 3), nn.Linear(6, 40), how
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        flat = {
+            "flatten": lambda: torch.flatten(values, 1),
+            "method": lambda: values.flatten(1),
+            "view": lambda: values.view(values.size(0), -1),
+            "reshape": lambda: values.reshape(values.shape[0], -1),
+            "as it is": lambda: values,
+        }[self.how]()
+        outputs: torch.Tensor = self.last(torch.tanh(nn.functional.relu(self.first(flat)).sigmoid()))
+        return outputs
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9, "epochs": 2}], ids=str)
+@pytest.mark.parametrize("how", ["flatten", "method", "view", "reshape", "as it is"])
+def test_a_stack_in_a_class_is_written_out_as_a_sequence_is(how: str, settings: dict[str, Any]) -> None:
+    """So the class costs what the sequence costs."""
+    task, users = Made(lambda: Written(how)), list(range(9))
+    trainer = Trainer(task, ClientSpec(), clip)
+    trainer.train([start(task)], [1.0], task.users(), np.array(users), at_round=3)
+    assert "a stack of linear layers" in trainer.explain()[0]
+    torch.testing.assert_close(
+        summed(task, users, **settings), one_by_one(task, users, ClientSpec(**settings)), rtol=1e-4, atol=1e-5
+    )
+
+
+class Other(Written):
+    """Forward passes that look like a stack, and are none."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(values)
+        outputs: torch.Tensor = {
+            "skips": lambda: self.last(hidden + torch.relu(hidden)),
+            "scales": lambda: self.last(2.0 * hidden),
+            "mixes": lambda: self.last(hidden - hidden.mean(0)),
+            "twice": lambda: self.last(torch.relu(self.first(values)) + hidden),
+            "drops": lambda: self.last(nn.functional.dropout(hidden, 0.0, self.training)),
+            "weighs": lambda: nn.functional.linear(hidden, self.last.weight, self.last.bias),
+            "branches": lambda: self.last(hidden if float(values.detach().sum()) > -1e9 else -hidden),
+        }[self.how]()
+        return outputs
+
+
+@pytest.mark.parametrize("how", ["skips", "scales", "mixes", "twice", "drops", "weighs", "branches"])
+def test_what_is_no_stack_is_not_written_out(how: str) -> None:
+    task, users = Made(lambda: Other(how)), list(range(9))
+    model = task.build_model()
+    assert isinstance(layers_of(model, Schema.of(model).names), str)
+    expected = one_by_one(task, users, ClientSpec()) if how != "branches" else summed(task, users, engine="loop")
+    torch.testing.assert_close(summed(task, users, engine="batched"), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_with_hooks_are_not_written_out() -> None:
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    assert not isinstance(layers_of(model, Schema.of(model).names), str)
+    model[1].register_forward_hook(lambda module, inputs, output: 2.0 * output)
+    assert "hooks" in layers_of(model, Schema.of(model).names)  # type: ignore[operator]
+    weighed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 3)))
+    assert isinstance(layers_of(weighed, Schema.of(weighed).names), str)
+
+
 @pytest.fixture(autouse=True)
 def _wide_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of wide first layers, for the layers that are called wide here: the real ones are too slow for tests."""

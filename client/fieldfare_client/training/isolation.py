@@ -39,6 +39,8 @@ BASE = {"cpu": 16, "cuda": 64}
 """Users of the chunk that all others are compared with."""
 WIDEST = 32
 """Rows up to which all batches are as wide as the plan's: a padded batch costs less than a chunk of its own."""
+TRIAL = 48
+"""Users of the chunk that is timed against a loop, at most."""
 CHOSEN: dict[Hashable, tuple[int, bool, str]] = {}
 """What `Apart` has chosen in this process, by work."""
 FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
@@ -72,7 +74,7 @@ class Isolation:
         most: int,
         work: Hashable,
     ) -> None:
-        self._updates, self._rows = updates, rows
+        self._updates, self._rows, self._most = updates, rows, most
         generator = torch.Generator().manual_seed(1)
         # Of some size, because a model that begins at zero has zeros to add in any order.
         self._start = start + 0.05 * torch.randn(start.shape, generator=generator).to(start.device)
@@ -111,7 +113,7 @@ class Isolation:
 
     def most(self, users: int, width: int) -> int:
         """Return the most users that a chunk may hold, of `users` who wait."""
-        slots = ladder(users)
+        slots = ladder(min(users, self._most))
         while slots > self.base:
             if self.fits(slots, width, width):
                 return slots
@@ -261,11 +263,11 @@ class Apart:
             fast = min(range(len(loops)), key=alone.__getitem__)
             if self.sizes is None or not made_up.trains(rows):
                 return fast, False, self.why
-            together = seconds(self.sizes_engine, made_up.base)
+            together = seconds(self.sizes_engine, slots := made_up.most(TRIAL, width))
         except Exception as error:
             log.warning("training of made-up rows fails: %s", type(error).__name__)
             return 0, False, self.why
-        what = f"{1e3 * together:.3g} ms a user in chunks of {made_up.base}, {1e3 * alone[fast]:.3g} ms alone"
+        what = f"{1e3 * together:.3g} ms a user in chunks of {slots}, {1e3 * alone[fast]:.3g} ms alone"
         return fast, together < CLEARLY * alone[fast], what
 
     @property

@@ -141,7 +141,7 @@ def layers_of(model: nn.Module, names: tuple[str, ...]) -> Stack | str:
             if found.weight < 0:
                 return "has shared weights"
             layers.append(found)
-        elif kind in ACTIVATIONS and (module is not None or (len(step.args) == 1 and not step.kwargs)):
+        elif kind in ACTIVATIONS and (module is not None or (len(step.args) == 1 and not any(step.kwargs.values()))):
             layers.append(Activation(kind))
         elif not layers and not flatten and _flattens(step, module, given):
             flatten = True

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.names import OWN_APP
+from fieldfare.participation import PRESENCE
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.ledger import states, views, watch
 from fieldfare_server.ledger.sql.tokens import LATEST
@@ -110,7 +111,7 @@ class Run(Answer):
     request: states.Request | None = Field(default=None, description="not yet obeyed")
     task: str = Field(description="what is trained")
     mechanism: str = Field(description="the kind of noise")
-    adjacency: str = Field(description="under add_remove no count of users or replies is shown anywhere")
+    adjacency: str = Field(description=f"under {PRESENCE} no count of users or replies is shown anywhere")
     accounting: states.Accounting = Field(
         default="worst-case", description="individual: each user is charged what that user took part in"
     )
@@ -189,8 +190,8 @@ class RunDetail(Run):
     plan: dict[str, Any] = Field(description="the validated plan")
     plan_digest: str = Field(description="SHA-256 of the plan")
     guarantee: Guarantee = Field(description="what is promised, on which assumptions, and what is not covered")
-    rejects: dict[str, int] = Field(description="replies refused so far, by reason; empty under add_remove")
-    void_rounds: int | None = Field(description="not shown under add_remove")
+    rejects: dict[str, int] = Field(description=f"replies refused so far, by reason; empty under {PRESENCE}")
+    void_rounds: int | None = Field(description=f"not shown under {PRESENCE}")
     cohort: int = Field(description="planned users a round")
     min_reports: int = Field(description="fewest users with which a round is committed")
     noise_multiplier: float | None = Field(default=None, description="as the planned charge implies it")
@@ -219,10 +220,10 @@ class Round(Answer):
     state: states.RoundState = Field(description="a void attempt released nothing and cost nothing")
     opened_at: Time = Field(description="when its users were asked")
     closed_at: Time | None = Field(default=None, description="when it was committed or voided")
-    cohort: int | None = Field(description="users asked; not shown under add_remove")
-    reports: int | None = Field(default=None, description="users in the sum; not shown under add_remove")
+    cohort: int | None = Field(description=f"users asked; not shown under {PRESENCE}")
+    reports: int | None = Field(default=None, description=f"users in the sum; not shown under {PRESENCE}")
     rejects: dict[str, int] = Field(
-        default_factory=dict, description="refused replies by reason; empty under add_remove"
+        default_factory=dict, description=f"refused replies by reason; empty under {PRESENCE}"
     )
     reason: str | None = Field(default=None, description="why a round was void")
     epsilon: float | None = Field(default=None, description="this run's spent epsilon after this round")
@@ -244,8 +245,8 @@ class Point(Answer):
     round: int = Field(description="from 0")
     at: Time = Field(description="when it was committed")
     epsilon: float | None = Field(description="epsilon if the run stopped after this round")
-    cohort: int | None = Field(description="users asked; not shown under add_remove")
-    reports: int | None = Field(default=None, description="users in the sum; not shown under add_remove")
+    cohort: int | None = Field(description=f"users asked; not shown under {PRESENCE}")
+    reports: int | None = Field(default=None, description=f"users in the sum; not shown under {PRESENCE}")
     statistics: dict[str, float] = Field(default_factory=dict, description="released numbers, for a chart")
 
     @classmethod
@@ -282,12 +283,12 @@ class Series(Answer):
 
 
 class Histogram(Answer):
-    """Users by number of rounds: `users[i]` users took part `i` times. Empty under add_remove."""
+    """Users by number of rounds: `users[i]` users took part `i` times. Empty where presence is secret."""
 
     model_config = like(run="7f3a90c1d2e4", users=[900, 1500, 700], allowed=4, separation=16)
 
     run: str = Field(description="the run")
-    users: tuple[int, ...] = Field(description="users[i] users took part i times; empty under add_remove")
+    users: tuple[int, ...] = Field(description=f"users[i] users took part i times; empty under {PRESENCE}")
     allowed: int | None = Field(description="most rounds that the plan allows one user; null if not known")
     separation: int | None = Field(description="least distance, in rounds, between two participations of a user")
 

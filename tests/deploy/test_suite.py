@@ -1,0 +1,64 @@
+"""`make test` leaves to `make test-all` what tests/suite.toml names, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SUITE = tomllib.loads((ROOT / "tests/suite.toml").read_text())
+MADE_UP = """
+import pytest
+
+@pytest.mark.parametrize("case", range(40))
+def test_many(case):
+    pass
+
+@pytest.mark.flower
+def test_real_processes():
+    pass
+
+def test_one():
+    pass
+"""
+
+
+def test_what_comes_later_exists() -> None:
+    for place in (*SUITE["later"], *SUITE["always"]):
+        path, _, name = place.partition("::")
+        assert (ROOT / path).exists(), place
+        assert not name or f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(), place
+
+
+def test_the_halves_are_every_file_of_tests_once() -> None:
+    spec = importlib.util.spec_from_file_location("halves", ROOT / "tests/halves.py")
+    assert spec is not None
+    assert spec.loader is not None
+    halves = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(halves)
+    places = [ROOT / "tests" / place for half in halves.halves() for place in half]
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        assert sum(file == place or place in file.parents for place in places) == 1, file
+
+
+def collected(folder: Path, *options: str) -> set[str]:
+    """The tests that pytest finds in a made-up file beside this conftest."""
+    (folder / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
+    (folder / "suite.toml").write_text((ROOT / "tests/suite.toml").read_text())
+    (folder / "test_made_up.py").write_text(MADE_UP)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  flower: x\n  postgres: x\n")
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
+    return {line.split()[0].partition("::")[2] for line in done.stdout.splitlines() if " PASSED" in line}
+
+
+def test_of_many_cases_a_few_are_drawn_and_always_the_same(tmp_path: Path) -> None:
+    quick = collected(tmp_path, "--quick")
+    assert "test_one" in quick
+    assert "test_real_processes" not in quick
+    assert len(quick) == 1 + SUITE["cases"]
+    assert collected(tmp_path, "--quick") == quick
+    assert len(collected(tmp_path)) == 42
