@@ -69,6 +69,19 @@ class PlanType(type(BaseModel)):  # type: ignore[misc]
         return plan
 
 
+TABLE_OF = {"clip": "clipping", "clipping": "clipping", "parameters": "task"}
+"""Keywords whose table has another name."""
+KEY_OF = {
+    "mechanism": "kind",
+    "clip": "norm",
+    "clipping": "norm",
+    "server_optimizer": "kind",
+    "participation": "scheme",
+}
+"""Keywords that are a table, and the key of that table that a plain value stands for."""
+_TARGETS = ("epsilon", "noise_multiplier")
+
+
 def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
     """The tables of a plan file that say what `keywords` say.
 
@@ -82,30 +95,54 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
         BadInput: a keyword is unknown, or a task's name; names the nearest.
     """
     places = {key: name for name in ("privacy", "run") for key in tables[name].annotation.model_fields}
-    flat: dict[str, dict[str, Any]] = {"privacy": {"population": POPULATION}, "run": {}}
-    rest: dict[str, Any] = {"mechanism": {"kind": DEFAULT_MECHANISM}}
+    known = list(dict.fromkeys(["task", "clip", "parameters", "mechanism", *places, *tables, *KEY_OF]))
     for name, value in keywords.items():
-        if name == "task":
-            flat["run"]["task"] = task_name(value)
-        elif name in places:
-            # A keyword that is None was left out, as in a plan file.
-            flat[places[name]] |= {} if value is None else {name: value}
-        elif name in ("clip", "clipping"):
-            is_table = isinstance(value, Mapping | BaseModel)
-            rest["clipping"] = value if is_table else {"kind": "flat", "norm": value}
-        elif name in ("mechanism", "server_optimizer"):
-            rest[name] = {"kind": value} if isinstance(value, str) else value
-        elif name == "participation":
-            rest[name] = {"scheme": value} if isinstance(value, str) else value
-        elif name == "parameters":
-            rest["task"] = value
-        elif name in tables:
-            rest[name] = value
-        else:
-            known = ["task", "clip", "parameters", *rest, *places, *tables]
-            near = difflib.get_close_matches(name, known, n=1) or [", ".join(dict.fromkeys(known))]
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
             raise BadInput(f"{name} = {value!r}", "a plan has no such keyword.", near[0])
-    return {**flat, **rest}
+    # A keyword that is None was left out, as in a plan file.
+    given = {name: value for name, value in keywords.items() if value is not None or name not in places}
+    if "task" in given:
+        given["task"] = task_name(given["task"])
+    begun = {"privacy": {"population": POPULATION}, "run": {}, "mechanism": {"kind": DEFAULT_MECHANISM}}
+    return merged(begun, given, places)
+
+
+def merged(tables: Mapping[str, Any], keywords: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
+    """A plan's `tables` with `keywords` in place: here, and nowhere else, keywords become tables.
+
+    Args:
+        tables: of a plan, by name.
+        keywords: flat keys, and tables or the plain value that stands for one.
+        places: for each flat key its table.
+    """
+    plan = {name: dict(section) for name, section in tables.items()}
+    for name, value in keywords.items():
+        if name in places:
+            section = plan.setdefault(places[name], {})
+            section[name] = value
+            for other in _TARGETS:
+                if name in _TARGETS and other != name and other not in keywords:
+                    section.pop(other, None)
+            continue
+        place, key = TABLE_OF.get(name, name), KEY_OF.get(name, "")
+        old = plan.get(place) or {}
+        if isinstance(value, BaseModel):
+            new = value.model_dump(mode="json", exclude_none=True)
+        elif isinstance(value, Mapping):
+            new = dict(value)
+        elif value is None or not key:
+            plan[place] = value  # no table: the plan says so
+            continue
+        else:
+            new = {key: value}
+        if place == "clipping":
+            new = {"kind": old.get("kind", "flat"), **new}
+        main = "kind" if place == "clipping" else key
+        # Another kind has other keys; the same kind keeps the keys that are not named.
+        keeps = main not in new or new[main] == old.get(main)
+        plan[place] = {**old, **new} if keeps else new
+    return plan
 
 
 def task_name(task: str | Task | type[Task]) -> str:

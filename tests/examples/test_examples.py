@@ -156,6 +156,26 @@ def test_each_app_runs_under_flwr_run_in_simulation(
 @pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(600)
+def test_keys_of_an_apps_configuration_are_read_under_flwr_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    """By an app that hands nothing on: `dp.epsilon` of its pyproject, and `--run-config` over it."""
+    monkeypatch.delenv("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", raising=False)
+    copied = shutil.copytree(EXAMPLES / "quickstart", tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    file = copied / "pyproject.toml"
+    file.write_text(file.read_text() + "\n[tool.flwr.app.config.dp]\nepsilon = 3.0\nbudget = 5.0\n")
+    with superlink(tmp_path / "link", "--simulation", env={"OMP_NUM_THREADS": "1"}) as address:
+        nodes = ("--federation-config", f"num-supernodes={APPS['quickstart']} client-resources-num-cpus=1")
+        flwr_run(tmp_path, address, copied, *nodes, "--run-config", "dp.epsilon=2.0 num-server-rounds=1")
+    with ff.Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}") as ledger:
+        (population,) = ledger.populations()
+        assert population.epsilon == 5.0
+        assert population.spent_epsilon == pytest.approx(2.0, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(600)
 def test_each_app_runs_on_two_supernodes(app: str, home: Path, tmp_path: Path) -> None:
     # Where a node is one user, two nodes are a cohort of two: the only change.
     copied = shutil.copytree(EXAMPLES / app, tmp_path / app, ignore=shutil.ignore_patterns("__pycache__"))

@@ -88,9 +88,7 @@ class LossAnswer(Answer):
     @classmethod
     def of(cls, loss: PrivacyLoss, epsilon: float, delta: float) -> Self:
         """`loss`, whose epsilon at `delta` is known."""
-        if loss.amplified:
-            return cls(epsilon=epsilon, delta=delta)
-        return cls(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
+        return cls(epsilon=epsilon, delta=delta, rho=loss.zcdp, mu=loss.gdp)
 
     @classmethod
     def gauge(cls, total: Price, epsilon: float, delta: float) -> Self:
@@ -356,6 +354,7 @@ class SignedHead(Answer):
     key: str = Field(description="the coordinator's Ed25519 public key")
     text: str = Field(description="the line to keep: `fieldfare verify --head` takes it")
     since: str | None = Field(default=None, description="hash of the row that was asked for; null: there is none")
+    keys: list[str] = Field(default_factory=list, description="the lines by which the key changed, in their order")
 
 
 class Change(BaseModel):

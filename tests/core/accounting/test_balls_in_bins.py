@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fieldfare import mechanisms
-from fieldfare.accounting import PrivacyLoss, gaussian_delta
+from fieldfare.accounting import PrivacyLoss, certification, gaussian_delta
 from fieldfare.accounting.balls_in_bins import gram, law_of
 from fieldfare.accounting.certification import certify, estimate_noise, least_noise, points_for
 from fieldfare.accounting.certified import CertifiedCurve
@@ -192,6 +193,29 @@ def test_the_failure_probability_is_part_of_every_delta_and_halves_with_each_att
     assert first.points[1][1] >= first.failure
     # Less may fail, so at the same samples the bound is larger.
     assert second.points[0][1] > first.points[0][1]
+
+
+def test_the_stake_is_from_samples_of_its_own_and_the_failure_is_shared_by_all_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bet that saw what it bets on proves nothing; and each of 2 orders x n points may fail by its share alone."""
+    streams: list[int] = []
+    odds: set[float] = set()
+
+    class Watched(Pair):
+        def draw(self, seed: bytes, stream: int, count: int, add: bool) -> Any:
+            streams.append(stream)
+            return super().draw(seed, stream, count, add)
+
+    def watched(values: Any, most: float, stake: float, log_odds: float) -> float:
+        odds.add(log_odds)
+        return upper_bound(values, most, stake, log_odds)
+
+    monkeypatch.setattr(certification, "Pair", Watched)
+    monkeypatch.setattr(certification, "upper_bound", watched)
+    made = certified(nu(0.1), 2.0, (1.0, 2.0))
+    assert len(streams) == len(set(streams)) == 4, "two orders, each with samples and a pilot of its own"
+    assert odds == {math.log(2 * 3 / made.failure)}
 
 
 def test_samples_depend_on_the_seed_and_their_place_alone() -> None:

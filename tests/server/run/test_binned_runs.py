@@ -12,7 +12,7 @@ from sqlalchemy import text, update
 
 from fieldfare.accounting import certification
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import BallsInBins
 from fieldfare.plan import Plan
@@ -22,6 +22,7 @@ from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.rules import runs as ledger_runs
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.planning import what_if as what_ifs
 from fieldfare_server.planning.what_if import what_if
@@ -252,8 +253,12 @@ def test_a_seed_that_the_journal_does_not_hold_is_refused(tmp_path: Path, monkey
     """A certificate from samples that were chosen first."""
     state = home(tmp_path, adjacency="add_remove")
     monkeypatch.setattr(Ledger, "draw_seed", lambda *args, **more: (bytes(16), 1))
-    with Session.begin(state, plan(**BINNED), True) as session:
-        session.finish("stopped", "enough")
+    with pytest.raises(LedgerError, match="seed"), Session.begin(state, plan(**BINNED), True):
+        pass
+    with monkeypatch.context() as forger:  # who asks no rule
+        forger.setattr(ledger_runs, "_require_seeds", lambda *_: None)
+        with Session.begin(state, plan(**BINNED), True) as session:
+            session.finish("stopped", "enough")
     with Ledger.open(state.ledger) as ledger:
         report = verify(ledger, state.root, recompute=recharge)
     assert report.fault is not None
@@ -344,4 +349,4 @@ def test_a_what_if_over_too_many_rounds_says_what_it_costs_without_amplification
     cost = asked.cost
     assert cost.loss.mu == pytest.approx(cost.sensitivity / cost.noise_multiplier)
     assert cost.epsilon == pytest.approx(1.0, rel=1e-6)
-    assert not asked.cost.amplified
+    assert not asked.cost.loss.amplified

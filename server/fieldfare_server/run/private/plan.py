@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import BadInput
-from fieldfare.keywords import DEFAULT_MECHANISM
+from fieldfare.keywords import DEFAULT_MECHANISM, merged
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec, PrivacySpec, RunSpec
 from fieldfare_server.files.plan_file import plan_of
@@ -17,13 +17,11 @@ from fieldfare_server.files.plan_file import plan_of
 PREFIX = "dp."
 """How the keys of Flower's run configuration begin that this strategy reads."""
 
-_KINDS = {"mechanism": "kind", "clip": "norm", "server_optimizer": "kind", "participation": "scheme"}
-"""Keywords that are a table, and the key of that table that a plain value stands for."""
-_SECTIONS = {"clip": "clipping"}
+_TABLES = ("mechanism", "clip", "server_optimizer", "participation", "availability")
+"""Keywords that are a table."""
 _PLACES = dict.fromkeys(PrivacySpec.model_fields, "privacy") | dict.fromkeys(RunSpec.model_fields, "run")
-KEYWORDS = tuple(name for name in (*_PLACES, *_KINDS, "availability") if name not in ("task", "evaluate_every"))
+KEYWORDS = tuple(name for name in (*_PLACES, *_TABLES) if name not in ("task", "evaluate_every"))
 """The keywords that describe a plan."""
-_TARGETS = ("epsilon", "noise_multiplier")
 FLOWERS = {
     "fraction_train": "cohort",
     "fraction_evaluate": "evaluate_fn, on the server",
@@ -62,7 +60,7 @@ def read_run_config(run_config: Mapping[str, Any], strategy_keys: tuple[str, ...
             continue
         name, *path = key.removeprefix(PREFIX).split(".")
         known = (*KEYWORDS, *strategy_keys)
-        if name not in known or len(path) > 1 or (path and name not in (*_KINDS, "availability")):
+        if name not in known or len(path) > 1 or (path and name not in _TABLES):
             near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
             raise BadInput(f"run-config {key} = {value!r}", "there is no such key.", PREFIX + near[0])
         if path:
@@ -99,7 +97,7 @@ def plan_from(
         BadInput: names the key, the value and the nearest allowed value.
     """
     if plan is None:
-        table = _merge({"mechanism": {"kind": DEFAULT_MECHANISM}}, keywords)
+        table = merged({"mechanism": {"kind": DEFAULT_MECHANISM}}, keywords, _PLACES)
     else:
         if keywords:
             name, value = next(iter(keywords.items()))
@@ -110,7 +108,7 @@ def plan_from(
         if given.client != ClientSpec():
             raise BadInput("client", "the app's own ClientApp trains in its own way.", "leave the table out")
         table = given.model_dump(mode="json", exclude_none=True)
-    table = _merge(table, overrides)
+    table = merged(table, overrides, _PLACES)
     run = table.setdefault("run", {})
     if rounds is not None and run.setdefault("rounds", rounds) != rounds:
         raise BadInput(f"num_rounds = {rounds}", f"the plan has {run['rounds']} rounds.", str(run["rounds"]))
@@ -129,28 +127,3 @@ def spread_participation(run: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         return {}  # the plan is refused for what is wrong with these keys
     return {"scheme": "min-separation", "separation": separation}
-
-
-def _merge(table: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan's `table` with `keywords` in place."""
-    merged = {name: dict(section) for name, section in table.items()}
-    for name, value in keywords.items():
-        if name in _PLACES:
-            section = merged.setdefault(_PLACES[name], {})
-            section[name] = value
-            for other in _TARGETS:
-                if name in _TARGETS and other != name and other not in keywords:
-                    section.pop(other, None)
-            continue
-        place, key = _SECTIONS.get(name, name), _KINDS.get(name, "")
-        new = dict(value) if isinstance(value, Mapping) else {key: value}
-        if hasattr(value, "model_dump"):
-            new = value.model_dump(mode="json", exclude_none=True)
-        old = merged.get(place, {})
-        if name == "clip":
-            new = {"kind": old.get("kind", "flat"), **new}
-        main = "kind" if name == "clip" else key
-        # Another kind has other keys; the same kind keeps the keys that are not named.
-        keeps = main not in new or new[main] == old.get(main)
-        merged[place] = {**old, **new} if keeps else new
-    return merged

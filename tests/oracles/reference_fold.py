@@ -1,0 +1,287 @@
+"""What a journal says, by docs/log.md alone: no rule, no event and no state of the product is used, only the gauge.
+
+Gaussian runs and charges; what costs a convolution (sampled and certified losses) has oracles of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fieldfare.accounting.filter import gauge
+from fieldfare.accounting.individual import from_units
+
+ALIKE, SINGLY = "worst-case", "individual"
+EMPTY: dict[str, Any] = {}
+
+
+class RefusedError(Exception):
+    """The row is not allowed at this point."""
+
+
+def need(holds: object) -> None:
+    if not holds:
+        raise RefusedError
+
+
+def mu_squared(loss: str) -> float:
+    return float(json.loads(loss)["mu_squared"])
+
+
+def price_of(text: str) -> tuple[float, float]:
+    values = json.loads(text)
+    return (values["mu_squared"], values["leak"])
+
+
+MEMBERS = {
+    "population.create": "epsilon delta adjacency unit simulated accounting leak salt ceiling_epsilon ceiling_delta "
+    "two_persons reservation_seconds",
+    "population.raise": "epsilon delta reason old? proposal? person?",
+    "population.propose": "id epsilon delta reason person old?",
+    "population.withdraw": "proposal reason",
+    "population.tighten": "epsilon delta reason old? largest?",
+    "population.close": "state old reason",
+    "population.reopen": "state old reason",
+    "users.register": "first count hashes pledged?",
+    "run.start": "plan plan_digest rounds planned price noise_source key_commitment trust_node_ids format strategy "
+    "accounting most pledged? largest?",
+    "run.resume": "token next_round",
+    "run.interrupt": "message",
+    "run.request": "request",
+    "round.open": "attempt noise_row cohort_size cohort",
+    "round.void": "attempt reason reports rejects",
+    "round.commit": "attempt noise_row spent epsilon checkpoint participants participant_count statistics reports "
+    "rejects nonce? charges?",
+    "run.finish": "state message spent settled odometers?",
+    "run.key_destroyed": "key_commitment",
+    "charge.reserve": "key who what why loss price largest?",
+    "charge.commit": "key",
+    "charge.release": "key",
+    "token.create": "id name scopes expires_at populations digest",
+    "token.revoke": "id",
+    "token.use": "id what",
+    "node.admit": "key name most_users",
+    "node.release": "key name",
+}
+"""The members of each body; with a question mark, those that may be left out."""
+
+
+class Fold:
+    """The state after the rows that `apply` was given."""
+
+    def __init__(self) -> None:
+        self.populations: dict[str, dict[str, Any]] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.charges: dict[tuple[str, str], dict[str, Any]] = {}
+        self.proposals: dict[str, dict[str, Any]] = {}
+        self.tokens: dict[str, bool] = {}
+        self.keys: set[str] = set()
+        self.nonces: set[str] = set()
+
+    def apply(self, row: Mapping[str, Any]) -> None:
+        """Take one row. Raises `RefusedError`, with nothing changed, if it is not allowed."""
+        action, body = row["action"], json.loads(row["body"])
+        need(action in MEMBERS)
+        names = MEMBERS[action].split()
+        known = {name.rstrip("?") for name in names}
+        need(set(body) - {"blind"} <= known and {name for name in names if name[-1] != "?"} <= set(body))
+        getattr(self, action.replace(".", "_"))(row, body)
+
+    # -- what is committed --------------------------------------------------------------------------------------
+
+    def committed(self, name: str) -> tuple[float, float]:
+        """(mu^2, d) that all users of a population are charged alike."""
+        held = [charge for (of, _), charge in self.charges.items() if of == name and charge["state"] != "released"]
+        parts = [price_of(charge["price"]) for charge in held]
+        for run in self.runs.values():
+            if run["population"] != name:
+                continue
+            mu, d = price_of(run["price"])
+            if run["ended"]:
+                mu, d = (mu_squared(run["spent"]), d) if run["next"] else (0.0, 0.0)
+            parts.append((0.0 if run["accounting"] == SINGLY else mu, d))
+        return math.fsum(mu for mu, _ in parts), math.fsum(d for _, d in parts)
+
+    def fits(self, name: str, new: tuple[float, float], largest: int | None, terms: Mapping[str, Any] = EMPTY) -> bool:
+        population = {**self.populations[name], **terms}
+        need((largest is not None) == (population["accounting"] == SINGLY) and (largest or 0) >= 0)
+        mu, d = self.committed(name)
+        mu = mu + (from_units(largest) if largest else 0.0) + new[0]
+        leak = population["leak"]
+        return d + new[1] <= leak and mu < math.inf and gauge(mu, population["delta"], leak) <= population["epsilon"]
+
+    def population(self, row: Mapping[str, Any], state: str | None = None) -> dict[str, Any]:
+        need(row["population"] in self.populations)
+        found = self.populations[row["population"]]
+        need(state is None or found["state"] == state)
+        return found
+
+    def run(self, row: Mapping[str, Any], *, ended: bool = False) -> dict[str, Any]:
+        need(row["run"] in self.runs)
+        found = self.runs[row["run"]]
+        need(found["ended"] == ended and row["population"] in (None, found["population"]))
+        return found
+
+    # -- populations --------------------------------------------------------------------------------------------
+
+    def population_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        need(row["population"] not in self.populations and 0 <= body["leak"] < body["delta"])
+        need(body["accounting"] == ALIKE or body["adjacency"] != "add_remove")
+        self.below(body, body)
+        self.populations[row["population"]] = {**body, "state": "open", "users": 0, "settled": 0.0}
+
+    def below(self, ceilings: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+        for name in ("epsilon", "delta"):
+            ceiling = ceilings[f"ceiling_{name}"]
+            need(ceiling is None or body[name] <= ceiling)
+
+    def moves(self, row: Mapping[str, Any], body: dict[str, Any], sign: int) -> dict[str, Any]:
+        found = self.population(row, "open")
+        steps = [sign * (body[name] - found[name]) for name in ("epsilon", "delta")]
+        need(min(steps) >= 0 < max(steps) and body["epsilon"] > 0 and 0 < body["delta"] < 1)
+        need(body.get("old") in (None, {name: found[name] for name in ("epsilon", "delta")}))
+        return found
+
+    def population_raise(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        found = self.moves(row, body, 1)
+        self.below(found, body)
+        if found["two_persons"]:
+            proposal = self.waiting(row, body.get("proposal"))
+            need(proposal["person"] != body.get("person"))
+            need(all(proposal[name] == body[name] for name in ("epsilon", "delta")))
+            proposal["state"] = "approved"
+        found.update(epsilon=body["epsilon"], delta=body["delta"])
+
+    def population_propose(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        need(self.population(row)["two_persons"] and body["id"] not in self.proposals)
+        found = self.population(row)
+        need(body.get("old") in (None, {name: found[name] for name in ("epsilon", "delta")}))
+        self.proposals[body["id"]] = {**body, "state": "waiting", "population": row["population"]}
+
+    def waiting(self, row: Mapping[str, Any], proposal: str | None) -> dict[str, Any]:
+        found = self.proposals.get(proposal or "", {"state": ""})
+        need(found["state"] == "waiting" and found["population"] == row["population"])
+        return found
+
+    def population_withdraw(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self.waiting(row, body["proposal"])["state"] = "withdrawn"
+
+    def population_tighten(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        found = self.moves(row, body, -1)
+        need(found["leak"] < body["delta"])
+        new = {"epsilon": body["epsilon"], "delta": body["delta"]}
+        need(self.fits(row["population"], (0.0, 0.0), body.get("largest"), new))
+        found.update(new)
+
+    def population_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        now = "closed" if row["action"] == "population.close" else "open"
+        need(body["state"] == now)
+        self.population(row, "open" if now == "closed" else "closed")["state"] = now
+
+    population_reopen = population_close
+
+    def users_register(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        found = self.population(row)
+        need(body["first"] == found["users"] and body["count"] >= 0)
+        single = [name for name, run in self.runs.items() if not run["ended"] and run["accounting"] == SINGLY]
+        ours = {name for name in single if self.runs[name]["population"] == row["population"]}
+        need(not body["count"] or ours <= set(body.get("pledged", {})))
+        found["users"] += body["count"]
+
+    # -- runs and rounds ----------------------------------------------------------------------------------------
+
+    def run_start(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        found, seeded = self.population(row, "open"), body["noise_source"] == "seeded"
+        need(
+            row["run"] not in self.runs and (found["simulated"] if seeded else body["key_commitment"] not in self.keys)
+        )
+        price, singly = price_of(body["price"]), body["accounting"] == SINGLY
+        need(price[0] == mu_squared(body["planned"]) and ("pledged" in body) == singly)
+        need(not singly or found["accounting"] == SINGLY)
+        if singly:
+            need(self.committed(row["population"])[1] + price[1] <= found["leak"])
+        else:
+            need(self.fits(row["population"], price, body.get("largest")))
+        if not seeded:
+            self.keys.add(body["key_commitment"])
+        now = {"state": "running", "request": None, "spent": '{"mu_squared": 0}', "next": 0, "tries": 0}
+        self.runs[row["run"]] = {**body, **now, "open": None, "ended": False, "population": row["population"]}
+
+    def run_resume(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self.run(row)
+        run["state"] = {"stop": "stopping", "pause": "paused", None: "running"}[run["request"]]
+
+    def run_interrupt(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self.run(row)["state"] = "interrupted"
+
+    def run_request(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self.run(row)
+        need(body["request"] in ("stop", "pause", None))
+        run["request"] = body["request"]
+        if run["state"] != "interrupted":
+            self.run_resume(row, body)
+
+    def round_open(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self.run(row)
+        need(run["open"] is None and row["round"] == run["next"] < run["rounds"])
+        need((body["noise_row"], body["attempt"]) == (row["round"], run["tries"]))
+        run["open"], run["tries"] = (row["round"], body["attempt"]), run["tries"] + 1
+
+    def round_void(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self.run(row)
+        need(run["open"] == (row["round"], body["attempt"]))
+        run["open"] = None
+
+    def round_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self.run(row)
+        need(run["open"] == (row["round"], body["attempt"]) and body["noise_row"] == row["round"])
+        need(mu_squared(run["spent"]) <= mu_squared(body["spent"]) <= mu_squared(run["planned"]))
+        needs_nonce, nonce = run["format"] >= 1 and run["noise_source"] != "seeded", body.get("nonce")
+        need((nonce is not None) == needs_nonce and nonce not in self.nonces)
+        need(nonce is None or len(bytes.fromhex(nonce)) == 16)
+        need(("charges" in body) == (run["accounting"] == SINGLY))
+        self.nonces |= {nonce} - {None}
+        run.update(open=None, tries=0, spent=body["spent"], next=row["round"] + 1)
+
+    def run_finish(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run, found = self.run(row), self.population(row)
+        need(run["open"] is None and mu_squared(body["spent"]) == mu_squared(run["spent"]))
+        settled = found["settled"] + mu_squared(run["spent"])
+        need(mu_squared(body["settled"]) == settled and ("odometers" in body) == (run["accounting"] == SINGLY))
+        run.update(state=body["state"], request=None, ended=True)
+        found["settled"] = settled
+
+    def run_key_destroyed(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        need(self.run(row, ended=True)["key_commitment"] == body["key_commitment"])
+
+    # -- charges of others, tokens, nodes -----------------------------------------------------------------------
+
+    def charge_reserve(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self.population(row, "open")
+        key, price = (row["population"], body["key"]), price_of(body["price"])
+        need(key not in self.charges and min(price) >= 0 and self.fits(key[0], price, body.get("largest")))
+        self.charges[key] = {**body, "state": "reserved"}
+
+    def charge_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        charge = self.charges.get((row["population"], body["key"]), {"state": ""})
+        need(charge["state"] == "reserved")
+        charge["state"] = "committed" if row["action"] == "charge.commit" else "released"
+
+    charge_release = charge_commit
+
+    def token_create(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        need(body["id"] not in self.tokens)
+        self.tokens[body["id"]] = True
+
+    def token_revoke(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        need(body["id"] in self.tokens)
+        self.tokens[body["id"]] = self.tokens[body["id"]] and row["action"] == "token.use"
+
+    token_use = token_revoke
+
+    def node_admit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        need(len(body["key"]) == 64 and body.get("most_users", 1) >= 1)
+
+    node_release = node_admit
