@@ -12,7 +12,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fieldfare.signed_head import HeadRefused, SignedHead, follow
-from fieldfare_flower.messages import HEAD, read_head, records_of
+from fieldfare_flower.messages import HEAD, read_head, read_keys, records_of
 
 VARIABLE = "FIELDFARE_WITNESS"
 
@@ -44,7 +44,7 @@ def watch(context: Context, content: RecordDict) -> None:
     """
     head, rows = read_head(content)
     held = remembered(context)
-    newest = follow(held, head, rows)
+    newest = follow(held, head, rows, read_keys(content))
     if newest is None or newest == held:
         return
     context.state[HEAD] = ConfigRecord({"head": str(newest)})

@@ -59,6 +59,10 @@ class LedgerError(Refused):
     """The ledger is missing, corrupt, from another version, or held by another coordinator."""
 
 
+class OldCopy(LedgerError):
+    """The ledger is older than, or another than, what this writer has seen."""
+
+
 class JournalRefused(LedgerError):
     """Nodes refuse the ledger's journal: it does not go on from the head that they were shown before."""
 

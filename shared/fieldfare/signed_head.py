@@ -13,12 +13,13 @@ that goes on from another past (a fork): a restored backup, a copied directory, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
 
 from fieldfare.errors import BadInput
+from fieldfare.head_keys import successor
 
 FORMAT = "fieldfare-head-v1"
 KEY_BYTES = 32
@@ -119,13 +120,23 @@ def public_key(private_key: bytes) -> str:
     return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw().hex()
 
 
-def follow(held: SignedHead | None, shown: SignedHead | None, rows: Mapping[int, str]) -> SignedHead | None:
+def _successor(held: SignedHead, keys: Iterable[str]) -> str:
+    try:
+        return successor(held.ledger, held.key, keys)[0]
+    except ValueError:
+        return held.key
+
+
+def follow(
+    held: SignedHead | None, shown: SignedHead | None, rows: Mapping[int, str], keys: Iterable[str] = ()
+) -> SignedHead | None:
     """The head to hold from now on: `shown`, if it continues `held`.
 
     Args:
         held: the newest head seen so far; None: none yet.
         shown: what the server shows now; None: nothing, which only a server that never showed a head may do.
         rows: hashes of earlier journal rows by their number, by which the server shows that it continues.
+        keys: the lines by which the head's key changed, in their order (`fieldfare.head_keys`).
 
     Raises:
         HeadRefused: the server shows no head any more, another ledger's, another key's, an older one, or one whose
@@ -144,8 +155,10 @@ def follow(held: SignedHead | None, shown: SignedHead | None, rows: Mapping[int,
         raise refusal("not-shown", f"its head is not shown any more, and row {seen} of it was seen.")
     if shown.ledger != held.ledger:
         raise refusal("another-ledger", f"the head of another ledger, {shown.ledger}, is shown instead.")
-    if shown.key != held.key:
-        raise refusal("another-key", "its head is signed with another key than before.")
+    if shown.key != held.key and shown.key != _successor(held, keys):
+        raise refusal(
+            "another-key", "its head is signed with another key than before, which the one before did not name."
+        )
     if shown.count < seen:
         raise refusal("went-back", f"it went back: it ends in row {shown.count}, and row {seen} was seen.")
     there = shown.hash if shown.count == seen else rows.get(seen)

@@ -232,10 +232,14 @@ def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uin
     return users
 
 
-def write_head(head: SignedHead, rows: Mapping[int, str]) -> ConfigRecord:
-    """The record of a signed head, with hashes of earlier journal rows by number, by which a node sees a fork."""
+def write_head(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str] = ()) -> ConfigRecord:
+    """The record of a signed head, with hashes of earlier journal rows by number, by which a node sees a fork.
+
+    keys: the lines by which the head's key changed.
+    """
     ordered = sorted(rows)
-    return ConfigRecord({"head": str(head), "rows": ordered, "hashes": [rows[number] for number in ordered]})
+    hashes = [rows[number] for number in ordered]
+    return ConfigRecord({"head": str(head), "rows": ordered, "hashes": hashes, "keys": list(keys)})
 
 
 def read_head(content: RecordDict) -> tuple[SignedHead | None, dict[int, str]]:
@@ -251,6 +255,13 @@ def read_head(content: RecordDict) -> tuple[SignedHead | None, dict[int, str]]:
         raise BadReply("schema", "ill-typed head")
     rows = {n: h for n, h in zip(numbers, hashes, strict=False) if type(n) is int and isinstance(h, str)}
     return SignedHead.parse(text), rows
+
+
+def read_keys(content: RecordDict) -> list[str]:
+    """The lines by which the head's key changed; [] where there is none, or no list of text."""
+    record = records_of(content, ConfigRecord).get(HEAD)
+    keys = None if record is None else record.get("keys")
+    return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
 
 def write_witness(head: SignedHead | None) -> dict[str, ConfigRecord]:

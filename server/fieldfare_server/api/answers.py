@@ -80,8 +80,10 @@ class Answers(RunAnswers, JournalAnswers):
 
     def population(self, name: str) -> Population:
         """One population."""
-        with self._ledger.snapshot() as snapshot, known():
-            return self._population(snapshot, name, snapshot.head(name))
+        with self._ledger.snapshot() as snapshot:
+            with known():
+                head = snapshot.head(name)
+            return self._population(snapshot, name, head)
 
     def _population(self, snapshot: Reader, name: str, head: Head) -> Population:
         def read() -> tuple[Population, views.RunInBrief | None]:

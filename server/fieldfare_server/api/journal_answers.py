@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import OldCopy
 from fieldfare_server.api.cursors import format_cursor, parse_cursor
 from fieldfare_server.api.refusal import ProblemError
 from fieldfare_server.api.schemas import AuditRow, Page, SignedHead, Verification
@@ -35,9 +35,10 @@ class JournalAnswers:
         with self._ledger.snapshot() as snapshot:
             head = snapshot.signed_head()
             row = None if since is None else snapshot.row_hash(since)
+            keys = list(snapshot.head_key_lines())
         if head is None:
             raise ProblemError(404, "not-found", "no coordinator has signed a head yet.", nearest="after the first run")
-        return SignedHead.model_validate(vars(head) | {"text": str(head), "since": row})
+        return SignedHead.model_validate(vars(head) | {"text": str(head), "since": row, "keys": keys})
 
     def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         """Audit rows, newest first; of one run if given."""
@@ -68,7 +69,7 @@ class JournalAnswers:
         """Why the journal does not go on from the head that this service holds; None if it does, which is then held."""
         try:
             self._ledger.hold_head()
-        except LedgerError as error:
+        except OldCopy as error:  # a database that is away for a moment is no old copy
             return error.why
         return None
 

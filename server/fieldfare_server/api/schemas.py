@@ -356,6 +356,7 @@ class SignedHead(Answer):
     key: str = Field(description="the coordinator's Ed25519 public key")
     text: str = Field(description="the line to keep: `fieldfare verify --head` takes it")
     since: str | None = Field(default=None, description="hash of the row that was asked for; null: there is none")
+    keys: list[str] = Field(default_factory=list, description="the lines by which the key changed, in their order")
 
 
 class Change(BaseModel):

@@ -47,6 +47,7 @@ GROUPS = {
     "population": "The budgets that populations of users share.",
     "token": "Create, list or revoke API tokens.",
     "certificates": "Make keys, certificates and secrets of a federation.",
+    "head": "The key that signs the journal's head.",
     "nodes": "Admit nodes to the federation, or remove them.",
     "ledger": "Put the ledger's tables right from its journal.",
 }

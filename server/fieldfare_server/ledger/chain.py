@@ -20,7 +20,7 @@ from typing import Any
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import KEY_BYTES, SignedHead, public_key
-from fieldfare_server.files.atomic import replace_file
+from fieldfare_server.files.atomic import replace_file, sync_directory
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ class HeadFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._key_path = path.with_suffix(".key")
+        self._next_path = path.with_suffix(".next.key")
         self._key: bytes | None = None
 
     def read(self) -> Head | None:
@@ -132,26 +133,38 @@ class HeadFile:
             "`fieldfare verify --head` with a head that was kept elsewhere, which holds it here again",
         )
 
+    def key(self) -> bytes:
+        """This machine's private key, 32 bytes, made at the first call. Raises `LedgerError` on a full disk."""
+        if self._key is None:
+            self._key = self._load_key(self._key_path)
+        return self._key
+
+    def successor(self) -> HeadFile:
+        """This file as it will be signed by the next key, which lies beside it until `adopt`, whatever happens."""
+        after = HeadFile(self.path)
+        after._key = self._load_key(self._next_path)
+        return after
+
+    def adopt(self) -> None:
+        """Make the next key the key. Raises OSError."""
+        self._next_path.replace(self._key_path)
+        sync_directory(self._key_path.parent)
+        self._key = None
+
     def sign(self, head: Head) -> SignedHead:
         """Sign `head` with this machine's key, which is made at the first call. Raises `LedgerError` on a full disk."""
         return SignedHead.of(head.ledger, head.count, head.hash, self.key())
 
-    def key(self) -> bytes:
-        """This machine's private key, 32 bytes, made at the first call. Raises `LedgerError` on a full disk."""
-        if self._key is None:
-            self._key = self._load_key()
-        return self._key
-
-    def _load_key(self) -> bytes:
+    def _load_key(self, path: Path) -> bytes:
         try:
             # A command may reach a ledger on another machine before this one has a state directory.
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not self._key_path.exists():
-                replace_file(self._key_path, secrets.token_bytes(KEY_BYTES), mode=0o600)
-            return self._key_path.read_bytes()
+            if not path.exists():
+                replace_file(path, secrets.token_bytes(KEY_BYTES), mode=0o600)
+            return path.read_bytes()
         except OSError as error:
             raise LedgerError(
-                f"key of the ledger's head {self._key_path}",
+                f"key of the ledger's head {path}",
                 f"cannot be made or read ({error.strerror}).",
                 "a state directory of this user's own",
             ) from error
@@ -169,7 +182,7 @@ class HeadFile:
             return  # nothing to lose, and the format has no row 0
         content = f"{self.sign(head)}{os.linesep}"
         try:
-            replace_file(self.path, content.encode(), at_once=False)
+            replace_file(self.path, content.encode(), at_once=again)
         except OSError as error:
             raise LedgerError(
                 f"ledger head {self.path}",

@@ -18,8 +18,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting.foreign import Loss, priced
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import LedgerError
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare.participation import Adjacency
+from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.events.base import Event
 from fieldfare_server.ledger.events.runs import Audited, Certified, KeyDestroyed, Voided
@@ -27,7 +28,7 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules import charges, populations, runs
 from fieldfare_server.ledger.run_handle import RunHandle
 from fieldfare_server.ledger.schedule import scheduled
-from fieldfare_server.ledger.sql import leases, nodes, odometer_tables, roles, rows, tokens
+from fieldfare_server.ledger.sql import head_keys, leases, nodes, odometer_tables, roles, rows, tokens
 from fieldfare_server.ledger.sql import migrate as schema
 from fieldfare_server.ledger.sql.database import Database, is_empty
 from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
@@ -505,6 +506,28 @@ class Ledger(Reader):
     def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
         """Record that a token was used, and for what."""
         tokens.record_use(self._journal, token_id, purpose, actor)
+
+    # -- the head's key -----------------------------------------------------------------------------------------
+
+    def enrol_head_key(self, file: Path, key: str, *, actor: str) -> None:
+        """Let `key` (public, hex), which is kept offline, name the head's next key; see `head_keys.enrol`."""
+        head_keys.enrol(self._journal, chain.HeadFile(file), self._shown_head(), key, actor)
+
+    def rotate_head_key(self, file: Path, *, actor: str, offline: bytes | None = None) -> str:
+        """Replace the key that signs the head, by that of the coordinator of `file`; see `head_keys.rotate`."""
+        shown, lines = self._shown_head(), self.head_key_lines()
+        return head_keys.rotate(self._journal, chain.HeadFile(file), shown, lines, actor, offline=offline)
+
+    def _shown_head(self) -> SignedHead:
+        """The newest signed head, while no coordinator is at work that would sign with the key of before."""
+        with self.snapshot() as snapshot:
+            shown = snapshot.signed_head()
+            held = [run.id for run in snapshot.runs(state="running").items]
+        if shown is None:
+            raise BadInput(head_keys.WHAT, "no coordinator has signed a head yet.", "after the first run")
+        if held:
+            raise BadInput(head_keys.WHAT, f"run {held[0]} has a coordinator, which signs with it.", "stop it first")
+        return shown
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

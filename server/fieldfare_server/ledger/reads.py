@@ -17,6 +17,7 @@ from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
+from fieldfare_server.ledger.events.heads import HeadKeyChanged
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import Clock, read_head
 from fieldfare_server.ledger.sql.memory import Memory, Priced
@@ -181,6 +182,13 @@ class Reader:
         with self.read() as connection:
             signed = connection.execute(select(models.head.c.signed)).scalar_one()
         return None if signed is None else SignedHead.parse(signed)
+
+    def head_key_lines(self) -> tuple[str, ...]:
+        """The lines by which the head's key changed, in their order (`fieldfare.head_keys`)."""
+        c = models.journal.c
+        query = select(c.body).where(c.action == HeadKeyChanged.action).order_by(c.id)
+        with self.read() as connection:
+            return tuple(json.loads(body)["line"] for body in connection.execute(query).scalars())
 
     def row_hash(self, number: int) -> str | None:
         """The hash of journal row `number`; None if there is none."""

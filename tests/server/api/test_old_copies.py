@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from fieldfare.errors import LedgerError
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.files.home import StateDirectory
@@ -102,6 +103,21 @@ def test_what_others_wrote_is_held_too(home: StateDirectory, tmp_path: Path) -> 
     put_back(home, copy)
     with service(home) as client:
         assert ready(client)["status"] == "unavailable"
+
+
+def test_a_ledger_that_is_away_while_it_is_checked_is_no_old_copy(
+    home: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service(home) as client:
+        assert ready(client)["status"] == "ok"
+        with monkeypatch.context() as patch:
+
+            def away(self: Ledger) -> None:
+                raise LedgerError("ledger", "the database cannot be reached.")
+
+            patch.setattr(Ledger, "hold_head", away)
+            assert client.get("/readyz").status_code == 503
+        assert ready(client)["status"] == "ok"
 
 
 def test_an_old_copy_that_went_on_is_refused_as_well(home: StateDirectory, tmp_path: Path) -> None:

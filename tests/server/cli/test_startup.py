@@ -13,9 +13,12 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from typer.main import get_command
 
+from fieldfare.accounting.individual import Demand
+from fieldfare.plan import Plan
 from fieldfare_server.cli.application import COMMANDS, GROUPS, assemble, called, overview
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.sql import migrate as schema
+from support.ledgers import start
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("torch", "scipy.stats", "scipy.optimize", "alembic", "fastapi", "flwr", "matplotlib", "httpx")
@@ -62,6 +65,26 @@ def test_reading_a_ledger_imports_no_torch_and_no_service(command: str, tmp_path
     assert not modules & set(HEAVY)
     assert "sqlalchemy" in modules
     assert threads == "1"
+
+
+def test_what_still_fits_of_a_population_with_odometers_needs_no_torch_and_no_service(tmp_path: Path) -> None:
+    """How many runs like the last fit is worked out from that run's plan, here as in a service."""
+    plan = Plan.parse(
+        {
+            "privacy": {"population": "people", "noise_multiplier": 4.0, "delta": 1e-5},
+            "run": {"task": "digits", "rounds": 4, "cohort": 2},
+            "participation": {"scheme": "min-separation", "separation": 2},
+            "mechanism": {"kind": "nu"},
+        }
+    )
+    demand = Demand(most=2**40, costs=(2**39, 2**40), rounds=4, cohort=2, separation=2)
+    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
+        ledger.create_population("people", 2.0, 1e-5, actor="test")
+        start(ledger, plan_json=plan.to_json(), plan_digest=plan.digest(), demand=demand)
+        assert ledger.run(ledger.runs().items[0].id).accounting == "individual"
+    modules, _ = imported("budget", "--home", str(tmp_path))
+    assert "fieldfare.plan" in modules
+    assert not modules & (set(HEAVY) - {"scipy.optimize"})
 
 
 def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told() -> None:

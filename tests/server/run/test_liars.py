@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 
 @pytest.mark.parametrize(
-    # A third of them in `make test`, all in `make test-long`.
+    # A third of them in `make test-all`, all in `make test-long`.
     "liar",
     [pytest.param(liar, id=liar.name, marks=[pytest.mark.slow] if n % 3 else []) for n, liar in enumerate(LIARS)],
 )

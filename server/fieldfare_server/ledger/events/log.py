@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fieldfare_server.ledger.events import charges, nodes, populations, runs, tokens
+from fieldfare_server.ledger.events import charges, heads, nodes, populations, runs, tokens
 from fieldfare_server.ledger.events.base import Event, Record, Unfit, loads
 
 EVENTS: Mapping[str, type[Event]] = {
     each.action: each
-    for module in (populations, runs, charges, tokens, nodes)
+    for module in (populations, runs, charges, tokens, nodes, heads)
     for each in vars(module).values()
     if isinstance(each, type) and issubclass(each, Event) and each is not Event
 }

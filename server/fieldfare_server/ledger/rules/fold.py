@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from fieldfare.errors import Refused
 from fieldfare_server.ledger.events import charges as c
+from fieldfare_server.ledger.events import heads as h
 from fieldfare_server.ledger.events import nodes as n
 from fieldfare_server.ledger.events import populations as p
 from fieldfare_server.ledger.events import runs as r
@@ -52,6 +53,7 @@ RULES: dict[type[Event], Rule] = {
     t.TokenUsed: tokens.used,
     n.NodeAdmitted: tokens.node_admitted,
     n.NodeReleased: tokens.node_released,
+    h.HeadKeyChanged: tokens.head_key_changed,
 }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fieldfare_server.ledger.events import nodes, tokens
+from fieldfare.head_keys import KeyLine
+from fieldfare_server.ledger.events import heads, nodes, tokens
 from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.state.rows import Fact, TokenRow
 from fieldfare_server.ledger.state.state import State
@@ -46,4 +47,10 @@ def node_admitted(state: State, record: Record, event: nodes.NodeAdmitted) -> It
 def node_released(state: State, record: Record, event: nodes.NodeReleased) -> Iterator[Fact]:
     """A node's users are free."""
     require(len(event.key) == 64, "a node without a key is released")
+    yield from ()
+
+
+def head_key_changed(state: State, record: Record, event: heads.HeadKeyChanged) -> Iterator[Fact]:
+    """The key that signs heads changed, or enrolled another. Whom the line convinces is for those who hold a head."""
+    KeyLine.parse(event.line)  # raises ValueError
     yield from ()

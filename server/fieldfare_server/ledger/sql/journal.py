@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, insert, select, text, update
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import LedgerError, OldCopy
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import Event, Record
@@ -215,10 +215,13 @@ class Journal:
                 "`fieldfare verify --hold` accepts the ledger as it is",
             )
 
-    def write(self, work: Callable[[Connection, Entry], T], *, admits: bool = False) -> T:
+    def write(
+        self, work: Callable[[Connection, Entry], T], *, admits: bool = False, signer: chain.HeadFile | None = None
+    ) -> T:
         """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result.
 
-        admits: `Entry.state` is the state that the log proves, as `admit` needs it.
+        admits: `Entry.state` is the state that the log proves, as `admit` needs it. signer: signs the head, whoever
+            writes; None: this journal's own head file, where it is a coordinator's.
         """
         if not self._checked:
             self.check()
@@ -228,7 +231,8 @@ class Journal:
             nonlocal entry
             end = self._not_behind(connection, _head_of(head))
             proven = self.proof.require(connection) if admits else None
-            file, narrow = self._file if self._coordinator else None, self.database.narrow(connection)
+            file = signer or (self._file if self._coordinator else None)
+            narrow = self.database.narrow(connection)
             entry = Entry(connection, event, self.clock(), end, file, proven, narrow=narrow)
             result = work(connection, entry)
             entry.flush()
@@ -262,19 +266,19 @@ class Journal:
                 faults.point("ledger.head.written")
 
     def _not_behind(self, connection: Connection, end: chain.Head) -> chain.Head:
-        """`end`, where the journal of `connection` ends, unless an old copy was put back."""
+        """`end`, where the journal of `connection` ends. Raises `OldCopy` if an old copy was put back."""
         seen = self._seen
         if seen is None:
             return end
         if end.ledger != seen.ledger:
-            raise LedgerError(
+            raise OldCopy(
                 f"ledger {self.database.name}",
                 f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
                 "the other ledger",
             )
         known = connection.execute(_HASH, {"number": seen.count}).scalar() if seen.count else ""
         if end.count < seen.count or (seen.count and known != seen.hash):
-            raise LedgerError(
+            raise OldCopy(
                 f"ledger {self.database.name}",
                 f"its journal ends at row {end.count}, and row {seen.count} was seen already: an old copy was put "
                 "back, and what was spent since would be forgotten.",

@@ -39,6 +39,7 @@ COORDINATOR_ACTIONS = (
     *("run.start", "run.certify", "run.resume", "run.interrupt", "run.request", "run.finish"),
     *("run.key_destroyed", "run.audit", "round.open", "round.commit", "round.void", "users.register"),
     *("charge.reserve", "charge.commit"),
+    "head.key",
 )
 """What a coordinator appends. A release is not among them: it would return what another trainer has reserved."""
 CHARGE_ACTIONS = ("charge.reserve", "charge.commit", "charge.release")

@@ -30,6 +30,7 @@ class Witnesses:
         self._rows: defaultdict[int, deque[int]] = defaultdict(partial(deque, maxlen=RECENT))
         """Node -> the rows that it may remember."""
         self._hashes: dict[int, str] = {}
+        self._lines: tuple[str, ...] | None = None
 
     def hear(self, node: int, content: RecordDict) -> None:
         """Note which row `node` remembers, from its answer to the query for its users."""
@@ -43,6 +44,9 @@ class Witnesses:
         if head is None:
             return {node: {} for node in nodes}
         known, self._hashes = self._hashes, {}
+        if self._lines is None:
+            # A change of the key waits until no coordinator works, so that these stay as they are.
+            self._lines = self._ledger.head_key_lines()
         made = {}
         for node in nodes:
             rows = self._rows[node]
@@ -51,7 +55,9 @@ class Witnesses:
             for number in rows:
                 if number < head.count and number not in self._hashes:
                     self._hashes[number] = known.get(number) or self._ledger.row_hash(number) or ""
-            made[node] = {HEAD: write_head(head, {n: self._hashes[n] for n in rows if self._hashes.get(n)})}
+            made[node] = {
+                HEAD: write_head(head, {n: self._hashes[n] for n in rows if self._hashes.get(n)}, self._lines)
+            }
             if not rows or rows[-1] != head.count:
                 rows.append(head.count)
         self._hashes = {**known, **self._hashes} if len(known) < MOST_HASHES else self._hashes

@@ -1,0 +1,84 @@
+"""`fieldfare head`: the key that signs the journal's head."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldfare.errors import BadInput
+from fieldfare.signed_head import KEY_BYTES, public_key
+from fieldfare_server.cli.administer import actor
+from fieldfare_server.cli.options import HomeOption, LedgerOption
+from fieldfare_server.cli.output import print_outcome, refusals
+from fieldfare_server.files.atomic import replace_file
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+
+head = typer.Typer(no_args_is_help=True, help="The key that signs the journal's head.")
+
+
+@head.command()
+def new_key(file: Annotated[Path, typer.Argument(help="where the private key goes: keep it offline")]) -> None:
+    """Make a key to keep offline; prints its public part, for `enrol`."""
+    with refusals(as_json=False):
+        if file.exists():
+            raise BadInput(f"key {file}", "there is a file of that name.", "another name")
+        key = secrets.token_bytes(KEY_BYTES)
+        try:
+            replace_file(file, key, mode=0o600)
+        except OSError as error:
+            raise BadInput(f"key {file}", f"cannot be written ({error.strerror}).", "another directory") from None
+        print_outcome(public_key(key))
+
+
+@head.command()
+def enrol(
+    key: Annotated[str, typer.Argument(help="public key, 64 hex digits, as `new-key` printed it")],
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Let a key that is kept offline name the head's next key, should the coordinator's directory be lost."""
+    with refusals(as_json=False):
+        if len(key) != 2 * KEY_BYTES or not set(key) <= set("0123456789abcdef"):
+            raise BadInput(
+                f"key {key[:80]!r}", "a public key has 64 hex digits.", "what `fieldfare head new-key` printed"
+            )
+        directory = StateDirectory.of(home, ledger)
+        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            opened.enrol_head_key(directory.head_file, key, actor=actor())
+        print_outcome(f"Key {key} may name the next one.")
+
+
+@head.command()
+def rotate(
+    offline_key: Annotated[
+        Path | None, typer.Option(help="an enrolled key's file: for a coordinator that takes over from a lost one")
+    ] = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Replace the key that signs the head, while no coordinator works; a row of the journal tells nodes and witnesses.
+
+    With --offline-key this home becomes the coordinator's, and holds the ledger's head as it is: nodes refuse an old
+    one.
+    """
+    with refusals(as_json=False):
+        directory = StateDirectory.of(home, ledger)
+        directory.prepare()
+        offline = None
+        if offline_key is not None:
+            try:
+                offline = offline_key.read_bytes()
+            except OSError as error:
+                raise BadInput(f"key {offline_key}", f"cannot be read ({error.strerror}).") from None
+            if len(offline) != KEY_BYTES:
+                raise BadInput(
+                    f"key {offline_key}", f"a private key has {KEY_BYTES} bytes.", "`fieldfare head new-key`"
+                )
+        held = directory.head_file if offline is None else None
+        with Ledger.open(directory.ledger, head_file=held, to_show=True) as opened:
+            new = opened.rotate_head_key(directory.head_file, actor=actor(), offline=offline)
+        print_outcome(f"The head is signed with key {new} from now on.")
