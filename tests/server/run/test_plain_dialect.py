@@ -472,9 +472,9 @@ def test_people_get_a_budget_only_in_a_home_that_was_named(tmp_path: Path, monke
     monkeypatch.setenv("HOME", str(tmp_path / "account"))
     grid = Keyed(PEM % 1, PEM % 2, PEM % 3)
     keywords = {"epsilon": 8.0, "delta": 1e-5, "cohort": 3, "mechanism": "independent", "population": "clinics"}
-    for given in ({}, {"trust_node_ids": True}):
+    for more in ({}, {"trust_node_ids": True}):
         with pytest.raises(BadInput, match=r"budget = 40 .*nobody named the home, .*FIELDFARE_HOME=.*account"):
-            PrivateStrategy(**keywords, budget=40.0, **given).start(grid, vector_arrays(), num_rounds=1)
+            PrivateStrategy(**keywords, budget=40.0, **more).start(grid, vector_arrays(), num_rounds=1)
     assert not (tmp_path / "account").exists()
     # A population that somebody made there is used.
     home = StateDirectory.of()
