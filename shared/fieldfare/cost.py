@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.accounting import (
+    Amplification,
     PrivacyLoss,
     amplification,
     certification,
@@ -19,7 +20,8 @@ from fieldfare.accounting import (
     zcdp_epsilon,
 )
 from fieldfare.accounting.certified import CertifiedCurve
-from fieldfare.accounting.filter import gauge, price
+from fieldfare.accounting.executed import Execution
+from fieldfare.accounting.filter import gauge, leak_of_noise, price
 from fieldfare.accounting.individual import Units, round_off, units_up
 from fieldfare.accounting.realised import Growth, RealisedCharge
 from fieldfare.arrays import Floats
@@ -103,8 +105,8 @@ class Cost:
     """
     strategy: str | None = None
     """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
-    concentrated: bool = False
-    """Whether discrete noise is charged by zCDP alone, as runs of the ledger's first version are."""
+    first_rule: bool = False
+    """Whether it is charged as runs of the ledger's first version are: discrete noise by zCDP alone."""
     certificate: Certificate | None = None
     """What the charge rests on where a Monte Carlo certified it (`accounting.certification`)."""
 
@@ -114,10 +116,14 @@ class Cost:
         return adjacency_factor(self.plan.privacy.adjacency) * float(self.mechanism.sensitivity(self.participation))
 
     @property
-    def amplified(self) -> bool:
-        """Whether the charge is that of sampled events."""
-        sampled = amplification(self.mechanism, self.participation, self.plan.privacy.adjacency).holds
-        return sampled or self.certificate is not None
+    def sampling(self) -> Amplification:
+        """Whether the charge is that of sampled events, and why."""
+        return amplification(self.mechanism, self.participation, self.plan.privacy.adjacency)
+
+    @property
+    def single(self) -> bool:
+        """Whether what the run costs single users can be computed: Gaussian noise, and public participation."""
+        return self.loss.gdp is not None
 
     @property
     def whole(self) -> PrivacyLoss | None:
@@ -163,15 +169,8 @@ class Cost:
         """The charge for `loss`, that of real-valued Gaussian noise: discrete noise costs a little more
         (`discretised`), and floats add their resolution.
         """
-        if self.certificate is not None:
-            return loss
-        if self.amplified:
-            r = math.sqrt(self.resolution)
-            events = (replace(e, noise_multiplier=1 / (1 / e.noise_multiplier + r)) for e in loss.sampled)
-            return PrivacyLoss(loss.mu_squared, tuple(events))
-        if self.plan.privacy.rounding != "discrete":
-            return loss + PrivacyLoss(self.resolution)
-        return loss.as_concentrated() if self.concentrated else discretised.as_gaussian(loss)
+        discrete = self.plan.privacy.rounding == "discrete"
+        return Execution(self.resolution, discrete, self.first_rule and discrete, self.sampling.holds).in_full(loss)
 
     def charged(self, loss: PrivacyLoss, before: PrivacyLoss | None = None) -> PrivacyLoss:
         """`in_full`, to the last bit a part of what was planned, and no less than what was spent `before`.
@@ -187,9 +186,7 @@ class Cost:
 
         None where it is chosen when the run is admitted: with amplification by sampling.
         """
-        if self.loss.amplified:
-            return None
-        return discretised.leak(self.loss.mu_squared) if self.plan.privacy.rounding == "discrete" else 0.0
+        return leak_of_noise(self.loss, self.plan.privacy.rounding == "discrete")
 
     def priced(self) -> dict[float, float]:
         """{d / delta: epsilon of the run's price at this d, alone in a population with D = d}; {} unless sampled.
@@ -197,9 +194,9 @@ class Cost:
         Across runs a sampled run is charged its price (`filter`), which is above its epsilon: by a percent for runs of
         many rounds, by several times for one or a few.
         """
-        if not self.loss.amplified:
-            return {}
         delta = self.plan.privacy.delta
+        if not self.loss.words.price:
+            return {}
         return {
             share: gauge(price(self.loss, share * delta).mu_squared, delta, share * delta) for share in PRICED_SHARES
         }
@@ -277,7 +274,7 @@ class Cost:
             shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
             rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
         if not amplified:
-            mu = f"{self.loss.mu:.6g}" if self.loss.gaussian else "-"
+            mu = "-" if self.loss.gdp is None else f"{self.loss.gdp:.6g}"
             rows += [
                 ("zCDP rho, GDP mu", f"{fields['rho_zcdp']:.6g}, {mu}"),
                 ("epsilon by zCDP (looser)", f"{fields['epsilon_zcdp']:.6g}"),
@@ -301,8 +298,9 @@ class Cost:
                 f"{decimal(curve.failure, 2)} that it fails is part of delta"
             )
             return [*rows, ("bound used", bound)]
-        for event in self.loss.sampled if self.plan.secret else ():
-            rows += [("sampler", event.sampler), ("bound used", event.bound)]
+        words = self.loss.words
+        for sampler, bound in zip(words.samplers, words.bounds, strict=True) if self.plan.secret else ():
+            rows += [("sampler", sampler), ("bound used", bound)]
         return rows
 
     def __repr__(self) -> str:
@@ -341,7 +339,7 @@ class Cost:
         """
         rounds, delta = self.plan.run.rounds, self.plan.privacy.delta
         exact = self.mechanism.sensitivity(self.participation)
-        amplified = self.loss.amplified
+        rho = self.loss.zcdp
         factor = adjacency_factor(self.plan.privacy.adjacency)
         return {
             "mechanism": self.mechanism.kind,
@@ -350,15 +348,15 @@ class Cost:
             "sensitivity": self.sensitivity,
             "sensitivity_bound": exact.bound,
             "sensitivity_argument": exact.how,
-            "rho_zcdp": None if amplified else self.loss.rho,
-            "mu_gdp": self.loss.mu if self.loss.gaussian else None,
+            "rho_zcdp": rho,
+            "mu_gdp": self.loss.gdp,
             "epsilon": self.epsilon,
-            "epsilon_zcdp": None if amplified else zcdp_epsilon(self.loss.rho, delta),
+            "epsilon_zcdp": None if rho is None else zcdp_epsilon(rho, delta),
             "delta": delta,
             "adjacency": self.plan.privacy.adjacency,
             "rounding": self.plan.privacy.rounding,
             "resolution_mu_squared": self.resolution,
-            "amplified_by_sampling": amplified,
+            "amplified_by_sampling": rho is None,
             "epsilon_without_amplification": self.loss.without_amplification().epsilon(delta),
             "certificate": None if self.certificate is None else self.certificate.curve.to_json(),
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),

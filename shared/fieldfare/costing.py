@@ -20,6 +20,7 @@ from fieldfare.accounting import (
     discretised,
     sampled_optimum,
 )
+from fieldfare.accounting.executed import Execution
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.sampled import excess, least_cap
@@ -72,7 +73,7 @@ def cost_of(
     participation = plan.participation.build()
     if isinstance(participation, TruncatedPoisson):
         _require_cap(plan, participation)
-    if plan.certified:
+    if plan.draws_its_price:
         bare = _tuned(plan, participation, cache)
         return _certified(bare, lambda sigma: math.sqrt(resolution), draw or preview(), samples)
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
@@ -108,8 +109,7 @@ def cost_as_priced(
     if charge_format == 0:
         mechanism = mechanism.first_charge()
     # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
-    concentrated = charge_format == 0 and plan.privacy.rounding == "discrete"
-    bare = replace(_bare(plan, mechanism, participation), resolution=resolution, concentrated=concentrated)
+    bare = replace(_bare(plan, mechanism, participation), resolution=resolution, first_rule=charge_format == 0)
     if price.certificate is not None:
         cost = bare.with_certificate(price.certificate, math.sqrt(resolution))
     else:
@@ -158,15 +158,9 @@ def implied_noise(
 
     Up to the last digits. nan where no one multiplier is: of certified charges, and of losses that are no run's.
     """
-    if planned.sampled:
-        multipliers = {event.noise_multiplier for event in planned.sampled}
-        charged = multipliers.pop()
-        column = float(mechanism.sensitivity(Single()))
-        return math.nan if multipliers else column / (1 / charged - math.sqrt(resolution))
-    share = discretised.SHARE if plan.privacy.rounding == "discrete" and not planned.concentrated else 1.0
-    of_noise = (2 * planned.rho - resolution) / share
     sensitivity = adjacency_factor(plan.privacy.adjacency) * float(mechanism.sensitivity(participation))
-    return sensitivity / math.sqrt(of_noise) if of_noise > 0 else math.nan
+    execution = Execution(resolution, plan.privacy.rounding == "discrete")
+    return execution.implied_noise(planned, float(mechanism.sensitivity(Single())), sensitivity)
 
 
 def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
@@ -184,7 +178,7 @@ def cost_with_resolution(
 ) -> Cost:
     """`cost_of` a new run of `plan`, with the charge for the resolution of floats: see `with_resolution`."""
     participation = plan.participation.build()
-    if not plan.certified:
+    if not plan.draws_its_price:
         return with_resolution(cost_of(plan, cache), clip, numel, users)
     # One certificate, for the noise that leaves room for the resolution.
     bare = _tuned(plan, participation, cache)
@@ -295,7 +289,7 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
         return r * r if sampled.holds else (2 * cost.sensitivity / cost.noise_multiplier + r) * r
 
     # Without any room the noise is least, and so may its grid be: too fine. More noise then needs less room.
-    whole = max([cost.loss.mu_squared, *(event.noise_multiplier**-2 for event in cost.loss.sampled)])
+    whole = cost.loss.largest_mu_squared
     for start in _STARTS:
         room, best = start * whole, None
         for _ in range(_TRIES):

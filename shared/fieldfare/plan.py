@@ -298,7 +298,7 @@ class Plan(Table, metaclass=PlanType):
         return self.participation.scheme in CALLED
 
     @property
-    def certified(self) -> bool:
+    def draws_its_price(self) -> bool:
         """Whether a Monte Carlo certifies the charge (`accounting.certification`)."""
         if self.participation.scheme == "random-allocation":  # exact for independent noise, and refused for others
             return getattr(self.mechanism, "bands", 1) > 1 and self.mechanism.kind == "banded"

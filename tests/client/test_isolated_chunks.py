@@ -31,8 +31,7 @@ BATCH = 4
 @pytest.fixture(autouse=True)
 def _nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    for known in ("FOUND", "CHOSEN"):
-        monkeypatch.setattr(isolation, known, {})
+    monkeypatch.setattr(isolation, "FOUND", {})
 
 
 class Made(Task):
@@ -289,6 +288,18 @@ def test_memory_that_runs_out_costs_nobody_their_place(monkeypatch: pytest.Monke
     assert not result.failures
     assert trainer._room <= 12
     assert all(torch.equal(found[user], expected[user]) for user in expected)
+
+
+@pytest.mark.parametrize(("model", "engine"), [("lenet-62k", "ChannelsLastLoop"), ("lstm-31k", "BatchedEngine")])
+def test_no_clock_decides_how_a_user_trains(model: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers choose each for itself, and who else trains decides which of them has a user: they must agree."""
+    monkeypatch.setattr("fieldfare_client.training.machine.time.process_time", lambda: 0.0)
+    chosen = []
+    for users in (2, 20):
+        task = Made(model, [2 * BATCH] * users)
+        _, _, trainer = each(task, np.arange(users), engine="auto")
+        chosen += [type(c.engine).__name__ for choice in trainer._choices.values() for c in choice.candidates]
+    assert set(chosen) == {engine}
 
 
 def test_the_ladder_has_few_steps() -> None:

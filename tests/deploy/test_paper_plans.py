@@ -36,7 +36,7 @@ def test_every_plan_costs_its_epsilon(path: Path) -> None:
         return
     assert cost.epsilon == pytest.approx(plan.privacy.epsilon, rel=1e-4)
     assert cost.epsilon <= (plan.privacy.epsilon or 0) * (1 + 1e-9)
-    assert cost.amplified == (plan.participation.scheme == "poisson")
+    assert cost.loss.amplified == (plan.participation.scheme == "poisson")
 
 
 def test_the_settings_are_the_papers() -> None:

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from fieldfare.hashing import mix
 from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.training.batched import BatchedEngine
-from fieldfare_client.training.choice import CLEARLY, TRIALS, Candidate, Choice
+from fieldfare_client.training.choice import Candidate, Choice
 from fieldfare_client.training.engines import Chunk, Engine
-from fieldfare_client.training.machine import clock
 from fieldfare_client.training.schedule import schedule
 
 log = logging.getLogger("fieldfare.client")
@@ -39,10 +38,6 @@ BASE = {"cpu": 16, "cuda": 64}
 """Users of the chunk that all others are compared with."""
 WIDEST = 32
 """Rows up to which all batches are as wide as the plan's: a padded batch costs less than a chunk of its own."""
-TRIAL = 48
-"""Users of the chunk that is timed against a loop, at most."""
-CHOSEN: dict[Hashable, tuple[int, bool, str]] = {}
-"""What `Apart` has chosen in this process, by work."""
 FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
 """What this process has found, by work and (slots, width, count)."""
 
@@ -203,9 +198,12 @@ class _Tried:
 class Apart:
     """How users train where it is secret who else does: chosen on made-up rows, before anybody trains.
 
+    No clock decides it: the workers of a node choose for themselves, and who else trains may decide which of them
+    trains a user.
+
     Args:
         run: trains a chunk: (engine, start, chunk) -> updates, float32 (users, d).
-        loops: engines that train one user after another; the first is the plain one.
+        loops: engines that train one user after another, the plain one first; the last that works trains.
         batched: the engine that trains many at once; None where it does not suit the task or the plan.
         rows: made-up inputs and targets of one row; None where the task cannot prepare such.
         start: a model to train from, float32 (d,).
@@ -225,50 +223,21 @@ class Apart:
         most: int,
         work: Hashable,
     ) -> None:
-        self.loop, self.batched, self._run, self._client = loops[0], batched, run, client
+        self.loop, self.batched, self._client = loops[0], batched, client
         self.sizes: Isolation | None = None
         self._widths: dict[int, int] = {}
-        self.why = "who else trains must not change a bit"
         if rows is None:
             return
         made_up = Isolation(partial(run, batched or self.loop), rows, start, client, most, work)
         if batched is not None and most >= 2:
             self.sizes = made_up
-        mapped = batched is not None and not batched.layers
-        if len(loops) == 1 and not (mapped and client.engine == "auto"):
-            return
-        if work not in CHOSEN:
-            CHOSEN[work] = self._fastest(loops, made_up, start)
-        place, together, self.why = CHOSEN[work]
-        self.loop = loops[place]
-        if mapped and not together and client.engine == "auto":
-            self.sizes = None
-
-    def _fastest(self, loops: Sequence[Engine], made_up: Isolation, start: torch.Tensor) -> tuple[int, bool, str]:
-        """The place of the fastest loop, whether chunks of users are faster, and why."""
-        rows = min(2 * self._client.batch_size, 2 * WIDEST)
-        width = made_up.width(rows)
-
-        def seconds(engine: Engine, users: int) -> float:
-            chunk = made_up.chunk(np.arange(1, users + 1), rows, width)
-            took = []
-            for _ in range(TRIALS):
-                began = clock(start.device)
-                self._run(engine, start, chunk)
-                took.append((clock(start.device) - began) / users)
-            return min(took[1:])
-
-        try:
-            alone = [seconds(engine, 1) for engine in loops]
-            fast = min(range(len(loops)), key=alone.__getitem__)
-            if self.sizes is None or not made_up.trains(rows):
-                return fast, False, self.why
-            together = seconds(self.sizes_engine, slots := made_up.most(TRIAL, width))
-        except Exception as error:
-            log.warning("training of made-up rows fails: %s", type(error).__name__)
-            return 0, False, self.why
-        what = f"{1e3 * together:.3g} ms a user in chunks of {slots}, {1e3 * alone[fast]:.3g} ms alone"
-        return fast, together < CLEARLY * alone[fast], what
+        one = made_up.chunk(np.ones(1, np.int64), width := made_up.width(1), width)
+        for loop in loops[1:]:
+            try:
+                run(loop, start, one)
+                self.loop = loop
+            except Exception as error:
+                log.info("users train in another way: %s fails (%s)", type(loop).__name__, type(error).__name__)
 
     @property
     def sizes_engine(self) -> Engine:
@@ -288,7 +257,7 @@ class Apart:
     def candidates(self, users: int, width: int) -> Choice:
         """How chunks of users of one width train. All candidates give the same bits."""
         if not width or self.sizes is None:
-            return Choice([Candidate(self.loop, 1, "one user at a time")], self.why)
+            return Choice([Candidate(self.loop, 1, "one user at a time")], "who else trains must not change a bit")
         most = self.sizes.most(users, width)
         mapped = self.batched is not None and not self.batched.layers
         sizes = sorted({most, min(most, self.sizes.base)}) if mapped else [most]

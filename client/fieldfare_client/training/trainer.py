@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.modules.conv import _ConvNd
 
 from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
@@ -291,6 +292,8 @@ class Trainer:
             loops.append(self._engine(ChannelsLastLoop))
         batched = self._engine(BatchedEngine)
         assert isinstance(batched, BatchedEngine)
+        # On a CPU, a convolution of many users is slower than one after another.
+        slow = self.device.type == "cpu" and any(isinstance(m, _ConvNd) for m in self._model.modules())
         rows = None
         try:
             # One row of every column alone tells its shape and dtype; what is in it is not used.
@@ -300,7 +303,8 @@ class Trainer:
             rows = self._floating(inputs), targets
         except Exception as error:
             log.warning("users train one at a time: the task cannot prepare made-up rows (%s)", type(error).__name__)
-        return Apart(self._run, loops, batched, rows, start, self.client, most, work_is)
+        together = None if slow and engine == "auto" else batched
+        return Apart(self._run, loops, together, rows, start, self.client, most, work_is)
 
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]

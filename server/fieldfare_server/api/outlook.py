@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.filter import Price
+from fieldfare.accounting.filter import Price, leak_of_run, reserve
 from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BudgetRefused
 from fieldfare.participation import hides_presence
@@ -64,13 +64,13 @@ def outlook(
         return Outlook(share, level, False, 0, None if hidden else 0)
     position, _ = snapshot.position(view.name)
     # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
-    leak = None if run.planned.amplified else run.leak
+    leak = run.leak if leak_of_run(run.planned, 1.0) is None else None
     demand = demand_of(snapshot, run) if run.accounting == "individual" else None
     price = budget.quote(run.planned, position.alike, position.terms, leak)
     found = _admitted(position, run.planned, price, demand)
     if found is None:
         return Outlook(share, level, False, 0, None if hidden else 0, _until(snapshot, view, 0))
-    each = budget.price_of(run.planned, run.leak)
+    each = reserve(run.planned, run.leak)
 
     def too_many(runs: int) -> bool:
         after = _admitted(position.after(each, demand, runs - 1), run.planned, each, demand)

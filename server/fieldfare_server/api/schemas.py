@@ -88,9 +88,7 @@ class LossAnswer(Answer):
     @classmethod
     def of(cls, loss: PrivacyLoss, epsilon: float, delta: float) -> Self:
         """`loss`, whose epsilon at `delta` is known."""
-        if loss.amplified:
-            return cls(epsilon=epsilon, delta=delta)
-        return cls(epsilon=epsilon, delta=delta, rho=loss.rho, mu=loss.mu if loss.gaussian else None)
+        return cls(epsilon=epsilon, delta=delta, rho=loss.zcdp, mu=loss.gdp)
 
     @classmethod
     def gauge(cls, total: Price, epsilon: float, delta: float) -> Self:

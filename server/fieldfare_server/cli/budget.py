@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fieldfare.text import decimal
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import Answer, on_service
 from fieldfare_server.cli.output import out, print_table
@@ -60,7 +61,7 @@ def budget(
                 each.remaining_epsilon_of_all,
                 each.more_runs,
                 each.runs_left_users,
-                f"{each.delta:g}",
+                decimal(each.delta),
                 each.adjacency,
                 each.state,
                 each.runs,

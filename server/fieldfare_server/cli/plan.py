@@ -110,8 +110,8 @@ def plan(
         cost = price(planned)
         prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
-            priced = {"epsilon_priced": {str(share): value for share, value in cost.priced().items()}}
-            shown = cost.to_json() | (priced if cost.loss.amplified else {})
+            priced = {str(share): value for share, value in cost.priced().items()}
+            shown = cost.to_json() | ({"epsilon_priced": priced} if priced else {})
             shown |= {"information_not_charged": dict(_information(cost))}
             if count is not None:
                 shown |= {"users": count, "warnings": warnings}

@@ -102,7 +102,7 @@ def priced_here(home: StateDirectory, plan: Plan) -> tuple[Cost, dict[str, bytes
     """
     from fieldfare_client.app import user_names  # imports PyTorch
 
-    if plan.certified:
+    if plan.draws_its_price:
         return None
     decided = Decisions(plan, home.root)
     cost = price_with_model(plan, decided)

@@ -95,7 +95,7 @@ def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
     """
     with Ledger.open(directory.ledger, head_file=directory.head_file) as ledger:
         known = [view for view in ledger.populations() if view.name == plan.privacy.population]
-        if known and not plan.certified:
+        if known and not plan.draws_its_price:
             try:
                 admit(plan, cost_of(plan, Decisions(plan, directory.root)), ledger)
             except BadInput as refusal:

@@ -67,7 +67,7 @@ def attack_run(
     sampling amplifies: a canary in chosen rounds is not sampled.
     """
     rounds = run.next_round
-    if not 0 < rounds <= MOST_ROUNDS or run.spent.amplified:
+    if not 0 < rounds <= MOST_ROUNDS or run.spent.zcdp is None:
         return None
     patterns = ledger.participation_patterns(run.id) or densest_patterns(participation, rounds)
     included, excluded = scores(

@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import ndtr
 from sqlalchemy import Connection, bindparam, select
 
-from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting import PrivacyLoss, discretised
 from fieldfare.accounting.filter import Price, gauge, price
 from fieldfare.arrays import Floats
 from fieldfare.cost import Cost
@@ -71,7 +71,7 @@ class _Priced:
     """Numbers released with discrete noise, over all rounds of the plan."""
 
     @property
-    def amplified(self) -> bool:
+    def drawn(self) -> bool:
         return self.price.leak > 0 and not self.cells
 
 
@@ -105,7 +105,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
         raise BadInput(f"certificate of run {run_id}", "its strategy has more rows than rounds, and samples decide it.")
     mu_squared, error, theorems = own.price.mu_squared, 0.0, ["filter"]
     accounting: dict[str, Any] = {}
-    if n and not own.amplified:
+    if n and not own.drawn:
         b = cost.mechanism.noising_matrix(n)
         error = _whitening_error(b)
         theorems += ["gram", *(["discrete"] if own.cells else [])]
@@ -114,7 +114,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
             # Participation is secret, so the charge is that of the proven maximum.
             mu_squared = max(mu_squared, worst["square"] / multiplier**2 + cost.resolution)
     elif n:
-        theorems += ["certified" if cost.loss.certified else "sampled"]
+        theorems += [cost.loss.words.theorem]
     bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, row.leak) for sign in (-1, 1)]
     tree, head = merkle.Tree(leaves), ledger.head()
     named = [each["id"] - 1 for each in kept]
@@ -165,7 +165,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
     cost = StoredStrategy(root, row.id, row.strategy, planned, row.format).cost(json.loads(row.plan))
     loss = planned if row.state in ACTIVE else spent
-    if planned.amplified:
+    if planned.zcdp is None:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
         whole = price(planned, leak) if row.price is None else Price.from_json(row.price)
@@ -180,7 +180,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     if cells <= 6:
         raise BadInput(f"run {row.id}", f"discrete noise of {cells} cells has no Gaussian price.", "more noise")
     values = numel * row.rounds
-    mu_squared = 2 * loss.rho * cells**2 / (cells**2 - 4) * (1 + 1e-12) if loss.concentrated else loss.mu_squared
+    mu_squared = discretised.on_cells(loss, cells)
     own_leak = values * 4.2 * math.exp(-8 * math.pi**2) / float(ndtr(-math.sqrt(mu_squared) / 2))
     return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare.names import OWN_APP
 from fieldfare.text import decimal
@@ -101,24 +100,15 @@ def _product(run: views.RunView, curator: Curator) -> dict[str, Any]:
 def _flavor(run: views.RunView, population: views.PopulationView, card: Guarantee) -> dict[str, Any]:
     unprotected = [line for line in card.not_covered if "public by adjacency" in line]
     return {
-        "name": _flavor_name(run.spent),
+        "name": run.spent.words.flavor,
         "data_domain": f"Sequences of clipped model updates, one a round, of the {population.unit}s of the population.",
         "unprotected_quantities": " ".join(unprotected) or "None by adjacency.",
     }
 
 
-def _flavor_name(loss: PrivacyLoss) -> str:
-    if loss.amplified:
-        return "Approximate DP"
-    if loss.concentrated:
-        return "Zero-concentrated DP, stated also as approximate DP"
-    return "Gaussian DP, stated also as zero-concentrated and approximate DP"
-
-
 def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
     parameters: dict[str, float] = {"epsilon": run.spent_epsilon, "delta": run.delta}
-    if not run.spent.amplified:
-        parameters |= {"rho": run.spent.rho} | ({"mu": run.spent.mu} if run.spent.gaussian else {})
+    parameters |= {name: value for name, value in (("rho", run.spent.zcdp), ("mu", run.spent.gdp)) if value is not None}
     return {
         "privacy_unit": f"{population.unit.capitalize()}-level",
         "privacy_unit_description": f"{ADJACENCY[run.adjacency]}. Over all rounds of the training.",

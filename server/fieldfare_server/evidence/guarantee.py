@@ -10,6 +10,7 @@ import math
 from importlib import metadata
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.words import sampler_of
 from fieldfare.costing import CHARGE_FORMAT
 from fieldfare.participation import CALLED, Adjacency
 from fieldfare.plan import Plan
@@ -145,10 +146,10 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         Fact(name="Unit", value=f"{unit}, over the whole training"),
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts, run.planned) if facts else unreadable),
-        Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, _mu(run.planned))),
+        Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, run.planned.gdp)),
         Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
-        Fact(name="Accountant", value=f"{accountant()}, {_method(run.planned)}"),
+        Fact(name="Accountant", value=f"{accountant()}, {run.planned.words.method}"),
         Fact(name="Accounting", value=ACCOUNTING[run.accounting]),
     ]
     return Guarantee(
@@ -200,23 +201,12 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
 
 def _bound_lines(plan: Plan, planned: PrivacyLoss) -> list[Fact]:
     """What a charge that secret draws earn rests on besides its sampler."""
-    lines = [Fact(name="Bound used", value=event.bound) for event in planned.sampled] if plan.secret else []
-    for curve in planned.certified:
-        value = (
-            f"{sum(curve.samples):,} samples of the dominating pair, drawn from a seed that the journal held before; "
-            f"upper bounds at {len(curve.points)} points, wrong with probability {decimal(curve.failure, 2)}, which is "
-            "part of delta"
-        )
-        lines.append(Fact(name="Bound used", value=value))
-    return lines
+    return [Fact(name="Bound used", value=bound) for bound in planned.words.bounds] if plan.secret else []
 
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
-    if planned.certified:
-        sampler = _certified_sampler(participation)
-    elif planned.sampled:
-        sampler = planned.sampled[0].sampler
-    else:
+    sampler = sampler_of(planned, participation.build())
+    if sampler is None:
         return "none: no amplification by sampling is claimed"
     claim = f"{sampler}; amplification by sampling is claimed"
     if participation.scheme not in CALLED:
@@ -228,33 +218,9 @@ def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
     )
 
 
-def _certified_sampler(participation: ParticipationSpec) -> str:
-    if participation.scheme == "b-min-sep":
-        return (
-            f"each user after a pause of {(participation.separation or 1) - 1} rounds with probability "
-            f"{participation.rate:g} a round, by coins that are kept secret"
-        )
-    once = "once" if participation.scheme == "balls-in-bins" else "afresh for each block"
-    return f"each user in one of {participation.bins} rounds of every block, drawn {once} and kept secret"
-
-
 def _noise_source(facts: PlanFacts | None) -> str:
     name = _GENERATORS.get(facts.plan.privacy.noise_source, "another") if facts else "recorded as secure"
     return f"{name}; a key of 256 random bits that no other run uses"
-
-
-def _mu(loss: PrivacyLoss) -> float | None:
-    return loss.mu if loss.gaussian else None
-
-
-def _method(loss: PrivacyLoss) -> str:
-    if loss.certified:
-        return "certified Monte Carlo of the dominating pair of the whole run"
-    if loss.sampled:
-        return "privacy loss distributions for sampled rounds"
-    if loss.concentrated:
-        return "zero-concentrated DP of one correlated release, converted to (epsilon, delta)"
-    return "exact Gaussian trade-off of one correlated release"
 
 
 def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | None) -> tuple[str, ...]:

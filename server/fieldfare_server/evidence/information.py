@@ -21,9 +21,10 @@ def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLos
         loss: the charge of the whole run.
     """
     delta, rows = plan.privacy.delta, []
-    if not loss.amplified:
+    rho = loss.zcdp
+    if rho is not None:
         rows.append(
-            ("epsilon as rho + 2 sqrt(rho log 1/delta)", f"{simple_zcdp_epsilon(loss.rho, delta):.6g} (looser; papers)")
+            ("epsilon as rho + 2 sqrt(rho log 1/delta)", f"{simple_zcdp_epsilon(rho, delta):.6g} (looser; papers)")
         )
     try:
         bound = last_iterate_of(plan, noise_multiplier, most)

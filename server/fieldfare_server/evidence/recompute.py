@@ -46,7 +46,7 @@ def recomputed(ledger: Ledger, root: Path, name: str) -> tuple[dict[str, list[Un
             except FieldfareError as error:
                 left[run.id] = str(error)
                 continue
-            if cost.concentrated or cost.loss.amplified:
+            if not cost.single:
                 left[run.id] = "its loss is not that of a Gaussian mechanism"
                 continue
             p = models.participations.c

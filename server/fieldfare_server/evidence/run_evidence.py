@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fieldfare.accounting.filter import Price
 from fieldfare.participation import hides_presence
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.evidence.guarantee import accountant, guarantee
@@ -23,7 +24,8 @@ class RunEvidence:
     """A run, its population, and what else the statement rests on.
 
     `charged` are the other runs of the population that have spent something. `counts` maps a number of rounds to the
-    users who took part in as many. `test` is the newest residual test, if there is one.
+    users who took part in as many. `test` is the newest residual test, if there is one. `price` is what the run
+    reserved of the population's rectangle.
     """
 
     run: views.RunView
@@ -34,6 +36,7 @@ class RunEvidence:
     charged: list[views.RunView]
     test: views.JournalView | None
     head: Head
+    price: Price
 
     @property
     def private(self) -> bool:
@@ -68,6 +71,7 @@ def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence
         charged=_charged_runs(ledger, run),
         test=watch.newest_row(ledger, run_id, Audited.action),
         head=ledger.head(),
+        price=next(each.whole for each in ledger.priced_runs(run.population) if each.seq == run.seq),
     )
 
 
@@ -128,8 +132,8 @@ def to_json(evidence: RunEvidence) -> dict[str, Any]:
         "epsilon_spent": run.spent_epsilon,
         "epsilon_planned": run.planned_epsilon,
         # Sampled rounds compose by privacy loss distributions, which rho and mu do not describe.
-        "rho_zcdp": None if run.spent.amplified else run.spent.rho,
-        "mu_gdp": run.spent.mu if run.spent.gaussian else None,
+        "rho_zcdp": run.spent.zcdp,
+        "mu_gdp": run.spent.gdp,
         "population_epsilon": {
             "spent": population.spent_epsilon,
             "committed": population.committed_epsilon,

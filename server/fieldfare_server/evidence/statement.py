@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fieldfare.accounting.filter import gauge
 from fieldfare.names import OWN_APP
 from fieldfare.participation import PRESENCE
 from fieldfare.text import decimal
@@ -66,6 +67,12 @@ def _setting(evidence: RunEvidence) -> Section:
     return Section("Setting", rows)
 
 
+_ACROSS = (
+    "as sampled runs are priced across runs, and as its certificate says: what it spent holds if it had been the only "
+    "run, this also if later runs are chosen by what it released"
+)
+
+
 def _formal_guarantee(evidence: RunEvidence) -> Section:
     run, population = evidence.run, evidence.population
     rows = [
@@ -76,14 +83,18 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
         ("Gauge: committed of it by all runs", _epsilon(population.committed_epsilon, population.delta)),
         ("Set aside of delta for sampled runs", decimal(population.leak, 3)),
     ]
+    if run.next_round and run.spent.words.price:
+        across = gauge(evidence.price.mu_squared, population.bound_delta, population.leak)
+        rows.insert(1, ("Charged for this run", f"{_epsilon(across, population.bound_delta)}, {_ACROSS}"))
     if population.left is not None:
         shares = (f"{count} up to {10 * tenth} %" for tenth, count in enumerate(population.left, start=1) if count)
         rows.append(("Users by what they have left of the budget (mu^2)", ", ".join(shares) or "no user yet"))
         rows.append(("Users who have nothing left", str(population.exhausted)))
-    if not run.spent.amplified:
+    rho, mu = run.spent.zcdp, run.spent.gdp
+    if rho is not None:
         rows += [
-            ("This run as zero-concentrated DP", f"rho = {run.spent.rho:.6g}"),
-            ("This run as Gaussian DP", f"mu = {run.spent.mu:.6g}" if run.spent.gaussian else "not known"),
+            ("This run as zero-concentrated DP", f"rho = {rho:.6g}"),
+            ("This run as Gaussian DP", "not known" if mu is None else f"mu = {mu:.6g}"),
         ]
     warnings = (f"Warning: {text}" for text in evidence.card.warnings)
     return Section("Formal guarantee", tuple(rows), (*warnings, *_filter_lines(population)))

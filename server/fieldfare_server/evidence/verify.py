@@ -117,7 +117,7 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> Charge:
         lambda round, users: cost.charged(charge.add(round, users)),
         cost.loss,
         leak=cost.leak,
-        units=None if cost.concentrated else lambda round, users: cost.increments(charge.growth(round, users)),
+        units=None if not cost.single else lambda round, users: cost.increments(charge.growth(round, users)),
     )
 
 

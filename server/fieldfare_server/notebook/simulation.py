@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fieldfare.accounting.filter import Price, gauge
+from fieldfare.accounting.filter import Price, gauge, reserve
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
@@ -22,7 +22,6 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.ledger.state.budget import price_of
 from fieldfare_server.notebook.runs import Run, Runs
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.run.pricing import price_with_model, require_plans
@@ -145,7 +144,7 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
         for name, its in wanted.items():
             costs = [price_with_model(plan, Decisions(plan, home.root)) for plan in its]
             if name not in known:
-                epsilon, delta = _budget(name, its, budget, [price_of(cost.loss, cost.leak) for cost in costs])
+                epsilon, delta = _budget(name, its, budget, [reserve(cost.loss, cost.leak) for cost in costs])
                 ledger.create_population(
                     name,
                     epsilon,

@@ -130,7 +130,7 @@ def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
 
 
 def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
-    if not plan.certified:
+    if not plan.draws_its_price:
         return cost_of(plan, resolution=resolution), "as charged"
     if plan.participation.scheme == "balls-in-bins":  # its samples do not grow with the rounds
         quick = (plan.participation.bins or 1) <= CERTIFIED_BINS and plan.run.rounds <= CERTIFIED_ROUNDS

@@ -128,14 +128,14 @@ class Session:
         decided: dict[str, bytes] = Decisions(plan, home.root)
         if priced is not None:
             cost, decided = priced
-        elif not plan.certified:
+        elif not plan.draws_its_price:
             cost = price(decided)
         seed = plan.run.noise_seed
         key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         _tidy(home, ledger, actor)
-        if plan.certified and priced is None:
+        if plan.draws_its_price and priced is None:
             # The seed of a certificate is in the ledger before anything is drawn from it.
             draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), actor=actor)
             try:

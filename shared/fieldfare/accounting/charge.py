@@ -29,8 +29,9 @@ Gaussian events of noise multiplier sigma / max_t ||C_t||. Independent noise is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
 
 from fieldfare.accounting import chained
 from fieldfare.accounting.loss import PrivacyLoss
@@ -56,6 +57,44 @@ INDEPENDENT_ONLY: Final = (RandomAllocation, TruncatedPoisson)
 
 
 @dataclass(frozen=True)
+class Sampler:
+    """How one sampler is charged: as events, one every so many rounds.
+
+    Args:
+        event: participation -> one of the events, at noise multiplier 1.
+        groups: participation -> rounds between two events.
+        independent: whether that is proven for independent noise only.
+    """
+
+    event: Callable[[Any], Event]
+    groups: Callable[[Any], int] = lambda participation: 1
+    independent: bool = False
+
+
+SAMPLERS: Final[dict[type, Sampler]] = {
+    Poisson: Sampler(lambda way: SampledGaussian(way.rate, 1.0, 1)),
+    CyclicPoisson: Sampler(lambda way: SampledGaussian(way.rate, 1.0, 1), lambda way: int(way.groups)),
+    TruncatedPoisson: Sampler(lambda way: TruncatedGaussian(way.rate, 1.0, 1, way.cap, way.enrolled), independent=True),
+    RandomAllocation: Sampler(
+        lambda way: AllocatedGaussian(way.bins, 1.0, 1), lambda way: int(way.bins), independent=True
+    ),
+}
+"""By the class of participation. `register_sampler` adds one."""
+
+
+def register_sampler(participation: type, sampler: Sampler) -> None:
+    """Charge rounds of this class of participation as `sampler` says, under `add_remove`.
+
+    It has to include each user independently of all others, and its event's `losses` have to dominate its rounds.
+
+    Raises ValueError where there is one already.
+    """
+    if participation in SAMPLERS:
+        raise ValueError(f"{participation.__name__} is charged already")
+    SAMPLERS[participation] = sampler
+
+
+@dataclass(frozen=True)
 class Amplification:
     """Whether sampling lowers the charge, why, and if so the events: one every `groups` rounds."""
 
@@ -68,23 +107,15 @@ class Amplification:
 
 def amplification(mechanism: Mechanism, participation: Participation, adjacency: Adjacency) -> Amplification:
     """Judge the conditions of the module's reduction; `why` names the first that fails."""
-    event: Event
-    if isinstance(participation, Poisson):
-        event, groups = SampledGaussian(participation.rate, 1.0, 1), 1
-    elif isinstance(participation, CyclicPoisson):
-        event, groups = SampledGaussian(participation.rate, 1.0, 1), participation.groups
-    elif isinstance(participation, TruncatedPoisson):
-        rate, cap, enrolled = participation.rate, participation.cap, participation.enrolled
-        event, groups = TruncatedGaussian(rate, 1.0, 1, cap, enrolled), 1
-    elif isinstance(participation, RandomAllocation):
-        event, groups = AllocatedGaussian(participation.bins, 1.0, 1), participation.bins
-    elif isinstance(participation, BallsInBins | BMinSep):
+    if isinstance(participation, BallsInBins | BMinSep):
         return Amplification(False, "a certificate charges the whole run, not sampled events")
-    else:
+    sampler = SAMPLERS.get(type(participation))
+    if sampler is None:
         return Amplification(False, "users are not sampled independently of each other")
+    event, groups = sampler.event(participation), sampler.groups(participation)
     if adjacency != "add_remove":
         return Amplification(False, f"sampling earns nothing under adjacency {adjacency!r}; it does under 'add_remove'")
-    most = 1 if isinstance(participation, INDEPENDENT_ONLY) else groups
+    most = 1 if sampler.independent else groups
     bands = mechanism.bandwidth()
     if bands is None or bands > most:
         width = "a strategy that is not banded" if bands is None else f"a strategy of {bands} bands"
@@ -126,7 +157,7 @@ def charge_for(
     if amplified.event is not None:
         column = float(mechanism.sensitivity(Single()))
         count = -(-rounds // amplified.groups)
-        events = (replace(amplified.event, noise_multiplier=noise_multiplier / column, count=count),)
+        events = (amplified.event.at(noise_multiplier / column).times(count),)
         reason = refusal(0.0, events)
         if reason is not None:
             raise BadInput(f"noise_multiplier = {noise_multiplier:g} with sampling", reason, "more noise")
@@ -138,7 +169,7 @@ def charge_for(
 
 def require_valid(adjacency: Adjacency, participation: Participation) -> None:
     """Raise `BadInput` where the guarantee of `adjacency` does not follow from how cohorts are chosen."""
-    if adjacency == "add_remove" and not isinstance(participation, SAMPLED):
+    if adjacency == "add_remove" and not (isinstance(participation, SAMPLED) or type(participation) in SAMPLERS):
         raise BadInput(
             "adjacency = 'add_remove'",
             f"with {type(participation).__name__} a missing user's place goes to another one, which changes two "

@@ -39,6 +39,11 @@ def as_gaussian(loss: PrivacyLoss) -> PrivacyLoss:
     return PrivacyLoss(2 * loss.rho * SHARE * (1 + 1e-15))
 
 
+def on_cells(loss: PrivacyLoss, cells: int) -> float:
+    """mu^2 of discrete noise `cells` wide whose charge is `loss`; by an s of 2 where only zCDP was charged."""
+    return 2 * loss.rho * cells**2 / (cells**2 - 4) * (1 + 1e-12) if loss.concentrated else loss.mu_squared
+
+
 def leak(mu_squared: float) -> float:
     """d of equation (1) for a run that `as_gaussian` charges `mu_squared`; 0 for no charge."""
     return math.exp(_LOG_LEAK - float(log_ndtr(-math.sqrt(mu_squared) / 2))) if mu_squared > 0 else 0.0

@@ -31,11 +31,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri, ndtri_exp
 
-from fieldfare.accounting import sampled
+from fieldfare.accounting import discretised, sampled
 from fieldfare.accounting.composition import Composition
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
@@ -157,6 +158,68 @@ def price(loss: PrivacyLoss, leak: float) -> Price:
         return Price(plain, 0.0)
     amplified = _amplified(loss, leak)
     return Price(plain, 0.0) if plain <= amplified else Price(amplified, leak)
+
+
+def require_priced(planned: PrivacyLoss) -> None:
+    """Raise `BadInput` for a run whose loss has no price: of which only zCDP is known."""
+    if planned.concentrated:
+        raise BadInput("a run of which only rho-zCDP is known", "has no price that holds across runs.")
+
+
+def leak_of_run(planned: PrivacyLoss, left: float) -> float | None:
+    """How much of D a run takes that starts when `left` is left, where it may choose; None where its noise decides."""
+    return RUN_SHARE * max(0.0, left) if planned.amplified else None
+
+
+def leak_of_noise(planned: PrivacyLoss, discrete: bool) -> float | None:
+    """d of a run's price where its noise decides it: that of discrete noise, 0 for Gaussian noise; None where it is
+    chosen when the run is admitted."""
+    if planned.amplified:
+        return None
+    return discretised.leak(planned.mu_squared) if discrete else 0.0
+
+
+def reserve(planned: PrivacyLoss, leak: float | None = None) -> Price:
+    """What a run that plans `planned` reserves.
+
+    leak: how much of D a run takes that may choose; else what its noise leaks (None: 0, or that of discrete noise in a
+        run of the ledger's first version).
+    """
+    if planned.amplified:
+        return _priced(planned, leak or 0.0)
+    if planned.concentrated:  # of a run's planned loss, only the first version's discrete noise
+        plain = discretised.as_gaussian(planned).mu_squared
+        return Price(plain, discretised.leak(plain))
+    return Price(planned.mu_squared, leak or 0.0)
+
+
+@lru_cache(maxsize=1024)
+def _priced(planned: PrivacyLoss, leak: float) -> Price:
+    return price(planned, leak)
+
+
+def pay(planned: PrivacyLoss, spent: PrivacyLoss, reserved: Price) -> Price:
+    """What of its price `reserved` a run has spent whose committed rounds cost `spent`.
+
+    With amplification all of it: when the run stopped may have depended on what it released.
+    """
+    if planned.amplified:
+        return reserved
+    if planned.concentrated:
+        return Price(discretised.as_gaussian(spent).mu_squared, reserved.leak)
+    return Price(spent.mu_squared, reserved.leak)
+
+
+def is_price(planned: PrivacyLoss, named: Price, thorough: bool = True) -> bool:
+    """Whether `named` is what a run that plans `planned` must reserve, at the leak that it names.
+
+    Another machine may compute a sampled price with other last digits.
+
+    thorough: whether to compute a price that takes a numerical composition; else it is believed.
+    """
+    if not planned.amplified:
+        return not planned.concentrated and named.mu_squared == planned.mu_squared
+    return not thorough or named.mu_squared >= reserve(planned, named.leak).mu_squared * (1 - 1e-9)
 
 
 def _amplified(loss: PrivacyLoss, leak: float) -> float:

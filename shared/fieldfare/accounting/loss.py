@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fieldfare.accounting import sampled as _sampled
 from fieldfare.accounting.certified import CertifiedCurve
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
 from fieldfare.accounting.sampled import Event, event_from_json
+from fieldfare.accounting.words import Words, words_of
 from fieldfare.errors import BadInput
 
 _LAST_DIGITS = 1e-9
@@ -47,10 +48,10 @@ class PrivacyLoss:
             object.__setattr__(self, name, float(value) + 0.0)  # no -0.0: equal losses print equal
         counts: dict[Event, int] = {}
         for event in self.sampled:
-            kind = replace(event, count=1)
+            kind = event.times(1)
             counts[kind] = counts.get(kind, 0) + event.count
-        in_order = sorted(counts, key=lambda kind: (type(kind).__name__, astuple(kind)))
-        merged = tuple(replace(kind, count=counts[kind]) for kind in in_order if counts[kind])
+        in_order = sorted(counts, key=Event.order)
+        merged = tuple(kind.times(counts[kind]) for kind in in_order if counts[kind])
         object.__setattr__(self, "sampled", merged)
         object.__setattr__(self, "certified", tuple(sorted(self.certified, key=lambda curve: curve.seed)))
 
@@ -73,6 +74,52 @@ class PrivacyLoss:
     def amplified(self) -> bool:
         """Whether sampling lowers the loss: it has a price across runs (`filter`) that is not its own mu."""
         return bool(self.sampled or self.certified)
+
+    @property
+    def zcdp(self) -> float | None:
+        """rho of all of it; None where sampling lowers the loss, which rho does not describe."""
+        return None if self.amplified else self.rho
+
+    @property
+    def gdp(self) -> float | None:
+        """mu of all of it; None unless it is the loss of plain Gaussian mechanisms alone."""
+        return self.mu if self.gaussian else None
+
+    @property
+    def words(self) -> Words:
+        """How it is told to people."""
+        return words_of(self)
+
+    @property
+    def seeds(self) -> tuple[tuple[int, str], ...]:
+        """(attempt, seed) of every certificate: each was written down before it was drawn from."""
+        return tuple((curve.attempt, curve.seed) for curve in self.certified)
+
+    def part_of(self, whole: PrivacyLoss) -> bool:
+        """Whether this is part of `whole`: no part larger, no more events of any sampled kind. No tolerance."""
+        if not (self.mu_squared <= whole.mu_squared and self.concentrated <= whole.concentrated):
+            return False
+        room = whole._counts()
+        return all(count <= room.get(kind, 0) for kind, count in self._counts().items())
+
+    def _counts(self) -> dict[object, int]:
+        counts: dict[object, int] = dict.fromkeys(self.certified, 1)
+        return counts | {event.times(1): event.count for event in self.sampled}
+
+    def quieter(self, factor: float) -> PrivacyLoss | None:
+        """The loss of the same sampled rounds with `factor` times the noise.
+
+        None without any: Gaussian rounds need no search for it, and a certificate would have to be drawn again.
+        """
+        if self.certified or not self.sampled:
+            return None
+        events = (event.at(event.noise_multiplier * factor) for event in self.sampled)
+        return PrivacyLoss(self.mu_squared / factor**2, tuple(events))
+
+    @property
+    def largest_mu_squared(self) -> float:
+        """mu^2 of the largest of its parts, each without amplification."""
+        return max([self.mu_squared, *(event.noise_multiplier**-2 for event in self.sampled)])
 
     def as_concentrated(self) -> PrivacyLoss:
         """The same loss, known by zCDP alone. Raises `BadInput` with sampled events."""
@@ -133,7 +180,7 @@ class PrivacyLoss:
         """
         events = self.sampled
         if len(events) == len(most.sampled):
-            events = tuple(replace(kind, count=own.count) for own, kind in zip(events, most.sampled, strict=True))
+            events = tuple(kind.times(own.count) for own, kind in zip(events, most.sampled, strict=True))
         return replace(
             self,
             mu_squared=min(max(self.mu_squared, least.mu_squared), most.mu_squared),
@@ -147,7 +194,7 @@ class PrivacyLoss:
         if (len(self.sampled), len(self.certified)) != (len(other.sampled), len(other.certified)):
             return False
         for one, two in zip(self.sampled, other.sampled, strict=True):
-            if one != replace(two, noise_multiplier=one.noise_multiplier):
+            if one != two.at(one.noise_multiplier):
                 return False
             pairs.append((one.noise_multiplier, two.noise_multiplier))
         curves = zip(self.certified, other.certified, strict=True)

@@ -29,9 +29,11 @@ amplification, or refuse.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.special import betainc, erfcx, ndtr
@@ -53,12 +55,94 @@ _TAIL = 12.0
 """Standard deviations beyond which mass is negligible (1e-32) when a grid is sized."""
 
 
+class Event(ABC):
+    """Rounds or blocks in which secret draws include a user: what a sampler is charged as.
+
+    A new one is a frozen dataclass with `noise_multiplier` (noise std over the most that one user changes) and `count`
+    (of equal rounds or blocks), registered by `register_event`; its sampler is registered by `charge.register_sampler`.
+    """
+
+    own: ClassVar[frozenset[str]]
+    """Its fields besides those two: by them `event_from_json` knows it."""
+    largest_loss: ClassVar[float] = math.inf
+    """Above this, `losses` are not computed."""
+
+    noise_multiplier: float
+    count: int
+
+    def times(self, count: int) -> Self:
+        """So many of these rounds or blocks."""
+        return replace(self, count=count)  # type: ignore[type-var]
+
+    def order(self) -> tuple[Any, ...]:
+        """By what events of a loss are sorted, so that equal losses have equal texts."""
+        return type(self).__name__, astuple(self)  # type: ignore[call-overload]
+
+    def at(self, noise_multiplier: float) -> Self:
+        """The same with other noise."""
+        return replace(self, noise_multiplier=noise_multiplier)  # type: ignore[type-var]
+
+    @property
+    @abstractmethod
+    def sampler(self) -> str:
+        """Who takes part, in words."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> str:
+        """How it is charged, in words."""
+
+    @property
+    @abstractmethod
+    def mu_squared(self) -> float:
+        """mu^2 of all of it for an observer who knows the cohorts."""
+
+    @property
+    @abstractmethod
+    def spread(self) -> float:
+        """About the standard deviation of the loss of one round or block."""
+
+    @abstractmethod
+    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+        """One round's or block's loss with the user against without, and without against with, on multiples of `step`.
+
+        Each dominates its order of the pair.
+        """
+
+    def to_json(self) -> Any:
+        """Of numbers and text, for `event_from_json`."""
+        return asdict(self)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> Event:
+        """The inverse of `to_json`. own: its other fields. Raises TypeError for what is no number."""
+        return cls(noise_multiplier=noise_multiplier, count=count, **own)  # type: ignore[call-arg]
+
+
+_EVENTS: dict[frozenset[str], type[Event]] = {}
+
+EventT = TypeVar("EventT", bound=type[Event])
+
+
+def register_event(kind: EventT) -> EventT:
+    """Let charges hold events of this class, and ledgers read them back: a decorator.
+
+    Raises ValueError where another class has the same fields.
+    """
+    if kind.own in _EVENTS:
+        raise ValueError(f"events with the fields {sorted(kind.own)} are {_EVENTS[kind.own].__name__}")
+    _EVENTS[kind.own] = kind
+    return kind
+
+
 @dataclass(frozen=True)
-class SampledGaussian:
+class SampledGaussian(Event):
     """`count` rounds of Gaussian noise, each of which includes every user independently with probability `rate`.
 
     No round shows who was included, nor how many. noise_multiplier: noise std over the most that one user changes.
     """
+
+    own: ClassVar = frozenset({"rate"})
 
     rate: float
     noise_multiplier: float
@@ -99,12 +183,15 @@ class SampledGaussian:
         return [self.rate, self.noise_multiplier, self.count]
 
 
+@register_event
 @dataclass(frozen=True)
 class TruncatedGaussian(SampledGaussian):
     """The same where a round keeps at most `cap` of the users that it includes, by lot.
 
     enrolled: a public number; there are never more users in either world. See equation (1) of the module.
     """
+
+    own: ClassVar = frozenset({"rate", "cap", "enrolled"})
 
     cap: int
     enrolled: int
@@ -146,13 +233,21 @@ class TruncatedGaussian(SampledGaussian):
     def to_json(self) -> Any:
         return asdict(self)
 
+    @classmethod
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> Event:
+        return cls(_number(own["rate"]), noise_multiplier, count, _count(own["cap"]), _count(own["enrolled"]))
 
+
+@register_event
 @dataclass(frozen=True)
-class AllocatedGaussian:
+class AllocatedGaussian(Event):
     """`count` blocks of `bins` rounds of Gaussian noise; each user takes part in one round of a block, drawn uniformly.
 
     No block shows who took part when, nor how many. noise_multiplier: noise std over the most that one user changes.
     """
+
+    own: ClassVar = frozenset({"bins"})
+    largest_loss: ClassVar = LARGEST_LOSS
 
     bins: int
     noise_multiplier: float
@@ -186,11 +281,11 @@ class AllocatedGaussian:
         """One block's."""
         return allocated_losses(self.bins, self.noise_multiplier, step)
 
-    def to_json(self) -> Any:
-        return asdict(self)
+    @classmethod
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> Event:
+        return cls(_count(own["bins"]), noise_multiplier, count)
 
 
-Event: TypeAlias = SampledGaussian | AllocatedGaussian
 Events: TypeAlias = tuple[Event, ...]
 
 
@@ -201,12 +296,10 @@ def event_from_json(table: Any) -> Event:
         return SampledGaussian(_number(rate), _number(noise_multiplier), _count(count))
     named = dict(table)
     noise_multiplier, count = _number(named.pop("noise_multiplier")), _count(named.pop("count"))
-    if named.keys() == {"bins"}:
-        return AllocatedGaussian(_count(named["bins"]), noise_multiplier, count)
-    if named.keys() == {"rate", "cap", "enrolled"}:
-        capped = _count(named["cap"]), _count(named["enrolled"])
-        return TruncatedGaussian(_number(named["rate"]), noise_multiplier, count, *capped)
-    raise ValueError("not a sampled event")
+    kind = _EVENTS.get(frozenset(named))
+    if kind is None:
+        raise ValueError("not a sampled event")
+    return kind.from_table(noise_multiplier, count, named)
 
 
 def _number(value: object) -> float:
@@ -263,7 +356,7 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
     widest, total, narrowest = 0.0, mu_squared / 2 + _TAIL * math.sqrt(mu_squared), math.inf
     for event in events:
         reach = _reach(event.noise_multiplier)
-        if isinstance(event, AllocatedGaussian) and reach > LARGEST_LOSS:
+        if reach > event.largest_loss:
             return None
         deviation = event.spread
         widest = max(widest, reach)
@@ -328,7 +421,7 @@ def compositions(mu_squared: float, events: Events) -> tuple[Composition, Compos
 @lru_cache(maxsize=4)
 def _composed(mu_squared: float, events: Events, step: float) -> tuple[Composition, Composition]:
     """Everything together, in both orders of the two worlds."""
-    parts = [(_orders(replace(event, count=1), step), event.count) for event in events]
+    parts = [(_orders(event.times(1), step), event.count) for event in events]
     if mu_squared > 0:
         parts.append((_orders(SampledGaussian(1.0, 1 / math.sqrt(mu_squared), 1), step), 1))
     first, second = ([(orders[i], count) for orders, count in parts] for i in (0, 1))

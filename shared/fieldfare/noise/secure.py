@@ -85,7 +85,7 @@ class SecureNoise:
             generator of Salmon et al. 2011, computed on the device, statistically sound but *not* cryptographic.
             Plans, ledger and page name the source.
         threads: most host threads to use; None means torch's own number. Never changes a float.
-        map: how bits become floats; a run that an older version began keeps its own (`ledger.models.noise_map`).
+        map: how bits become floats; a run that an older version began keeps its own (`ledger.state.formats.noise_map`).
 
     Guarantee: for every stream name the entries are computationally indistinguishable from i.i.d. N(0, 1) (up to
     the rounding above) and from every other stream's; equal arguments give equal floats.

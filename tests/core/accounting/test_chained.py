@@ -327,9 +327,9 @@ def test_other_strategies_are_refused(participation: dict[str, Any], kind: dict[
 
 def test_independent_noise_needs_no_certificate_with_random_allocation() -> None:
     for kind in ({"kind": "independent"}, {"kind": "banded", "bands": 1}):
-        assert not plan(ALLOCATED, kind, noise_multiplier=3.0).certified
+        assert not plan(ALLOCATED, kind, noise_multiplier=3.0).draws_its_price
         assert cost_of(plan(ALLOCATED, kind, noise_multiplier=3.0)).loss.sampled
-    assert plan(ALLOCATED, TWO, noise_multiplier=3.0).certified
+    assert plan(ALLOCATED, TWO, noise_multiplier=3.0).draws_its_price
 
 
 def test_a_shorter_period_keeps_the_pause_where_it_fits() -> None:

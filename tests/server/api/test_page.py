@@ -412,7 +412,7 @@ def test_what_if_prices_a_plan_and_says_whether_it_fits(page: Any, url: str, run
     form.get_by_label("ε").fill("1")
     form.get_by_label("Mechanism").select_option("nu")
     form.get_by_role("button", name="Price it").click()
-    page.locator("#what-if", has_text="It fits.").wait_for()
+    page.locator("#what-if", has_text="It fits, for 500 users.").wait_for()
     form.get_by_label("ε").fill("40")
     page.keyboard.press("Enter")
     page.locator("#what-if", has_text="It does not fit.").wait_for()

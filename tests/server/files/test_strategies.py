@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +234,7 @@ def another_machine(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
     def charged(*arguments: Any) -> PrivacyLoss:
         loss = charge_for(*arguments)
-        events = (replace(event, noise_multiplier=event.noise_multiplier / factor) for event in loss.sampled)
+        events = (event.at(event.noise_multiplier / factor) for event in loss.sampled)
         return PrivacyLoss(loss.mu_squared * factor, tuple(events))
 
     def search(*_: object, **__: object) -> None:

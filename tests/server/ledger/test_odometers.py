@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from fieldfare.accounting import gaussian_epsilon, gaussian_mu
+from fieldfare.accounting.filter import reserve
 from fieldfare.accounting.foreign import Loss
 from fieldfare.accounting.individual import UNIT, Demand, units_up
 from fieldfare.errors import BadInput, BudgetRefused
@@ -157,7 +158,7 @@ def test_a_refusal_names_the_run_that_would_be_admitted(ledger: Ledger) -> None:
     position, _ = ledger.position("people")
 
     def ask(mu: float, cohort: int) -> None:
-        admit(position, gaussian(mu), budget.price_of(gaussian(mu)), one_round(mu, cohort=cohort)["demand"])
+        admit(position, gaussian(mu), reserve(gaussian(mu)), one_round(mu, cohort=cohort)["demand"])
 
     with pytest.raises(BudgetRefused) as refused:
         ask(0.35, 7)

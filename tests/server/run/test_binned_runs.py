@@ -349,4 +349,4 @@ def test_a_what_if_over_too_many_rounds_says_what_it_costs_without_amplification
     cost = asked.cost
     assert cost.loss.mu == pytest.approx(cost.sensitivity / cost.noise_multiplier)
     assert cost.epsilon == pytest.approx(1.0, rel=1e-6)
-    assert not asked.cost.amplified
+    assert not asked.cost.loss.amplified

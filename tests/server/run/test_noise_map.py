@@ -11,7 +11,7 @@ from fieldfare.noise import Map
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.state import formats
 from fieldfare_server.run import session as sessions
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
@@ -52,4 +52,4 @@ def test_a_resumed_run_draws_by_its_own_map(tmp_path: Path, map_: Map, monkeypat
 
 
 def test_each_format_has_its_map() -> None:
-    assert [models.noise_map(format_) for format_ in range(4)] == [2, 2, 2, 3]
+    assert [formats.noise_map(format_) for format_ in range(4)] == [2, 2, 2, 3]

@@ -27,6 +27,7 @@ from fieldfare_flower.npy import BadReply, read_array
 from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, OpenRound, Outcome
+from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.identity import KeyRoster, key_pseudonym, kind_of, list_nodes
 from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.roles import assign_roles
@@ -465,11 +466,47 @@ class Keyed(LocalGrid):
         return [SimpleNamespace(node_id=node, public_key=key) for node, key in zip(ids, self.keys, strict=True)]
 
 
+def test_people_get_a_budget_only_in_a_home_that_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIELDFARE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "account"))
+    grid = Keyed(PEM % 1, PEM % 2, PEM % 3)
+    keywords = {"epsilon": 8.0, "delta": 1e-5, "cohort": 3, "mechanism": "independent", "population": "clinics"}
+    for more in ({}, {"trust_node_ids": True}):
+        with pytest.raises(BadInput, match=r"budget = 40 .*nobody named the home, .*FIELDFARE_HOME=.*account"):
+            PrivateStrategy(**keywords, budget=40.0, **more).start(grid, vector_arrays(), num_rounds=1)
+    assert not (tmp_path / "account").exists()
+    # A population that somebody made there is used.
+    home = StateDirectory.of()
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
+        ledger.create_population("clinics", 40.0, 1e-5, actor="officer")
+    PrivateStrategy(**keywords, trust_node_ids=True, round_timeout=5.0).start(grid, vector_arrays(), num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("'@ff.private.users: 3 of 20 ids are not strings.'", "str(id)"),
+        ("'@ff.private.users: 2 of 20 ids occur before in the list.'", "each id once"),
+        ("'cohort: 4 of 10 asked users are not hosted here.'", "the same list at every call"),
+    ],
+)
+def test_what_ff_private_refuses_on_a_node_has_its_own_advice(text: str, advice: str) -> None:
+    failures = Failures("cohort")
+    asked = Message(RecordDict(), 2, "train")
+    failures.note_error(Message(Error(2, f"<class 'fieldfare.errors.BadInput'>:<{text}>"), reply_to=asked), 2)
+    assert advice in str(failures.all_wrong(1))
+    rejected = Failures("cohort")
+    rejected.note_rejected("schema", 2)
+    assert "model= of the strategy" in str(rejected.all_wrong(1))
+
+
 def test_unauthenticated_nodes_are_refused_unless_they_are_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = Keyed(PEM % 1, PEM % 2, PEM % 3)
-    with pytest.raises(BadInput, match="trust_node_ids"):
+    with pytest.raises(BadInput, match=r"FIELDFARE_NODE_AUTH=required where ServerApps run, .*trust_node_ids"):
         strategy(tmp_path / "a").start(grid, vector_arrays(), num_rounds=1)
     trusted = strategy(tmp_path / "b", trust_node_ids=True)
     trusted.start(grid, vector_arrays(), num_rounds=1)

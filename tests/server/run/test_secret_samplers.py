@@ -188,7 +188,7 @@ def test_a_cap_that_costs_delta_is_refused_and_the_nearest_is_taken() -> None:
         cost_of(plan(**secret({**CAPPED, "cap": 12})))
     near = int(str(refusal.value.nearest).removeprefix("cap = "))
     assert 12 < near <= 20
-    assert cost_of(plan(**secret({**CAPPED, "cap": near}))).amplified
+    assert cost_of(plan(**secret({**CAPPED, "cap": near}))).loss.amplified
     with pytest.raises(BadInput, match=f"cap = {near - 1}"):
         cost_of(plan(**secret({**CAPPED, "cap": near - 1})))
 

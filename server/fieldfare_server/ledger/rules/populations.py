@@ -280,7 +280,7 @@ def tightened(state: State, record: Record, event: events.Tightened) -> Iterator
         raise BudgetRefused(
             _budget(row, event.epsilon, event.delta),
             f"epsilon {least:.6g} at that delta is spent and reserved already.",
-            f"epsilon {_up(least)} at delta {event.delta:.3g}",
+            f"epsilon {_up(least)} at delta {decimal(event.delta)}",
         )
     yield row._replace(epsilon=event.epsilon, delta=event.delta)
 

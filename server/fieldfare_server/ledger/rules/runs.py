@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.filter import Price
+from fieldfare.accounting.filter import Price, is_price, require_priced
 from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare.names import is_name
@@ -81,8 +81,7 @@ class NewRun:
             raise BadInput(
                 f"noise source {self.noise_source!r}", "a source has a name of at most 40 letters and digits."
             )
-        if self.planned.concentrated:
-            raise BadInput("a run of which only rho-zCDP is known", "has no price that holds across runs.")
+        require_priced(self.planned)
         if self.leak is not None and not 0 <= self.leak < 1:
             raise BadInput(f"leak = {self.leak}", "must be at least 0, and below delta.", "1e-7")
 
@@ -194,8 +193,7 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
 def _require_fitting(state: State, population: Population, event: events.Started, price: Price) -> None:
     """Raise unless a run's price is what its planned loss costs, and fits in the population's rectangle."""
     planned, terms = budget.loss(event.planned), population.terms
-    if state.thorough or not planned.amplified:
-        require(budget.is_price(planned, price.to_json()), "its price is not what its planned loss costs")
+    require(is_price(planned, price, state.thorough), "its price is not what its planned loss costs")
     if event.pledged is not None:
         # What users have left for it is checked with their odometers, which the log alone does not hold.
         if population.base().leak + price.leak > terms.leak:
@@ -238,8 +236,8 @@ def certified(state: State, record: Record, event: events.Certified) -> Iterator
 def _require_seeds(state: State, population: str, event: events.Started) -> None:
     """Require that the seed of a certified charge was written down before, with the number that the charge uses."""
     seeds = state.seeds.get((population, event.plan_digest), [])
-    for curve in budget.loss(event.planned).certified:
-        drawn = curve.attempt <= len(seeds) and seeds[curve.attempt - 1] == curve.seed
+    for attempt, seed in budget.loss(event.planned).seeds:
+        drawn = attempt <= len(seeds) and seeds[attempt - 1] == seed
         require(drawn, "the seed of its certified charge is not in the journal")
 
 

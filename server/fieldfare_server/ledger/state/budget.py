@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from fieldfare.accounting import PrivacyLoss, discretised
-from fieldfare.accounting.filter import RUN_SHARE, Price, Rectangle, gauge, price
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import Price, Rectangle, gauge, leak_of_run, pay, price, reserve
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.text import decimal
 
@@ -47,20 +47,7 @@ def epsilon(loss: PrivacyLoss, delta: float) -> float:
 
 def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
     """Whether `small` is part of `large`: no part of it larger, no more events of any sampled kind. No tolerance."""
-    if not (small.mu_squared <= large.mu_squared and small.concentrated <= large.concentrated):
-        return False
-    if not (small.sampled or small.certified):
-        return True
-    room = _events(large)
-    return all(count <= room.get(kind, 0) for kind, count in _events(small).items())
-
-
-def _events(loss: PrivacyLoss) -> dict[object, int]:
-    counts: dict[object, int] = dict.fromkeys(loss.certified, 1)
-    for event in loss.sampled:
-        kind = replace(event, count=1)
-        counts[kind] = counts.get(kind, 0) + event.count
-    return counts
+    return small.part_of(large)
 
 
 # -- what runs cost -------------------------------------------------------------------------------------------------
@@ -148,40 +135,16 @@ def reserved(run: Charge, left: float) -> tuple[Price, float]:
     if run.price is not None:
         return stored_price(run.price), left
     planned = loss(run.planned)
-    whole = price_of(planned, RUN_SHARE * left if planned.amplified else None)
-    return whole, left - whole.leak if planned.amplified else left
-
-
-def price_of(planned: PrivacyLoss, leak: float | None = None) -> Price:
-    """What a run that plans `planned` reserves.
-
-    leak: of a sampled run, how much of D it takes; else what its noise leaks (None: 0, or that of discrete noise in a
-    run of the first version).
-    """
-    if planned.amplified:
-        return _sampled_price(planned, leak or 0.0)
-    if planned.concentrated:  # of a run's planned loss, only the first version's discrete noise
-        plain = discretised.as_gaussian(planned).mu_squared
-        return Price(plain, discretised.leak(plain))
-    return Price(planned.mu_squared, leak or 0.0)
-
-
-@lru_cache(maxsize=1024)
-def _sampled_price(planned: PrivacyLoss, leak: float) -> Price:
-    return price(planned, leak)
+    chosen = leak_of_run(planned, left)
+    whole = reserve(planned, chosen)
+    return whole, left if chosen is None else left - whole.leak
 
 
 def paid(run: Charge, whole: Price) -> Price:
     """What of its price `whole` a run has spent."""
     if run.rounds == 0:
         return Price()
-    planned = loss(run.planned)
-    if planned.amplified:
-        return whole
-    spent = loss(run.spent)
-    if planned.concentrated:
-        return Price(discretised.as_gaussian(spent).mu_squared, whole.leak)
-    return Price(spent.mu_squared, whole.leak)
+    return pay(loss(run.planned), loss(run.spent), whole)
 
 
 @lru_cache(maxsize=8192)
@@ -194,18 +157,6 @@ def loss(text: str) -> PrivacyLoss:
 def stored_price(text: str) -> Price:
     """`Price.from_json`, cached."""
     return Price.from_json(text)
-
-
-def is_price(planned: PrivacyLoss, text: str) -> bool:
-    """Whether `text` is what a run that plans `planned` must reserve, at the leak that it names.
-
-    Another machine may compute a sampled price with other last digits.
-    """
-    named = stored_price(text)
-    if not planned.amplified:
-        return not planned.concentrated and named.mu_squared == planned.mu_squared
-    right = price_of(planned, named.leak)
-    return named.mu_squared >= right.mu_squared * (1 - 1e-9)
 
 
 # -- what still fits ------------------------------------------------------------------------------------------------
@@ -237,11 +188,11 @@ def room(committed: Price, terms: Terms) -> Room:
 def quote(planned: PrivacyLoss, committed: Price, terms: Terms, leak: float | None = None) -> Price:
     """What a run that plans `planned` reserves if it starts now.
 
-    leak: as in `price_of`; None: nothing, or for a sampled run `RUN_SHARE` of what is left of D.
+    leak: as in `filter.reserve`; None: nothing, or for a sampled run `RUN_SHARE` of what is left of D.
     """
     if leak is None:
-        leak = RUN_SHARE * max(0.0, terms.leak - committed.leak) if planned.amplified else 0.0
-    return price_of(planned, leak)
+        leak = leak_of_run(planned, terms.leak - committed.leak)
+    return reserve(planned, leak)
 
 
 def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, terms: Terms) -> BudgetRefused:
@@ -263,7 +214,7 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
             f"{decimal(terms.leak - committed.leak, 3)} is left.",
             f"a leak of at most {_down(terms.leak - committed.leak)}",
         )
-    own = f", {terms.gauge(cost):.6g} as sampled runs are priced across runs" if planned.amplified else ""
+    own = f", {terms.gauge(cost):.6g} {planned.words.price}" if planned.words.price else ""
     return BudgetRefused(
         alone + own,
         f"with what is spent and reserved (epsilon {terms.gauge(committed):.6g}) it would come to epsilon "
@@ -275,22 +226,22 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
 def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str:
     if left.mu <= 0:
         return "wait for a run to end, or have the budget raised"
-    if planned.amplified:
-        fitting = _quieter(planned, cost.leak, left.mu * left.mu)
-        if fitting is not None:
-            return f"this run with noise for epsilon {_down(epsilon(fitting, delta))} at delta {decimal(delta, 3)}"
+    fitting = _quieter(planned, cost.leak, left.mu * left.mu)
+    if fitting is not None:
+        return f"this run with noise for epsilon {_down(epsilon(fitting, delta))} at delta {decimal(delta, 3)}"
     return f"a run of epsilon {_down(left.epsilon)} at delta {decimal(delta, 3)} (mu {_down(left.mu)})"
 
 
 def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | None:
     """`planned` with just so much more noise that its price at `leak` is at most `free`; None without a leak, and where
     more noise would need another certificate."""
-    if leak <= 0 or planned.certified:
+    if leak <= 0 or planned.quieter(1.0) is None:
         return None
 
     def with_noise(factor: float) -> PrivacyLoss:
-        events = (replace(e, noise_multiplier=e.noise_multiplier * factor) for e in planned.sampled)
-        return PrivacyLoss(planned.mu_squared / factor**2, tuple(events))
+        less = planned.quieter(factor)
+        assert less is not None
+        return less
 
     def fits(factor: float) -> bool:
         # A little less than all: a plan for the epsilon that is named is calibrated to five digits.

@@ -121,8 +121,8 @@ class ShownRounds:
         session, number = self._session, report.round + 1
         delta, loss = session.plan.privacy.delta, session.released.spent
         metrics = MetricRecord({"epsilon": float(report.epsilon), "delta": float(delta)})
-        if not loss.amplified:
-            metrics["rho"] = float(loss.rho)
+        if loss.zcdp is not None:
+            metrics["rho"] = float(loss.zcdp)
         metrics["noise-std"] = float(report.noise_std)
         if report.cohort is not None and report.reports is not None:
             metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
@@ -145,8 +145,8 @@ def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
     """The metrics of a round that was committed before the run was continued."""
     delta, loss = plan.privacy.delta, row.spent
     metrics = MetricRecord({"epsilon": 0.0 if loss is None else float(loss.epsilon(delta)), "delta": float(delta)})
-    if loss is not None and not loss.amplified:
-        metrics["rho"] = float(loss.rho)
+    if loss is not None and loss.zcdp is not None:
+        metrics["rho"] = float(loss.zcdp)
     metrics["noise-std"] = float(row.statistics.get("noise_std") or 0.0)
     if row.cohort_size is not None and row.reports is not None and not hides_presence(plan.privacy.adjacency):
         metrics["cohort"], metrics["reports"] = int(row.cohort_size), int(row.reports)

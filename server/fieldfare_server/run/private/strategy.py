@@ -287,9 +287,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
         session = self._session
         if session is None:
             return None
-        loss = session.released.spent
-        sampled = "certified-monte-carlo" if loss.certified else "sampled-gaussian" if loss.sampled else None
-        method = sampled or ("zcdp" if loss.concentrated else "gaussian")
+        method = session.released.spent.words.accountant
         return privacy_spent(session.epsilon(), session.plan.privacy.delta, session.next_round, method)
 
     @property

@@ -1,0 +1,46 @@
+"""Statement and certificate show one epsilon, or the statement names both and says why."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldfare_server.evidence.certificate import certificate
+from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import LyingGrid, home, plan
+
+SAMPLED: dict[str, Any] = {
+    "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5, "adjacency": "add_remove"},
+    "participation": {"scheme": "poisson", "rate": 0.3},
+    "mechanism": {"kind": "independent"},
+    "run__min_reports": None,
+}
+
+
+@pytest.mark.parametrize("changes", [{}, SAMPLED], ids=["gaussian", "sampled"])
+def test_statement_and_certificate_name_the_same_epsilon(changes: dict[str, Any], tmp_path: Path) -> None:
+    a_plan = plan(**changes, run__noise_seed=None)
+    state = home(tmp_path, adjacency=a_plan.privacy.adjacency)
+    with Session.begin(state, a_plan, identity_is_stable=True) as session:
+        FieldfareStrategy(session).take_to_end(LyingGrid(2))
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        proven = json.loads(certificate(ledger, session.account.id, state.root))["epsilon"]
+        statement = privacy_statement(ledger, session.account.id, state.root).to_markdown()
+        run = ledger.run(session.account.id)
+    lines = [line for line in statement.splitlines() if "Charged for this run" in line]
+    if changes:
+        (told,) = lines
+        assert "if later runs are chosen by what it released" in told
+        (shown,) = re.findall(r"epsilon = ([\d.]+)", told)
+        assert float(shown) == pytest.approx(proven["hi"], rel=1e-4)
+        assert run.spent_epsilon < proven["lo"]
+    else:
+        assert not lines
+        assert proven["lo"] * (1 - 1e-6) <= run.spent_epsilon <= proven["hi"] * (1 + 1e-6)
