@@ -57,11 +57,13 @@ class Devices(LocalGrid):
     def __init__(self, missing: int, clock: FakeClock | None = None) -> None:
         super().__init__(client_app, USERS, {"task": "support.federation:TinyTask"})
         self._missing, self._clock = missing, clock
+        self.answered = 0
 
     def get_node_ids(self) -> Iterable[int]:
         return list(super().get_node_ids())[self._missing :]
 
     def answer(self, message: Message) -> Message:
+        self.answered += 1
         if self._clock is not None:
             self._clock.pass_seconds(A_USER)
         return super().answer(message)
@@ -73,8 +75,8 @@ class World:
     told: list[RoundReport]
     logged: list[str]
     clock: FakeClock | None
-    actual: list[int]
-    """How many took part in each round, from the tables."""
+    answered: int
+    """How many messages the devices answered. The tables say nothing of it."""
 
 
 MECHANISMS = {
@@ -130,13 +132,12 @@ def world(
     logger.setLevel(logging.DEBUG)
     try:
         with Session.begin(home, described, True, run_id="run-1") as session:
-            FieldfareStrategy(session, told.append).start(Devices(missing, clock))
+            devices = Devices(missing, clock)
+            FieldfareStrategy(session, told.append).start(devices)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-    with Ledger.open(home.ledger) as ledger, ledger.database.read() as connection:
-        rows = connection.exec_driver_sql('SELECT participants FROM rounds ORDER BY "index"').scalars().all()
-    return World(home, told, logged, clock, [int(n) for n in rows])
+    return World(home, told, logged, clock, devices.answered)
 
 
 @pytest.fixture(
@@ -219,8 +220,7 @@ def plain(text: str, times: bool = False) -> str:
 def test_the_worlds_differ_in_what_is_hidden(worlds: tuple[World, World]) -> None:
     """Otherwise the other tests would compare a thing with itself."""
     full, less = worlds
-    assert len(full.actual) == len(less.actual) == ROUNDS
-    assert full.actual != less.actual
+    assert full.answered > less.answered > 0
 
 
 GETS = (

@@ -108,9 +108,9 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
         needed = "what the round costs each participant" if run.individual else "no charges of single users"
         raise BadInput(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")
     order = np.argsort(users, kind="stable")
-    users = users[order]
+    users = _kept(run, users[order])
     blob = blobs.encode(users)
-    if not np.isin(users, round.cohort, assume_unique=True).all():
+    if not run.hides_presence and not np.isin(users, round.cohort, assume_unique=True).all():
         raise BadInput(f"participants of round {round.index}", "some of them are not in its cohort.")
     if len(checkpoint) != 64 or not _HEX.issuperset(checkpoint):
         raise BadInput(f"checkpoint digest {checkpoint[:80]!r}", "a digest is SHA-256 in 64 hex digits.")
@@ -130,8 +130,8 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
         epsilon,
         checkpoint,
         encoded,
-        dict(outcome.rejects),
-        outcome.reports,
+        _counted(run, outcome.rejects),
+        0 if run.hides_presence else outcome.reports,
         None if nonce is None else nonce.hex(),
         None if charges is None else charges[order],
     )
@@ -156,8 +156,22 @@ def count_attempts(connection: Connection, run: RunFacts, index: int) -> int:
 
 
 def _append_open(entry: Entry, run: RunFacts, round: OpenRound, at: float | None = None) -> None:
-    cohort = entry.contents.keep(blobs.encode(round.cohort))
-    run.record(entry, Opened(round.attempt, round.noise_row, int(round.cohort.size), cohort), round.index, at)
+    users = _kept(run, round.cohort)
+    cohort = entry.contents.keep(blobs.encode(users))
+    run.record(entry, Opened(round.attempt, round.noise_row, int(users.size), cohort), round.index, at)
+
+
+def _kept(run: RunFacts, users: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What of a round's users is written anywhere: nobody where presence is secret.
+
+    Their charge assumes that nobody learns whom the coins chose. A reader of the database, or of a backup, would.
+    """
+    return users[:0] if run.hides_presence else users
+
+
+def _counted(run: RunFacts, rejects: Mapping[str, int]) -> Mapping[str, int]:
+    """What of a round's refused replies is written: nothing where presence, and with it every count, is secret."""
+    return {} if run.hides_presence else dict(rejects)
 
 
 def find_open(connection: Connection, run_seq: int) -> OpenRound | None:
@@ -195,7 +209,8 @@ def void(entry: Entry, run: RunFacts, round: OpenRound, reason: str, reports: in
     known = entry.state.runs[run.id].attempts.get((round.index, round.attempt))
     if known is not None and known.row.state == "void":
         return
-    run.record(entry, Voided(round.attempt, reason, reports, rejects), round.index)
+    counted = 0 if run.hides_presence else reports
+    run.record(entry, Voided(round.attempt, reason, counted, _counted(run, rejects)), round.index)
     faults.point("ledger.round.voiding")
 
 

@@ -192,7 +192,9 @@ class Rounds:
         clip = self._step_clip(noised[numel:], total.users)
 
         # What commits the round: its charge, and all that a resumed run needs.
-        participants = np.concatenate(reported) if reported else np.zeros(0, np.int64)
+        # Where presence is secret nothing says who took part or how many: neither this file nor the ledger.
+        secret = self.plan.presence_is_secret
+        participants = np.concatenate(reported) if reported and not secret else np.zeros(0, np.int64)
         score = self._score(opened.index, params)
         noise_std = info.noise_std * noise_spread(total.shares)
         costs = self.costs(opened.index, participants) if self.account.individual else None
@@ -205,8 +207,8 @@ class Rounds:
             participants=participants,
             spent=self._charge_round(opened.index, participants),
             statistics=self._statistics(total, update, score, noise_std),
-            rejects=dict(total.rejects),
-            reports=total.users,
+            rejects={} if secret else dict(total.rejects),
+            reports=0 if secret else total.users,
             clip=clip,
             score={name: value for name, value in score.items() if math.isfinite(value)},
             noise={},  # when the checkpoint is written, which for a group is once
