@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from fieldfare.accounting.foreign import Loss, priced
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare.participation import Adjacency
+from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.events.base import Event
@@ -467,7 +467,7 @@ class Ledger(Reader):
             for row in lost:
                 population = entry.state.populations[entry.state.runs[row.run].row.population].row
                 event = Voided(row.attempt, "its cohort was lost with its table", 0, {})
-                hidden = population.adjacency == "add_remove"
+                hidden = hides_presence(population.adjacency)
                 entry.append(event, actor, population=population.name, run=row.run, round=row.index, blind=hidden)
             return tuple(row.run for row in lost)
 
