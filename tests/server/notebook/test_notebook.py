@@ -93,7 +93,7 @@ def test_runs_have_tables_plots_models_statements_and_certificates(runs: Any) ->
     task = Signs()
     assert task.evaluate(runs[0].model())["accuracy"] == pytest.approx(runs[0].score)
     assert f"Privacy statement of run {runs[0].id}" in runs[0].statement().to_markdown()
-    assert json.loads(runs[1].certificate())["run"]["id"] == runs[1].id
+    assert json.loads(runs[1].certificate())["run"] == runs[1].id
     assert [len(axes.lines) for axes in runs.plot().axes] == [2, 3]
     assert [len(axes.lines) for axes in runs[0].plot().axes] == [1, 2]
 
