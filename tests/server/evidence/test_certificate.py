@@ -91,16 +91,20 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certific
     # Few samples: enough for the deepest point to be below the leak of a run.
     patch = pytest.MonkeyPatch()
     patch.setattr(certification, "SAMPLES", (1 << 19, 1 << 18))
-    for name, changes in KINDS.items():
-        root = tmp_path_factory.mktemp("run")
-        a_plan = plan(**changes)
-        state_dir = home(root, adjacency=a_plan.privacy.adjacency)
-        with Session.begin(state_dir, a_plan, identity_is_stable=True) as session:
-            FieldfareStrategy(session).start(LyingGrid(3))
-        with Ledger.open(state_dir.ledger) as ledger, ledger.snapshot() as snapshot:
-            made[name] = json.loads(certificate(snapshot, session.account.id, state_dir.root))
+    for name in KINDS:
+        made[name] = json.loads(certificate_of(name, tmp_path_factory.mktemp("run")))
     patch.undo()
     return made
+
+
+def certificate_of(kind: str, root: Path) -> str:
+    """The certificate of a real run of six rounds under `root`, as it is written."""
+    a_plan = plan(**KINDS[kind])
+    state_dir = home(root, adjacency=a_plan.privacy.adjacency)
+    with Session.begin(state_dir, a_plan, identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(LyingGrid(3))
+    with Ledger.open(state_dir.ledger) as ledger, ledger.snapshot() as snapshot:
+        return certificate(snapshot, session.account.id, state_dir.root)
 
 
 @cache

@@ -1,0 +1,144 @@
+"""Two checkers that share no code, nor a language, agree on honest certificates and on forged ones."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_certificate import (
+    KINDS,
+    SAID,
+    Certificate,
+    certificate_of,
+    certified,
+    lower,
+    rows_of,
+    sealed,
+    verdict,
+)
+
+from fieldfare.accounting import certification
+
+SECOND = Path(__file__).parents[3] / "docs" / "check_certificate.mjs"
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
+QUICK = ("nu", "poisson", "secret participation", "balls in bins")
+EACH_KIND = [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in KINDS]
+
+
+@pytest.fixture(scope="module", params=EACH_KIND)
+def honest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Certificate]:
+    """The name of a kind, and the certificate of a run of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certification, "SAMPLES", (1 << 19, 1 << 18))
+        return request.param, json.loads(certificate_of(request.param, tmp_path_factory.mktemp("run")))
+
+
+def second(made: Certificate, folder: Path, *key: str) -> str:
+    """What the second checker says of `made`."""
+    file = folder / "certificate.json"
+    file.write_text(json.dumps(made, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+    assert NODE is not None
+    command = [NODE, str(SECOND), str(file), *key]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert checked.returncode == (0 if checked.stdout.startswith("yes: ") else 1), checked.stderr
+    return checked.stdout.rstrip("\n")
+
+
+def test_both_say_the_same_of_an_honest_certificate(honest: tuple[str, Certificate], tmp_path: Path) -> None:
+    _, made = honest
+    one, other = SAID.fullmatch(verdict(made)), SAID.fullmatch(second(made, tmp_path))
+    assert one is not None
+    assert other is not None
+    assert one.group(1, 2, 3, 5) == other.group(1, 2, 3, 5)
+    assert float(one[4]) == pytest.approx(float(other[4]), rel=1e-5)
+    assert second(made, tmp_path, made["key"]).startswith("yes: ")
+
+
+def changed(*path: str, by: Callable[[Any], Any]) -> Callable[[Certificate], Certificate]:
+    def forge(made: Certificate) -> Certificate:
+        inner: Any = made
+        for name in path[:-1]:
+            inner = inner[name]
+        inner[path[-1]] = by(inner[path[-1]])
+        return made
+
+    return forge
+
+
+def another_row(made: Certificate) -> Certificate:
+    made["rows"][1][1] = "somebody else"
+    return made
+
+
+def another_digit(made: Certificate) -> Certificate:
+    """A digit of the certified curve, or of the charge, in the row that starts the run."""
+    (start,) = (row for row in made["rows"] if row[0] == "run.start")
+    start[3] = start[3].replace("9", "8", 1)
+    return made
+
+
+def signed_by_another(made: Certificate) -> Certificate:
+    """Rows, digest and signature fit each other, but the certificate names the ledger's key."""
+    return {**sealed(made, rows_of(made)), "key": made["key"]}
+
+
+FORGERIES: dict[str, Callable[[Certificate], Certificate]] = {
+    "a row dropped": changed("rows", by=lambda rows: [*rows[:4], *rows[5:]]),
+    "the last row dropped": changed("rows", by=lambda rows: rows[:-1]),
+    "a row changed": another_row,
+    "a digit in a row": another_digit,
+    "half the price": changed("price", "mu_squared", by=lambda square: square / 2),
+    "twice the noise": changed("noise", "multiplier", by=lambda sigma: 2 * sigma),
+    "a lower epsilon": changed("epsilon", "hi", by=lambda e: e * (1 - 1e-5)),
+    "another theorem": changed("theorems", by=lambda names: names[1:]),
+    "another plan": changed("plan", by=lambda text: text.replace('"rounds":6', '"rounds":5')),
+    "signed with another key": signed_by_another,
+    "a node too many": changed("others", by=lambda nodes: [*nodes, "00" * 32]),
+}
+
+
+def test_both_refuse_forgeries(honest: tuple[str, Certificate], tmp_path: Path) -> None:
+    kind, made = honest
+    for what, forge in FORGERIES.items():
+        forged = forge(copy.deepcopy(made))
+        assert forged != made, what
+        # The plan names epsilon and not the noise: more than was charged for gains nothing.
+        harmless = (kind, what) == ("calibrated", "twice the noise")
+        assert (verdict(forged) == "no") is not harmless, what
+        assert second(forged, tmp_path).startswith("yes: " if harmless else "no: "), what
+
+
+def test_both_refuse_less_than_the_rounds_cost_even_under_a_key(
+    honest: tuple[str, Certificate], tmp_path: Path
+) -> None:
+    """The log itself says less than the mathematics, and is signed: only the second computation shows it."""
+    kind, made = honest
+    assert second(sealed(made, rows_of(made)), tmp_path).startswith("yes: ")
+    if "certified" in made["theorems"]:
+        rows = [
+            {**row, "body": certified(lower)(row["body"]) if row["action"] == "run.start" else row["body"]}
+            for row in rows_of(made)
+        ]
+        forged = sealed(made, rows)
+    else:
+        rows = rows_of(made)
+        for row in rows:
+            for name in {"price", "spent", "planned"} & set(row["body"]):
+                loss = json.loads(row["body"][name])
+                row["body"][name] = json.dumps({**loss, "mu_squared": loss["mu_squared"] * 0.99})
+        forged = sealed({**made, "price": {**made["price"], "mu_squared": made["price"]["mu_squared"] * 0.99}}, rows)
+        forged["epsilon"] = {"lo": 0.0, "hi": made["epsilon"]["hi"]}
+    assert verdict(forged) == "no", kind
+    said = second(forged, tmp_path)
+    assert "cost more than was charged" in said or "samples lie above the curve" in said
+
+
+def test_another_key_than_was_asked_for_is_refused(honest: tuple[str, Certificate], tmp_path: Path) -> None:
+    assert second(honest[1], tmp_path, "00" * 32).startswith("no: ")
