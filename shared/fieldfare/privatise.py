@@ -57,7 +57,8 @@ B z itself errs by some 2^-51 of the noise, which matters far less. "discrete" n
 such bound.
 
 **Not covered.** How long a draw takes. Under `zero_out` and `replace_one`, the rounding of batched training on a node:
-it depends on how many users train together, which is public there. Where presence is secret every user trains alone.
+it depends on how many users train together, which is public there, and on which engine a clock found faster
+(`client.engine = "auto"`). Where presence is secret neither decides (`fieldfare_client.training.isolation`).
 """
 
 from __future__ import annotations

@@ -147,6 +147,82 @@ def test_cohorts_of_any_size_and_rows_train_as_alone(kind: str, settings: dict[s
         torch.testing.assert_close(whole[user], update, rtol=1e-3, atol=1e-5)
 
 
+class Logistic(Made):
+    """Logistic regression on rows of 89 numbers, which end amid a vector of the CPU's."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__(lambda: nn.Sequential(nn.Linear(89, 1)), sizes)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none")
+
+    def users(self) -> UserTable:
+        chance, rows = np.random.default_rng(6), sum(self.sizes)
+        x, y = chance.standard_normal((rows, 89)), chance.integers(0, 2, rows)
+        ids = [f"u{user}" for user in range(len(self.sizes))]
+        columns = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+        return UserTable(ids, np.concatenate(([0], np.cumsum(self.sizes))), columns)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch_size": 16},
+        {"batch_size": 10, "epochs": 2},
+        {"batch_size": 16, "momentum": 0.9, "gradient_clip": 0.3, "weight_decay": 0.1, "proximal": 0.2},
+    ],
+    ids=str,
+)
+def test_rows_of_any_length_start_where_bits_do_not_depend_on_the_slot(settings: dict[str, Any]) -> None:
+    """Cohorts of 16, 11, 4 and 1 users, of whose rows of 89 numbers only the first would start on 64 bytes."""
+    task, chance = Logistic([40] * 8 + [83, 3, 16, 57, 1, 20, 31, 16]), np.random.default_rng(7)
+    everyone = chance.permutation(16)
+    whole, _, trainer = each(task, everyone, **settings)
+    assert 0 not in {width for *_, width in trainer._choices}  # nobody trains alone
+    for cohort in (everyone[5:], everyone[2:6], everyone[9:10]):
+        some, _, _ = each(task, cohort, **settings)
+        assert all(torch.equal(update, whole[user]) for user, update in some.items())
+    looped, _, _ = each(task, everyone, **{**settings, "engine": "loop"})
+    for user, update in looped.items():
+        torch.testing.assert_close(whole[user], update, rtol=1e-3, atol=1e-6)
+
+
+def frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(6, 37), nn.Dropout(0.5), nn.Tanh(), nn.Linear(37, 10))
+    model[0].weight.requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize("engine", ["auto", "loop"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: nn.Sequential(nn.Linear(6, 37), nn.ReLU(), nn.Linear(37, 10)),
+        lambda: nn.Sequential(nn.Linear(6, 37), nn.Dropout(0.5), nn.ReLU(), nn.Linear(37, 10)),
+        lambda: nn.Sequential(nn.Linear(6, 37), nn.LayerNorm(37), nn.Linear(37, 10)),
+        frozen,
+    ],
+    ids=["written", "dropout", "layernorm", "frozen"],
+)
+def test_a_user_who_trains_again_has_the_same_bits(made: Callable[[], nn.Module], engine: str) -> None:
+    """In one trainer, in other memory, before and after others: no timing of chunks may change who trains a user."""
+    task, rows = Made(made, [9] * 6 + [21] * 14), list[torch.Tensor]()
+    table, point, kept = task.users(), start(task), list[torch.Tensor]()
+    client = ClientSpec(batch_size=BATCH, learning_rate=0.2, engine=engine)  # type: ignore[arg-type]
+    trainer = Trainer(task, client, lambda updates: rows.append(updates.clone()), isolated=True)
+    found: dict[int, list[torch.Tensor]] = {0: [], 10: []}
+    for again in range(5):
+        for user, updates in found.items():
+            rows.clear()
+            trainer.train([point.clone()], [1.0], table, np.array([user]), at_round=2)
+            updates.append(rows[0][0])
+        kept.append(torch.empty(1000 * again + 17))
+        trainer.train([point], [1.0], table, np.arange(3, 20), at_round=again)
+    for first, *others in found.values():
+        assert first.any()
+        assert all(torch.equal(first, other) for other in others)
+
+
 def leaky(monkeypatch: pytest.MonkeyPatch, leak: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Let the batched engine add `leak` of all users' updates to each of them."""
     updates = BatchedEngine.updates

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -417,11 +418,14 @@ def test_users_train_alone_where_it_is_secret_who_does(
 def test_the_nodes_log_counts_failures_by_kind_and_the_reply_does_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A label that raises an error which quotes it: the log has the kind of the error alone."""
+    """Labels of some users raise an error which quotes them: the log has the kind of the error alone.
+
+    Some only, because a run of which every user fails ends.
+    """
     secret = "label 99 of patient Smith"
 
     def loss(task: TinyTask, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if len(targets) == 3 and float(targets.detach().max()) > 1.0:
+        if len(targets) == 3 and float(targets.detach().max()) > 3.0:
             raise KeyError(secret)
         return 0.5 * (outputs[:, 0] - targets) ** 2
 
@@ -434,8 +438,9 @@ def test_the_nodes_log_counts_failures_by_kind_and_the_reply_does_not(
     ):
         FieldfareStrategy(session).start(grid)
     client_app._trainer.cache_clear()
-    assert "users contribute zero: " in caplog.text
-    assert "KeyError" in caplog.text
+    counted = re.findall(r"(\d) of 6 users contribute zero: (.*)", caplog.text)
+    assert counted
+    assert all(kinds == f"{failed} KeyError" and 0 < int(failed) < 6 for failed, kinds in counted)
     assert secret not in caplog.text
     reply = LocalGrid.answer(grid, grid.seen[-1]).content
     assert reply.metric_records["report"] == {"users": 6, "counts": []}

@@ -30,6 +30,8 @@ from fieldfare_client.training.recurrent import mapped_recurrence
 from fieldfare_client.training.schedule import Schedule, step_keys
 from fieldfare_client.training.wide_input import InputLayer, pays
 
+ALIGNED = 64
+"""Bytes of a cache line and of the widest vectors of a CPU, on which torch's own blocks of memory start."""
 Gradients = Callable[[int, Weights], Sequence[torch.Tensor] | None]
 """(step, the weights of the users who have a batch) -> their gradients; None where the step is taken already."""
 
@@ -81,7 +83,7 @@ class BatchedEngine(Engine):
         """Take all steps of a chunk, and write what they changed to `out`.
 
         Args:
-            starts: the broadcast parameters.
+            starts: the broadcast parameters. Rows may be longer than the schema's (`_aligned`).
             weights: the same for every user, (users, *shape), changed in place. A parameter without an axis of users
                 is not trained here.
             batches: of the chunk.
@@ -94,8 +96,9 @@ class BatchedEngine(Engine):
 
         def write(first: int, last: int) -> None:
             for place in own:
-                difference = out[first:last, slices[place]]
-                torch.sub(weights[place][first:last].flatten(1), starts[place].flatten(), out=difference)
+                difference, end = out[first:last, slices[place]], self.schema.shapes[place][-1]
+                now, before = weights[place][first:last, ..., :end], starts[place][..., :end]
+                torch.sub(now.flatten(1), before.flatten(), out=difference)
 
         trained = batches.training
         for step, active in enumerate(batches.active):
@@ -166,6 +169,9 @@ class BatchedEngine(Engine):
         inner, features = inputs.shape[1:-1], inputs.shape[-1]
         self._loss_gradient.begin()
         first, trained = self.layers[0], out[: batches.training]
+        if batches.fixed and isinstance(first, Linear):
+            inputs, starts[first.weight] = _aligned(inputs), _aligned(starts[first.weight])
+            features = inputs.shape[-1]
         wide, places = None, batches.rows
         if plain and not inner and chunk.sizes is None and isinstance(first, Linear):
             wide, places = self._wide_input(first, starts, inputs, chunk.schedule, batches)
@@ -238,3 +244,13 @@ class BatchedEngine(Engine):
 def _take(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """values[rows] for `rows` (users, count). `index_select` copies whole rows, where brackets copy by number."""
     return values.index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
+
+
+def _aligned(values: torch.Tensor) -> torch.Tensor:
+    """Append columns of 0 to `values` (..., columns), so that every row starts on `ALIGNED` bytes.
+
+    Where a row starts within a vector decides the order in which some products add up, and with it bits: then a user's
+    would depend on the slot.
+    """
+    missing = -values.shape[-1] % (ALIGNED // values.element_size())
+    return nn.functional.pad(values, (0, missing)) if missing else values
