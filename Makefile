@@ -52,7 +52,7 @@ test: check
 
 # Every case that takes seconds. Four workers on two cores: many tests wait for a server or a clock.
 test-all: check
-	$(BIN)/pytest -n 4 --dist loadfile -rs -m "not slow"
+	$(BIN)/pytest -n 4 --dist loadfile -rsfE -m "not slow"
 
 test-long: tools
 	$(BIN)/pytest -n 2 --dist loadfile -m slow

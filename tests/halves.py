@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     """Exit status: 0 where both halves passed."""
     began = time.monotonic()
     commands = [
-        [sys.executable, "-m", "pytest", "-rs", *arguments, *(str(HERE / place) for place in places)]
+        [sys.executable, "-m", "pytest", "-rsfE", *arguments, *(str(HERE / place) for place in places)]
         for places in halves()
     ]
     with subprocess.Popen(commands[1], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as second:

@@ -59,6 +59,10 @@ class LedgerError(Refused):
     """The ledger is missing, corrupt, from another version, or held by another coordinator."""
 
 
+class NoLedger(LedgerError):
+    """There is no ledger yet where one is looked for."""
+
+
 class OldCopy(LedgerError):
     """The ledger is older than, or another than, what this writer has seen."""
 

@@ -171,11 +171,18 @@ def test_auto_begins_with_it_and_leaves_it_only_for_what_is_clearly_faster() -> 
     assert "one user at a time (channels last) " in trained.explain()[0]
 
 
-@pytest.mark.parametrize("settings", [{"engine": "loop"}, {"isolated": True}, {"engine": "batched"}], ids=str)
+@pytest.mark.parametrize("settings", [{"engine": "loop"}, {"engine": "batched"}], ids=str)
 def test_it_is_not_tried_where_one_engine_was_asked_for(settings: dict[str, Any]) -> None:
     trained = trainer(Pictures(), **settings)
     train(trained)
     assert ChannelsLastLoop not in {type(c.engine) for choice in trained._choices.values() for c in choice.candidates}
+
+
+def test_isolated_users_meet_one_engine_whatever_the_clock_says() -> None:
+    """A choice by time would let who else trains decide a user's last bits."""
+    trained = trainer(Pictures(), isolated=True)
+    train(trained)
+    assert all(len(choice.candidates) == 1 for choice in trained._choices.values())
 
 
 def test_a_model_that_wants_planes_trains_without_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import tomllib
@@ -51,7 +52,8 @@ def collected(folder: Path, *options: str) -> set[str]:
     (folder / "test_made_up.py").write_text(MADE_UP)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  flower: x\n  postgres: x\n")
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True)
     return {line.split()[0].partition("::")[2] for line in done.stdout.splitlines() if " PASSED" in line}
 
 

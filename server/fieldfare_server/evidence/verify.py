@@ -204,6 +204,7 @@ class _Verification:
         names = self._populations(connection, state)
         compare_proposals(connection, names, state)
         self._tokens(connection, state)
+        self._objects(connection)
         self._runs(connection, state, names)
         self._odometers(connection, state, names)
         self._foreign(connection, state, names)
@@ -253,6 +254,12 @@ class _Verification:
     def _tokens(self, connection: Connection, state: State) -> None:
         compare_tokens(connection, state)
         self.checked["tokens"] = len(state.tokens)
+
+    def _objects(self, connection: Connection) -> None:
+        """Each is what its name says: the log names it by that SHA-256."""
+        for name, content in connection.execute(select(models.objects), execution_options=_STREAM):
+            if sha256(content) != name:
+                raise Unfit("objects", name, "its content has another SHA-256")
 
     def _runs(self, connection: Connection, state: State, names: dict[int, str]) -> None:
         rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting.foreign import Loss, priced
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import BadInput, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
@@ -93,9 +93,7 @@ class Ledger(Reader):
         database = Database(url, create=create, patience=min(patience, OPENING))
         try:
             if not database.exists and not create:
-                raise LedgerError(
-                    f"ledger {database.name}", "there is none.", "create one: `fieldfare population create`"
-                )
+                raise NoLedger(f"ledger {database.name}", "there is none.", "create one: `fieldfare population create`")
             if create and _is_empty(database):
                 _require_no_held_head(database, head_file)
                 schema.upgrade(database)

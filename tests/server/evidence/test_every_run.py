@@ -228,7 +228,7 @@ def test_an_abandoned_run_without_a_round_leaves_evidence(tmp_path: Path) -> Non
 def test_the_starter_leaves_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delenv("FIELDFARE_HOME", raising=False)
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
     monkeypatch.delitem(sys.modules, "csv_task", raising=False)
     assert CliRunner().invoke(application, ["init"]).exit_code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -266,6 +267,15 @@ def test_a_charge_is_the_stored_one_to_the_last_bit(
     assert run.state == "done"
     if changes is SAMPLED:
         assert run.spent == run.planned
+
+
+def test_a_charge_of_another_machine_lies_between_what_is_spent_and_what_is_planned() -> None:
+    """Its last digits may be lower than what was charged, or higher than what was reserved."""
+    spent, planned = PrivacyLoss(1.0), PrivacyLoss(2.0)
+    low, high = math.nextafter(1.0, 0.0), math.nextafter(2.0, 3.0)
+    assert PrivacyLoss(low).within(spent, planned) == spent
+    assert PrivacyLoss(high).within(spent, planned) == planned
+    assert PrivacyLoss(1.5).within(spent, planned) == PrivacyLoss(1.5)
 
 
 def test_a_charge_that_the_noise_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

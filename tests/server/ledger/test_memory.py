@@ -326,7 +326,7 @@ def test_round_trips_to_postgresql(postgres: Cluster, tmp_path: Path, individual
         assert count(lambda: answers.population("people")) == (6 if individual else 5)
         assert count(lambda: answers.population("people")) == 4
         assert count(lambda: answers.audit(None, 12, None)) == 3
-        assert count(go_on) == 21
+        assert count(go_on) == 24
 
 
 def test_what_users_have_left_is_worked_out_once_for_all_rounds(

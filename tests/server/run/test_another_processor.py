@@ -63,6 +63,7 @@ pytestmark = pytest.mark.skipif(
 
 def lived(act: str, root: Path, plans: dict[str, Any], other: bool) -> dict[str, dict[str, Any]]:
     environment = {name: value for name, value in os.environ.items() if name not in OTHER} | (OTHER if other else {})
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     command = [sys.executable, "-m", "support.another_processor", act, str(root)]
     done = subprocess.run(command, env=environment, input=json.dumps(plans), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, create_engine, inspect, text
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import LedgerError, NoLedger
 from fieldfare_server.ledger.sql import roles
 from fieldfare_server.ledger.sql.database import Database
 
@@ -121,7 +121,7 @@ def check(database: Database) -> None:
     if actual == wanted:
         return
     if actual is None:
-        raise LedgerError(
+        raise NoLedger(
             f"ledger {database.name}", "there is no ledger in this database.", "open it with create=True, once"
         )
     if known(actual):

@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.errors import BadInput, BudgetRefused, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
@@ -489,11 +489,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         try:
             with Ledger.open(self._home.ledger, head_file=self._home.head_file) as ledger:
                 held = {population.name: population for population in ledger.populations()}
-        except LedgerError as error:
-            # Only a ledger that is not there yet may be made.
-            if "there is none" not in error.why:
-                raise
-            held = {}
+        except NoLedger:
+            held = {}  # or another first run is making it just now, in a file that is empty yet
         found = held.get(name)
         if found is not None or self._budget is not None:
             return found
