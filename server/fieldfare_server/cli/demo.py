@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,7 +77,7 @@ def demo(
         # The other runs differ in noise and sampling alone.
         check_first(demo_plan(task), quiet=json_)
         # Its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
-        home = StateDirectory.of(to / time.strftime("%Y%m%d-%H%M%S"), None)
+        home = StateDirectory.of(_unused(to / time.strftime("%Y%m%d-%H%M%S")), None)
         home = StateDirectory(home.root, f"sqlite:///{home.root / 'ledger.sqlite3'}")
         home.prepare()
         with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
@@ -98,6 +99,12 @@ def demo(
         title = "Late flights, by aircraft never trained on"
         picture = plot_story(traces, [who for *_, who in ways], to / "demo.png", title)
         _print_results(home, traces, ways, picture, json_)
+
+
+def _unused(path: Path) -> Path:
+    """`path`, or the next one that is not there: a second demo may begin within the second."""
+    paths = itertools.chain([path], (path.with_name(f"{path.name}-{number}") for number in itertools.count(2)))
+    return next(each for each in paths if not each.exists())
 
 
 def demo_plan(

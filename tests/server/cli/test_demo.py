@@ -59,6 +59,14 @@ def test_four_ways_are_charged_and_shown(as_json: bool, small: None, tmp_path: P
     assert all(0 < each["epsilon_spent"] <= 60.0 for each in told["populations"])
 
 
+def test_demos_of_one_second_have_directories_of_their_own(tmp_path: Path) -> None:
+    first = DEMO._unused(tmp_path / "now")
+    first.mkdir()
+    second = DEMO._unused(tmp_path / "now")
+    second.mkdir()
+    assert [each.name for each in (first, second, DEMO._unused(tmp_path / "now"))] == ["now", "now-2", "now-3"]
+
+
 def test_without_more_words_it_tells_what_anyone_can_use(small: None, tmp_path: Path) -> None:
     words = ["demo", "--no-serve", "--task", "support.faulty_tasks:Right", "--out", str(tmp_path)]
     result = CliRunner().invoke(application, words)
