@@ -59,7 +59,7 @@ def end(state: StateDirectory) -> dict[str, Any]:
         seen = facts(state, session)
     with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
         report = verify(ledger, state.root, recompute=recharge, held=ledger.head())
-        written = json.loads(certificate(ledger, view.id, state.root)) if view.noise_source != "seeded" else None
+        written = json.loads(certificate(ledger, view.id, state)) if view.noise_source != "seeded" else None
         told = plan_facts(view, state.root)
         tested = run_residual_test(ledger, view.id, actor="test", numbers=1 << 14, root=state.root).residual
         state_of = ledger.run(view.id).state

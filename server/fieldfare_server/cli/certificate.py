@@ -26,7 +26,7 @@ def certificate(
         directory = StateDirectory.of(home, ledger)
         # One snapshot: a round committed meanwhile must not show in half of the certificate.
         with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
-            text = certify(snapshot, run, directory.root).decode()
+            text = certify(snapshot, run, directory).decode()
         if file is None:
             typer.echo(text)
             return

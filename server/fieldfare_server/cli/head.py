@@ -13,7 +13,7 @@ from fieldfare.signed_head import KEY_BYTES, public_key
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import print_outcome, refusals
-from fieldfare_server.files.atomic import replace_file
+from fieldfare_server.files.atomic import make_file
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
@@ -24,11 +24,11 @@ head = typer.Typer(no_args_is_help=True, help="The key that signs the journal's 
 def new_key(file: Annotated[Path, typer.Argument(help="where the private key goes: keep it offline")]) -> None:
     """Make a key to keep offline; prints its public part, for `enrol`."""
     with refusals(as_json=False):
-        if file.exists():
-            raise BadInput(f"key {file}", "there is a file of that name.", "another name")
         key = secrets.token_bytes(KEY_BYTES)
         try:
-            replace_file(file, key, mode=0o600)
+            make_file(file, key)
+        except FileExistsError:
+            raise BadInput(f"key {file}", "there is a file of that name.", "another name") from None
         except OSError as error:
             raise BadInput(f"key {file}", f"cannot be written ({error.strerror}).", "another directory") from None
         print_outcome(public_key(key))

@@ -37,6 +37,7 @@ from fieldfare.factorization.released import OnlineTree, chain_bound, climb, rel
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import hides_presence
 from fieldfare.signed_head import public_key
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, describe_noising
 from fieldfare_server.ledger import merkle
 from fieldfare_server.ledger.chain import HASHED, HeadFile
@@ -75,11 +76,11 @@ class _Priced:
         return self.price.leak > 0 and not self.cells
 
 
-def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
+def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     """The certificate of a run, canonical JSON.
 
     Args:
-        root: the state directory, which holds the run's strategy.
+        home: holds the run's strategy, and the key that signs the head.
 
     Raises:
         BadInput: there is no such run, its noise was seeded, or its noising matrix is too large to be written.
@@ -91,7 +92,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
     population = ledger.population(run.population)
     with ledger.read() as connection:
         row = rows.population_row(connection, population.name)
-        own = _price(rows.run_row(connection, run_id), root, row.leak)
+        own = _price(rows.run_row(connection, run_id), home.root, row.leak)
         kept = _log(connection, population.name, run_id)
         leaves = [bytes.fromhex(each) for each in connection.execute(_HASHES).scalars()]
         blobs = (
@@ -120,7 +121,7 @@ def certificate(ledger: Reader, run_id: str, root: Path) -> bytes:
     named = [each["id"] - 1 for each in kept]
     digest = hashlib.sha256(b"".join(leaves[number] for number in named)).hexdigest()
     line = f"rows {population.name} {run_id} {len(kept)} {digest}"
-    key = HeadFile(root / "ledger.head").key()
+    key = HeadFile(home.head_file).key()
     content = {
         "accounting": accounting,
         "assumptions": ASSUMPTIONS,

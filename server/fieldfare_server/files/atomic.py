@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -21,15 +23,28 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, at_once: bool
 
     at_once: the change is durable on return; otherwise a power cut may bring the old content back, whole.
     """
+    with _written(path, content, mode) as temporary:
+        temporary.replace(path)
+    if at_once:
+        sync_directory(path.parent)
+
+
+def make_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Make `path` with this content, durably. Of several makers one makes it: the others get `FileExistsError`."""
+    with _written(path, content, mode) as temporary:
+        path.hardlink_to(temporary)
+    sync_directory(path.parent)
+
+
+@contextmanager
+def _written(path: Path, content: bytes, mode: int) -> Iterator[Path]:
+    """A durable file beside `path` with this content; it is gone afterwards, unless it was renamed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
+        yield temporary
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
-    if at_once:
-        sync_directory(path.parent)

@@ -29,7 +29,7 @@ from fieldfare.errors import CheckpointError
 from fieldfare.lazily import torch
 from fieldfare.nonces import digest_of
 from fieldfare_server import faults
-from fieldfare_server.files.atomic import replace_file, sync_directory
+from fieldfare_server.files.atomic import make_file, sync_directory
 from fieldfare_server.files.keys import KEY_BYTES, key_format
 
 _SUFFIX = ".safetensors"
@@ -84,11 +84,13 @@ class RunFiles:
         if len(key) != KEY_BYTES:
             raise CheckpointError("noise key", f"it has {len(key)} bytes.", "32 bytes from secrets.token_bytes")
         content = key_format().wrap(key)
-        if self._key.exists():
-            raise CheckpointError(f"noise key {self._key}", "there is one already; replacing it would break resuming.")
         for directory in (self.directory, self._pending, self._committed):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(self._key, content)
+        try:
+            make_file(self._key, content)
+        except FileExistsError:
+            why = "there is one already; replacing it would break resuming."
+            raise CheckpointError(f"noise key {self._key}", why) from None
         sync_directory(self.directory.parent)
 
     def remove(self) -> None:

@@ -7,6 +7,7 @@ database can cut it off or put an old copy back. So a coordinator keeps the end 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -20,7 +21,7 @@ from typing import Any
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import KEY_BYTES, SignedHead, public_key
-from fieldfare_server.files.atomic import replace_file, sync_directory
+from fieldfare_server.files.atomic import make_file, replace_file, sync_directory
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,9 @@ class HeadFile:
             # A command may reach a ledger on another machine before this one has a state directory.
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not path.exists():
-                replace_file(path, secrets.token_bytes(KEY_BYTES), mode=0o600)
+                # Several processes may meet here: the key is the one that stayed, never the one that was offered.
+                with contextlib.suppress(FileExistsError):
+                    make_file(path, secrets.token_bytes(KEY_BYTES))
             return path.read_bytes()
         except OSError as error:
             raise LedgerError(

@@ -137,7 +137,7 @@ class Run:
         Raises `BadInput` where the run's noise was seeded.
         """
         with Ledger.open(self.home.ledger) as ledger, ledger.snapshot() as snapshot:
-            return certificate(snapshot, self.id, self.home.root)
+            return certificate(snapshot, self.id, self.home)
 
     def __repr__(self) -> str:
         score = "" if self.score is None else f", {self.trace.reports[-1].score_name} {self.score:.4g}"

@@ -31,7 +31,7 @@ def test_statement_and_certificate_name_the_same_epsilon(changes: dict[str, Any]
     with Session.begin(state, a_plan, identity_is_stable=True) as session:
         FieldfareStrategy(session).take_to_end(LyingGrid(2))
     with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
-        proven = json.loads(certificate(ledger, session.account.id, state.root))["epsilon"]
+        proven = json.loads(certificate(ledger, session.account.id, state))["epsilon"]
         statement = privacy_statement(ledger, session.account.id, state.root).to_markdown()
         run = ledger.run(session.account.id)
     lines = [line for line in statement.splitlines() if "Charged for this run" in line]

@@ -104,7 +104,7 @@ def certificate_of(kind: str, root: Path) -> str:
     with Session.begin(state_dir, a_plan, identity_is_stable=True) as session:
         FieldfareStrategy(session).start(LyingGrid(3))
     with Ledger.open(state_dir.ledger) as ledger, ledger.snapshot() as snapshot:
-        return certificate(snapshot, session.account.id, state_dir.root)
+        return certificate(snapshot, session.account.id, state_dir)
 
 
 @cache

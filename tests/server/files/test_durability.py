@@ -28,14 +28,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         real = getattr(Path, name)
 
         def move(path: Path, target: Path) -> Any:
-            made.append("rename")
+            made.append("link" if name == "hardlink_to" else "rename")
             return real(path, target)
 
         monkeypatch.setattr(Path, name, move)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    watched("rename")
-    watched("replace")
+    for name in ("rename", "replace", "hardlink_to"):
+        watched(name)
     return made
 
 
@@ -47,7 +47,7 @@ def test_a_replaced_file_is_synced_before_and_after_it_gets_its_name(calls: list
 def test_a_checkpoint_is_synced_before_it_can_be_committed(calls: list[str], tmp_path: Path) -> None:
     files = RunFiles(tmp_path, "run")
     files.create(bytes(32))
-    assert calls == ["sync file", "rename", "sync directory", "sync directory"], "the key, and the run's directory"
+    assert calls == ["sync file", "link", "sync directory", "sync directory"], "the key, and the run's directory"
     calls.clear()
     digest = files.write(0, {"params": torch.zeros(3)}, {})
     assert calls == ["sync file", "rename", "sync directory"]

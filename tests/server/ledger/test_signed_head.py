@@ -31,6 +31,22 @@ def head(count: int, hash: str = HASH, key: bytes = KEY, ledger: str = LEDGER) -
     return SignedHead.of(ledger, count, hash, key)
 
 
+def test_of_two_first_writers_one_makes_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both look for the key before either has made it: who comes second must not replace what the first signs with."""
+    first, second = HeadFile(tmp_path / "ledger.head"), HeadFile(tmp_path / "ledger.head")
+    draw = secrets.token_bytes
+
+    def meanwhile(size: int) -> bytes:
+        monkeypatch.undo()
+        first.write(Head(LEDGER, 1, HASH))
+        return draw(size)
+
+    monkeypatch.setattr("fieldfare_server.ledger.chain.secrets.token_bytes", meanwhile)
+    second.write(Head(LEDGER, 2, HASH))
+    assert first.key() == second.key()
+    assert first.read() == Head(LEDGER, 2, HASH)
+
+
 def test_the_format_is_one_line_that_openssl_can_check() -> None:
     """Pinned: RFC 8032 is deterministic, so this text never changes."""
     text = str(head(7))
