@@ -29,11 +29,12 @@ $(VENV)/.installed-$(EXTRAS): pyproject.toml constraints.txt | $(VENV)/bin/pytho
 	touch $@
 
 # LOCKED=1 installs the very files that locks/dev.lock names, as the workflows do; PyTorch is exempt (deploy/supply/lock.py).
-$(VENV)/.tools: pyproject.toml constraints.txt | $(VENV)/bin/python
+# The add-on with research tasks and forecast, which evidence pages and tests need, comes with the tools.
+$(VENV)/.tools: pyproject.toml benchmarks/research/pyproject.toml constraints.txt | $(VENV)/bin/python
 ifdef LOCKED
 	PIP_CONSTRAINT=locks/dev.lock $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement locks/dev.lock
 endif
-	$(PIP) $(if $(LOCKED),--no-build-isolation) --editable '.[dev]'
+	$(PIP) $(if $(LOCKED),--no-build-isolation) --editable '.[dev]' --editable benchmarks/research
 	touch $@ $(VENV)/.installed-$(EXTRAS)
 
 demo: install

@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import save
 
 from fieldfare.task import seeded
-from fieldfare_client.tasks.files import data_folder
-from fieldfare_client.tasks.poems import PoemsTask, base_name
+from fieldfare_client.sources import data_folder
+from fieldfare_research.poems import PoemsTask, base_name
 
 BATCH, WARM_UP = 64, 50
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
-from fieldfare.theory.clipped_regression import ClippedRegression, clipping_factors
+from fieldfare_research.forecast.clipped_regression import ClippedRegression, clipping_factors
 
 CLIPS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 STEPS = np.geomspace(0.1, 19.0, 60)

@@ -29,11 +29,11 @@ from fieldfare.clipping import ClippingSpec
 from fieldfare.schema import Schema
 from fieldfare_client import app as client_app
 from fieldfare_client.app import Settings
-from fieldfare_client.tasks.chess import ChessTask
-from fieldfare_client.tasks.fashion import FashionTask
 from fieldfare_client.training.engines import is_plain
 from fieldfare_client.training.trainer import CohortUpdate
 from fieldfare_client.users import UserTable
+from fieldfare_research.chess import ChessTask
+from fieldfare_research.fashion import FashionTask
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class OnePass:
         ]
 
     def _recurrent_layers(self, point: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor) -> list[_Layer]:
-        """As `_layers`, for `fieldfare_client.tasks.chess.Recurrent`; back through the months by hand, which is several
+        """As `_layers`, for `fieldfare_research.chess.Recurrent`; back through the months by hand, which is several
         times as fast as autograd."""
         given_w, given_b, kept_w, kept_b, head_w, head_b = self._schema.split(point.float()).values()
         width, months = kept_w.shape[1], range(inputs.shape[1])

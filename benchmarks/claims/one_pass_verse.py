@@ -20,12 +20,12 @@ from torch.nn.functional import layer_norm, linear
 
 from fieldfare.schema import Schema
 from fieldfare_client.app import Settings
-from fieldfare_client.tasks.poems import PoemsTask, Verse
-from fieldfare_client.tasks.sequences import PADDING
 from fieldfare_client.training.engines import is_plain
 from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
 from fieldfare_client.training.trainer import CohortUpdate
 from fieldfare_client.users import UserTable
+from fieldfare_research.poems import PoemsTask, Verse
+from fieldfare_research.sequences import PADDING
 
 TOGETHER = 64
 """Users in a pass: more of them ask for fewer, larger products, until their gradients no longer fit a cache."""

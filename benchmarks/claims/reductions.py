@@ -9,9 +9,9 @@ import torch
 from headline_plans import BASES
 
 from fieldfare.task import load_task
-from fieldfare_client.tasks.chess import ChessTask, transitions
-from fieldfare_client.tasks.files import table
 from fieldfare_client.tasks.scores import auc
+from fieldfare_research.chess import ChessTask, transitions
+from fieldfare_research.tables import table
 
 ONE_PASS = "All users of a round train in one pass, which gives the sums of the product's nodes to round-off."
 

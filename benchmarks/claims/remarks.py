@@ -12,8 +12,8 @@ from one_pass import OnePass
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare_client.app import Settings
-from fieldfare_client.tasks.fashion import FashionTask
-from fieldfare_client.tasks.files import table
+from fieldfare_research.fashion import FashionTask
+from fieldfare_research.tables import table
 
 TWO_POINT = ", two-point"
 

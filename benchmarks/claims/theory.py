@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from fieldfare.costing import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.plan import Plan
-from fieldfare.theory.linear_regression import Regression
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
+from fieldfare_research.forecast.linear_regression import Regression
 from fieldfare_server.run.round.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key

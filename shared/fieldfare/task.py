@@ -38,6 +38,10 @@ CLIENT = "pip install 'fieldfare[client]'"
 """What installs all that tasks need."""
 BUNDLED = "fieldfare_client.tasks"
 """The package of the tasks that come with Fieldfare; each of its modules with a table `TASKS` has some."""
+ADD_ON = "pip install ./benchmarks/research"
+"""What installs, in a checkout, the research tasks, their data and `fieldfare forecast`."""
+RESEARCH = ("changelog", "changelog-words", "chess", "cifar10", "fashion", "mnist", "poems", "stackoverflow")
+"""The tasks of that add-on: stored plans name them, so a refusal can say where they are."""
 
 
 class UnknownTask(BadInput):
@@ -195,13 +199,15 @@ def find_task(name: str) -> Any:
         for point in foreign:
             log.warning("task %r is Fieldfare's own; for that of %s say %r", name, _owner(point), point.value)
         return bundled
+    if announced and importlib.util.find_spec("torch") is None:
+        raise UnknownTask(f"run.task = {name!r}", "needs PyTorch, which is not installed.", CLIENT)
     if len({point.value for point in foreign}) > 1:
         owners = ", ".join(_owner(point) for point in foreign)
         raise BadInput(f"run.task = {name!r}", f"several packages announce it: {owners}.", foreign[0].value)
     if foreign:
         return _resolve(foreign[0].value)
-    if announced:
-        raise UnknownTask(f"run.task = {name!r}", "needs PyTorch, which is not installed.", CLIENT)
+    if name in RESEARCH:
+        raise UnknownTask(f"run.task = {name!r}", "there is no such task: an add-on has it.", ADD_ON)
     known = task_names()
     near = difflib.get_close_matches(name, known, n=1) or [", ".join((*known, "package.module:attribute"))]
     module = name.removesuffix(".py")

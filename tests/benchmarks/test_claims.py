@@ -131,7 +131,7 @@ def cnn_point(task: Any, seed: int) -> torch.Tensor:
 def test_one_pass_sums_what_the_product_sums(fashion: Path, norm: float) -> None:
     """Two points and two queries, clipped and not: the product's trainer, user by user, is the reference."""
     one_pass = load("one_pass")
-    task = importlib.import_module("fieldfare_client.tasks.fashion").FashionTask(model="cnn-small")
+    task = importlib.import_module("fieldfare_research.fashion").FashionTask(model="cnn-small")
     client = ClientSpec(steps=1, batch_size=1, learning_rate=0.7)
     settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
     trainer = Trainer(task, client, clip_with(settings.clipping, Schema.of(task.build_model())), isolated=True)
@@ -157,7 +157,7 @@ def players(folder: Path, part: str = "train", count: int = 30) -> Path:
 
 def test_gradient_lengths_are_those_of_one_image_at_a_time(fashion: Path) -> None:
     one_pass, training = load("one_pass"), load("training")
-    task = importlib.import_module("fieldfare_client.tasks.fashion").FashionTask(model="cnn-small")
+    task = importlib.import_module("fieldfare_research.fashion").FashionTask(model="cnn-small")
     settings = Settings(ClientSpec(steps=1, batch_size=1), clipping.parse({"kind": "flat", "norm": 1.0}), 0, False)
     model, table = task.build_model(), task.users()
     start = Schema.of(model).flatten(dict(model.named_parameters()))
@@ -183,7 +183,7 @@ def test_gains_are_compared_where_several_were_run() -> None:
 @pytest.mark.parametrize("norm", [0.2, 50.0])
 def test_one_pass_sums_what_the_product_sums_over_months(tmp_path: Path, norm: float) -> None:
     one_pass = load("one_pass")
-    task = importlib.import_module("fieldfare_client.tasks.chess").ChessTask(folder=players(tmp_path))
+    task = importlib.import_module("fieldfare_research.chess").ChessTask(folder=players(tmp_path))
     client = ClientSpec(steps=1, batch_size=1, learning_rate=0.7)
     settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
     assert one_pass.OnePass.fits(task, settings)
@@ -199,7 +199,7 @@ def test_scores_without_a_model_are_counts_of_past_changes(tmp_path: Path, monke
     monkeypatch.setenv("FIELDFARE_DATA", str(players(tmp_path, "test")))
     reductions = load("reductions")
     auc = importlib.import_module("fieldfare_client.tasks.scores").auc
-    table = importlib.import_module("fieldfare_client.tasks.files").table("chess", "test", ("rating",), tmp_path)
+    table = importlib.import_module("fieldfare_research.tables").table("chess", "test", ("rating",), tmp_path)
     last, year, target = [], [], []
     for row in table.rows(np.arange(30)).columns["rating"].tolist():
         changed = [bool(a and b and a != b) for a, b in itertools.pairwise(row)]
@@ -221,7 +221,7 @@ def test_scores_without_a_model_are_counts_of_past_changes(tmp_path: Path, monke
 
 def test_one_pass_leaves_everything_else_to_the_product(fashion: Path) -> None:
     one_pass, app = load("one_pass"), importlib.import_module("fieldfare_client.app")
-    tasks = importlib.import_module("fieldfare_client.tasks.fashion")
+    tasks = importlib.import_module("fieldfare_research.fashion")
     flat = clipping.parse({"kind": "flat", "norm": 1.0})
     plain = Settings(ClientSpec(steps=1, batch_size=1), flat, 0, False)
     assert one_pass.OnePass.fits(tasks.FashionTask(model="cnn-small"), plain)
@@ -462,7 +462,7 @@ def test_the_ode_of_the_clipping_claim_prefers_small_norms() -> None:
 
 
 def test_the_base_model_learns_from_public_rows_alone(tmp_path: Path) -> None:
-    base, poems = load("base"), importlib.import_module("fieldfare_client.tasks.poems")
+    base, poems = load("base"), importlib.import_module("fieldfare_research.poems")
     tokens = np.tile(np.arange(1, 34, dtype=np.int16), (20, 1))
     table = UserTable(["poems-tang"], np.array([0, 20]), {"tokens": tokens, "rank": np.zeros(20, np.uint8)})
     write(tmp_path / "poems-public.arrow", [table])  # there is no other file

@@ -19,10 +19,10 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.app import Settings
 from fieldfare_client.storage import write
-from fieldfare_client.tasks.poems import PoemsTask, base_name
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
+from fieldfare_research.poems import PoemsTask, base_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,7 +93,7 @@ def test_one_pass_over_verse_leaves_everything_else_to_the_product(poems: Path) 
         assert not fits(task, Settings(client, flat, 0, False))
     automatic = clipping.parse({"kind": "automatic", "norm": 1.0})
     assert not fits(task, Settings(ClientSpec(epochs=1, batch_size=4), automatic, 0, False))
-    assert not fits(load("fieldfare_client.tasks.fashion").FashionTask(), Settings(ClientSpec(), flat, 0, False))
+    assert not fits(load("fieldfare_research.fashion").FashionTask(), Settings(ClientSpec(), flat, 0, False))
 
 
 def size(folder: Path, width: int = 64) -> Any:

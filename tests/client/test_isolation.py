@@ -21,19 +21,19 @@ from fieldfare.task import Task, load_task, seeded
 from fieldfare_client import app as client_app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.storage import write
-from fieldfare_client.tasks.changelog import ChangelogTask, ChangelogWordsTask
-from fieldfare_client.tasks.chess import ChessTask
-from fieldfare_client.tasks.cifar10 import Cifar10Task
-from fieldfare_client.tasks.fashion import FashionTask
 from fieldfare_client.tasks.flights import FlightsMLPTask, FlightsTask
-from fieldfare_client.tasks.mnist import MnistTask
-from fieldfare_client.tasks.poems import PoemsTask
-from fieldfare_client.tasks.stackoverflow import StackOverflowTask, encode
 from fieldfare_client.training import Trainer, clip_with
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
+from fieldfare_research.changelog import ChangelogTask, ChangelogWordsTask
+from fieldfare_research.chess import ChessTask
+from fieldfare_research.cifar10 import Cifar10Task
+from fieldfare_research.fashion import FashionTask
+from fieldfare_research.mnist import MnistTask
+from fieldfare_research.poems import PoemsTask
+from fieldfare_research.stackoverflow import StackOverflowTask, encode
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy

@@ -16,14 +16,14 @@ import pytest
 from typer.testing import CliRunner
 
 from fieldfare.errors import BadInput
-from fieldfare_client.sources import Source, fetch
+from fieldfare_client.sources import Source, fetch, find_source, sources
 from fieldfare_client.storage import open_table
-from fieldfare_client.tasks import fashion, find_source, sources
-from fieldfare_client.tasks.fashion import FashionTask
+from fieldfare_research import fashion
+from fieldfare_research.fashion import FashionTask
 from fieldfare_server.cli.application import assemble
 from support.packages import LICENCE, deb, described, fashion_members, idx, pinned
 
-(FASHION,) = fashion.SOURCES
+FASHION = fashion.SOURCE
 SMALL = dataclasses.replace(FASHION, build=functools.partial(fashion.build, train_rows=4))
 
 
@@ -169,7 +169,7 @@ def test_the_nearest_data_set_is_named() -> None:
 
 def test_the_command_shows_the_licence_and_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, archive = pinned(SMALL, fashion_members(), tmp_path)
-    monkeypatch.setattr(fashion, "SOURCES", (source,))
+    monkeypatch.setattr(fashion, "SOURCE", source)
     monkeypatch.delenv("FIELDFARE_DATA", raising=False)
     program, runner = assemble("data"), CliRunner()
     refused = runner.invoke(program, ["data", "fetch", "fashion", "--from", str(archive)])

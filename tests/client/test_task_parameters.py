@@ -15,8 +15,8 @@ from fieldfare.plan import Plan
 from fieldfare.task import UnknownTask, load_task, task_names
 from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.tasks.flights import FlightsMLPTask
-from fieldfare_client.tasks.mnist import MnistTask
 from fieldfare_client.tasks.regression import RegressionTask
+from fieldfare_research.mnist import MnistTask
 from fieldfare_server.files.plan_file import read_plan
 
 TABLE: dict[str, Any] = {
@@ -109,7 +109,7 @@ def test_a_task_that_declares_nothing_takes_nothing() -> None:
 
 
 def test_helper_modules_are_no_tasks() -> None:
-    assert not {"split", "scores", "files"} & set(task_names())
+    assert not {"split", "scores"} & set(task_names())
     with pytest.raises(UnknownTask) as refusal:
         load_task("split")
     assert refusal.value.nearest != "split"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.task import Task, load_task, task_names
+from fieldfare.task import GROUP, Task, load_task, task_names
 from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.tasks.flights import FEATURES, FlightsMLPTask, FlightsTask, features, load, read_csv
 from fieldfare_client.tasks.scores import auc
@@ -155,3 +156,13 @@ def test_split_deals_every_row_to_one_user(concentration: float | None) -> None:
     else:
         spread = mixed.std() / mixed.mean()
         assert spread > 2 if concentration == 0.1 else spread < 0.5
+
+
+def test_every_bundled_task_is_announced_and_found_without_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    monkeypatch.setattr("fieldfare.task.entry_points", lambda group: ())
+    for name, reference in project["entry-points"][GROUP].items():
+        task = load_task(name)
+        assert (task.name, type(task)) == (name, type(load_task(reference)))
+        assert task.held_out
+        assert task.score_name

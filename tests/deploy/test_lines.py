@@ -95,7 +95,8 @@ def test_a_rise_is_refused_until_the_changelog_explains_it(
 def test_no_new_class_has_the_name_of_another() -> None:
     """A reader who searches for a name finds one class."""
     names: Counter[str] = Counter()
-    for package in load().PACKAGES:
+    lines = load()
+    for package in (*lines.PACKAGES, lines.ADD_ON):
         for path in (ROOT / package).rglob("*.py"):
             names.update(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef))
     public = {name: number for name, number in names.items() if not name.startswith("_")}

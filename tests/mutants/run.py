@@ -1,7 +1,7 @@
 """Break one privacy-relevant line at a time, and see that a named test notices: `make mutants`.
 
 `mutants.toml` lists the mutants: a file, the text to replace (it must stand there exactly once), what replaces it, the
-harm that it would do, and the tests that must fail. Each mutant is applied to a copy of the three source folders and of
+harm that it would do, and the tests that must fail. Each mutant is applied to a copy of the source folders and of
 the certificate's checker, so that the checkout is never touched. A mutant that survives, that no longer applies, or
 whose tests fail without it, fails the run.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("shared", "server", "client")
+SOURCES = ("shared", "server", "client", "benchmarks/research")
 SECONDS = 300
 FAILED_TESTS = 1
 """pytest's exit status when tests ran and some failed; errors of collection or usage have others."""
@@ -45,7 +45,7 @@ def mutants() -> list[Mutant]:
 
 
 def copy_sources(to: Path, mutant: Mutant | None) -> None:
-    """The three source folders below `to`, with `mutant` applied. Raises ValueError where it does not apply."""
+    """The source folders below `to`, with `mutant` applied. Raises ValueError where it does not apply."""
     for folder in SOURCES:
         shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (to / "docs").mkdir()

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from scipy.integrate import solve_ivp
 
 from fieldfare.arrays import Floats
-from fieldfare.theory import clipped_regression
-from fieldfare.theory.clipped_regression import clipping_factors
+from fieldfare_research.forecast import clipped_regression
+from fieldfare_research.forecast.clipped_regression import clipping_factors
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfare.arrays import Floats
-from fieldfare.theory import linear_regression
-from fieldfare.theory.linear_regression import partial_quadratic_forms
-from fieldfare.theory.spectra import response
+from fieldfare.factorization.spectra import response
+from fieldfare_research.forecast import linear_regression
+from fieldfare_research.forecast.linear_regression import partial_quadratic_forms
 
 
 @dataclass(frozen=True)

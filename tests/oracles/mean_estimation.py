@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fieldfare.errors import BadInput
-from fieldfare.theory.linear_regression import quadratic_form
+from fieldfare_research.forecast.linear_regression import quadratic_form
 from oracles.norms import gamma_squared_limit
 
 if TYPE_CHECKING:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,15 +39,3 @@ def by_hash(pseudonyms: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
     chosen = np.zeros(len(pseudonyms), bool)
     chosen[np.argsort(pseudonyms)[:count]] = True
     return chosen
-
-
-def parts_by_digest(names: Iterable[str]) -> dict[str, NDArray[np.int64]]:
-    """Split users into train, tune and test (18, 1 and 1 of 20) by SHA-256 of their names: {part: places, in order}.
-
-    The split is that of the published counts, and the same whatever other users there are.
-    """
-    places: dict[str, list[int]] = {"train": [], "tune": [], "test": []}
-    for place, name in enumerate(names):
-        turn = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 20
-        places[{0: "test", 1: "tune"}.get(turn, "train")].append(place)
-    return {part: np.array(chosen, np.int64) for part, chosen in places.items()}

@@ -26,7 +26,7 @@ TRAINING = ("demo", "simulate", "compare", "run")
 
 def main() -> None:
     """Console entry point."""
-    from fieldfare_server.cli.application import COMMANDS, GROUPS, assemble, called, overview
+    from fieldfare_server.cli.application import COMMANDS, GROUPS, added, assemble, called, overview
 
     command = called(sys.argv[1:])
     if command not in TRAINING:
@@ -38,7 +38,15 @@ def main() -> None:
     # Imports make many objects and no garbage: looking for some takes a tenth of the time.
     gc.disable()
     try:
-        program = assemble(command) if command in COMMANDS or command in GROUPS else overview()
+        if command in COMMANDS | GROUPS or command in added():
+            program = assemble(command)
+        elif command == "forecast":
+            from fieldfare.task import ADD_ON
+
+            print(f"Refused. `fieldfare forecast` is not installed here. Nearest allowed: {ADD_ON}.", file=sys.stderr)
+            sys.exit(2)
+        else:
+            program = overview()
         gc.freeze()
         gc.enable()
         program()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 import typer
@@ -55,6 +56,14 @@ GROUPS = {
 _MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history")
 """The modules of commands that share one; every other command has a module of its name."""
 
+ADDED = "fieldfare.commands"
+"""Entry points of this group add a command each, under its name."""
+
+
+def added() -> dict[str, EntryPoint]:
+    """Return the commands of installed add-ons, by name. None replaces a command of the program's own."""
+    return {point.name: point for point in entry_points(group=ADDED) if point.name not in COMMANDS | GROUPS}
+
 
 def called(arguments: Sequence[str]) -> str | None:
     """The command among command-line arguments: the first that is no option. The program's own options take no value.
@@ -65,16 +74,21 @@ def called(arguments: Sequence[str]) -> str | None:
 
 
 def assemble(wanted: str | None = None) -> typer.Typer:
-    """The program with command `wanted` alone if such a command exists, otherwise with all of them."""
-    program = _program()
-    for name in COMMANDS | GROUPS:
-        if wanted in COMMANDS | GROUPS and name != wanted:
+    """The program with command `wanted` alone if there is such a command, otherwise with all of them."""
+    program, own = _program(), COMMANDS | GROUPS
+    more = {} if wanted in own else added()
+    alone = {wanted} if wanted in own or wanted in more else set(own) | set(more)
+    for name in own:
+        if name not in alone:
             continue
         module = import_module(f"fieldfare_server.cli.{_MODULES.get(name, name)}")
         if name in GROUPS:
             program.add_typer(getattr(module, name), name=name)
         else:
             program.command()(getattr(module, name))
+    for name, point in more.items():
+        if name in alone:
+            program.command(name)(point.load())
     return program
 
 
@@ -83,6 +97,8 @@ def overview() -> typer.Typer:
     program = _program()
     for name, summary in (COMMANDS | GROUPS).items():
         program.command(name, help=summary)(lambda: None)
+    for name, point in added().items():
+        program.command(name, help=f"From {point.value.partition('.')[0]}.")(lambda: None)
     return program
 
 

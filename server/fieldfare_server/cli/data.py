@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from fieldfare.errors import BadInput
-from fieldfare_client.sources import Source, fetch
-from fieldfare_client.tasks import find_source, sources
-from fieldfare_client.tasks.files import data_folder
+from fieldfare.task import ADD_ON
+from fieldfare_client.sources import Source, data_folder, fetch, find_source, sources
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_progress, print_table, print_text, refusals
 
@@ -51,7 +50,7 @@ def list_(folder: FolderOption = None, json_: JsonOption = False) -> None:
             )
             for row in rows
         ],
-        caption="fieldfare data fetch NAME",
+        caption="fieldfare data fetch NAME" if rows else f"none are installed: {ADD_ON}",
     )
 
 

@@ -20,14 +20,8 @@ from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
-from fieldfare_server.planning.forecast import Forecast, forecast
 from fieldfare_server.planning.mechanism_choice import Choice, compare_mechanisms
-from fieldfare_server.planning.search import Assumed
-from fieldfare_server.planning.suggestions import Suggestion
 from fieldfare_server.run.pricing import price
-
-COHORTS = (0.5, 1.0, 2.0)
-"""Factors of the planned cohort that a forecast compares, at equal visits and equal epsilon."""
 
 DEAR = 1.25
 """A sampled run whose price is this many times its own epsilon is pointed out."""
@@ -46,19 +40,6 @@ def plan(
     template: Annotated[
         bool, typer.Option("--template", help="print a plan with every key, commented, and leave")
     ] = False,
-    effective_dimension: Annotated[
-        float | None,
-        typer.Option(
-            help="forecast: directions that matter (trace over largest eigenvalue of the updates' covariance)"
-        ),
-    ] = None,
-    signal_to_noise: Annotated[
-        float | None,
-        typer.Option(help="forecast: typical squared update at the start over that at the best model [11]"),
-    ] = None,
-    condition: Annotated[
-        float | None, typer.Option(help="forecast: largest over smallest curvature that matters [1]")
-    ] = None,
     users: Annotated[
         str | None,
         typer.Option(
@@ -78,9 +59,6 @@ def plan(
 ) -> None:
     """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data unless
     --users task asks for a count.
-
-    With --effective-dimension it also forecasts what the plan is likely to achieve, and suggests settings, from the
-    stated guesses alone. Every suggestion names the assumption that it rests on.
     """
     with refusals(json_):
         if sum((bool(explain), schema, template, suggest_mechanism)) > 1:
@@ -97,7 +75,6 @@ def plan(
         if suggest_mechanism:
             _print_choices(compare_mechanisms(read_plan(plan_path(path))), json_)
             return
-        assumed = _assumptions(effective_dimension, signal_to_noise, condition)
         planned = read_plan(plan_path(path))
         there = _users(planned, users)
         count = there if there is None or isinstance(there, int) else len(there)
@@ -108,19 +85,16 @@ def plan(
             warnings = [*admit(planned, None, None, there).warnings]
             warnings += check_population_size(planned, count, accepted=accept_delta)
         cost = price(planned)
-        prediction = forecast(cost, assumed, COHORTS) if assumed is not None else None
         if json_:
             priced = {str(share): value for share, value in cost.priced().items()}
             shown = cost.to_json() | ({"epsilon_priced": priced} if priced else {})
             shown |= {"information_not_charged": dict(_information(cost))}
             if count is not None:
                 shown |= {"users": count, "warnings": warnings}
-            print_json(shown | ({"forecast": prediction.to_json()} if prediction is not None else {}))
+            print_json(shown)
             return
         _print_cost(cost, count)
         print_warnings(warnings)
-        if prediction is not None:
-            _print_forecast(prediction)
 
 
 def _sections_with_task(path: Path | None) -> tuple[reference.Section, ...]:
@@ -149,18 +123,6 @@ def _users(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
     if not (users.isascii() and users.isdigit() and 0 < len(users) <= 15 and int(users)):
         raise BadInput(f"--users {users}", "is no number of users.", "--users 3000, or --users task")
     return int(users)
-
-
-def _assumptions(dimension: float | None, signal_to_noise: float | None, condition: float | None) -> Assumed | None:
-    """The assumptions about the task that the options state, or None. Raises `BadInput` if they are incomplete."""
-    others = {"signal_to_noise": signal_to_noise, "condition": condition}
-    given = {name: value for name, value in others.items() if value is not None}
-    if dimension is not None:
-        return Assumed(dimension, **given)
-    if given:
-        option = f"--{next(iter(given)).replace('_', '-')}"
-        raise BadInput(option, "a forecast also needs how many directions matter.", f"--effective-dimension D {option}")
-    return None
 
 
 def _information(cost: Cost) -> list[tuple[str, str]]:
@@ -195,40 +157,4 @@ def _print_choices(choices: list[Choice], as_json: bool) -> None:
         caption="Rows under add_remove need users that can be called at will, and hide who took part; zero_out shows "
         "it. Balls in bins, b-min-sep and banded noise with random allocation are estimates: a run is charged by its "
         "own certificate.",
-    )
-
-
-def _suggested(suggestion: Suggestion) -> str:
-    value = suggestion.value
-    text = f"{value:.4g}" if isinstance(value, float) else value
-    return f"{text} (the forecast's own limit)" if suggestion.at_limit else text
-
-
-def _print_forecast(prediction: Forecast) -> None:
-    assumed = prediction.assumed
-    out.print(
-        f"\nForecast, if {assumed.effective_dimension:g} directions matter, the squared update falls by at most "
-        f"{assumed.signal_to_noise:g} and curvatures differ by {assumed.condition:g}:"
-    )
-    out.print(
-        f"of an initial excess risk of 0.5, {prediction.best.risk:.4g} is left at the best settings "
-        f"({prediction.noiseless:.4g} without noise); {prediction.visits:,} visits, "
-        f"{prediction.gamma:.3g} directions a visit."
-    )
-    print_table(
-        "By decay of the server's learning rate",
-        ("schedule", "risk left", "clip norm / typical norm", "progress a round"),
-        [(f"(1 - t/T)^{s.power:g}", s.risk, s.clip_ratio, s.progress) for s in prediction.by_power],
-    )
-    if prediction.cohorts:
-        print_table(
-            "By cohort, at equal visits and epsilon",
-            ("cohort", "rounds", "noise multiplier", "risk left"),
-            [(option.cohort, option.rounds, option.noise_multiplier, option.risk) for option in prediction.cohorts],
-        )
-    print_table(
-        "Suggestions",
-        ("setting", "value", "because", "rests on"),
-        [(s.setting, _suggested(s), s.because, s.assumes) for s in prediction.suggestions],
-        caption="Made from the plan and your guesses alone: a way to choose, not a promise. No data was touched.",
     )

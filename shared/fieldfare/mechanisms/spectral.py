@@ -19,6 +19,7 @@ from pydantic import Field
 
 from fieldfare.errors import BadInput
 from fieldfare.factorization import rational
+from fieldfare.factorization.spectra import optimal_coefficients
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.toeplitz import inverse, round_to_float32
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
@@ -27,7 +28,6 @@ from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_stream, window_stream
 from fieldfare.participation import Participation, Single
-from fieldfare.theory.spectra import optimal_coefficients
 
 
 @register

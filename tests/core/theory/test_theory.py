@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from fieldfare.factorization import spectra
 from fieldfare.factorization.toeplitz import inverse
 from fieldfare.mechanisms.nu import noising_coefficients, strategy_coefficients
-from fieldfare.theory import spectra
-from fieldfare.theory.linear_regression import quadratic_form
+from fieldfare_research.forecast.linear_regression import quadratic_form
 from oracles import integrals, mean_estimation, norms
 from oracles.linear_regression import Regression
 from oracles.strongly_convex import StronglyConvex, check_multipliers, frequencies, gamma_squared

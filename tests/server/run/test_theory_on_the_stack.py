@@ -18,9 +18,9 @@ from fieldfare.costing import cost_of
 from fieldfare.mechanisms import build
 from fieldfare.participation import Single
 from fieldfare.plan import Plan
-from fieldfare.theory.clipped_regression import clipping_factors
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
+from fieldfare_research.forecast.clipped_regression import clipping_factors
 from fieldfare_server.run.round.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key

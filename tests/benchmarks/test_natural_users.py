@@ -17,15 +17,15 @@ from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.sources import fetch
 from fieldfare_client.storage import open_table
-from fieldfare_client.tasks import chess, poems
-from fieldfare_client.tasks.chess import ChessTask
-from fieldfare_client.tasks.poems import BEGIN, END, LENGTH, UNKNOWN, PoemsTask
-from fieldfare_client.tasks.split import parts_by_digest
 from fieldfare_client.training import Trainer
 from fieldfare_client.users import UserTable
+from fieldfare_research import chess, poems
+from fieldfare_research.chess import ChessTask
+from fieldfare_research.poems import BEGIN, END, LENGTH, UNKNOWN, PoemsTask
+from fieldfare_research.tables import parts_by_digest
 from support.packages import described, pinned
 
-(CHESS,), (POEMS,) = chess.SOURCES, poems.SOURCES
+CHESS, POEMS = chess.SOURCE, poems.SOURCE
 LISTED = ",".join(f"{1500 + 7 * (month // 2 % 2)}" for month in range(12))
 
 

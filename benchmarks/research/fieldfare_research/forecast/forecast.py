@@ -16,9 +16,9 @@ import numpy as np
 
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
-from fieldfare_server.planning import search
-from fieldfare_server.planning.search import MOST_ROUNDS, Assumed, CohortOption, Setting
-from fieldfare_server.planning.suggestions import Suggestion, suggest
+from fieldfare_research.forecast import search
+from fieldfare_research.forecast.search import MOST_ROUNDS, Assumed, CohortOption, Setting
+from fieldfare_research.forecast.suggestions import Suggestion, suggest
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Forecast:
     suggestions: tuple[Suggestion, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for `fieldfare plan --json`."""
+        """Plain values, for `fieldfare forecast --json`."""
         return asdict(self)
 
 
-def forecast(cost: Cost, assumed: Assumed, cohorts: Sequence[float] = ()) -> Forecast:
+def predict(cost: Cost, assumed: Assumed, cohorts: Sequence[float] = ()) -> Forecast:
     """Forecast a calibrated plan.
 
     Deterministic. Takes seconds at most, unless `cohorts` rebuilds a mechanism that is optimised numerically.

@@ -12,11 +12,11 @@ from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare.theory.clipped_regression import ClippedRegression
+from fieldfare_research.forecast.clipped_regression import ClippedRegression
+from fieldfare_research.forecast.forecast import predict
+from fieldfare_research.forecast.search import Assumed
+from fieldfare_research.forecast.suggestions import best_nu
 from fieldfare_server.optimizers import parse as parse_optimizer
-from fieldfare_server.planning.forecast import forecast
-from fieldfare_server.planning.search import Assumed
-from fieldfare_server.planning.suggestions import best_nu
 
 
 def planned(mechanism: dict[str, Any], rounds: int = 128, epsilon: float = 2.0, **more: Any) -> Cost:
@@ -35,28 +35,28 @@ NU = {"kind": "nu", "nu": 0.01}
 def test_mechanisms_are_ordered_as_simulation_orders_them() -> None:
     """spec/clipping, section 5: many rounds of one pass favour the tree; correlated noise beats both."""
     risk = {
-        kind: forecast(planned({"kind": kind} | more, rounds=256), Assumed(200.0)).best.risk
+        kind: predict(planned({"kind": kind} | more, rounds=256), Assumed(200.0)).best.risk
         for kind, more in [("independent", {}), ("tree", {}), ("nu", {"nu": 0.01})]
     }
     assert risk["nu"] < risk["tree"] < risk["independent"]
 
 
 def test_more_budget_and_less_noise_help() -> None:
-    risks = [forecast(planned(NU, epsilon=epsilon), Assumed(200.0)).best.risk for epsilon in (0.5, 2.0, 8.0)]
+    risks = [predict(planned(NU, epsilon=epsilon), Assumed(200.0)).best.risk for epsilon in (0.5, 2.0, 8.0)]
     assert risks == sorted(risks, reverse=True)
-    assert forecast(planned(NU), Assumed(200.0)).noiseless < risks[-1]
+    assert predict(planned(NU), Assumed(200.0)).noiseless < risks[-1]
 
 
 def test_scarcer_users_ask_for_less_decay() -> None:
     def power(dimension: float) -> float:
-        return forecast(planned(NU, rounds=64), Assumed(dimension)).best.power
+        return predict(planned(NU, rounds=64), Assumed(dimension)).best.power
 
     assert power(6400 * 0.5) <= power(6400 * 0.05) <= power(6400 * 0.005)
     assert power(6400 * 0.5) < power(6400 * 0.005)
 
 
 def test_every_suggestion_says_what_it_rests_on_and_is_settable() -> None:
-    found = forecast(planned(NU), Assumed(100.0, condition=5.0))
+    found = predict(planned(NU), Assumed(100.0, condition=5.0))
     names = [suggestion.setting for suggestion in found.suggestions]
     assert {"clipping.norm", "clipping.quantile", "server_optimizer.learning_rate", "server_optimizer.kappa"} <= set(
         names
@@ -70,7 +70,7 @@ def test_every_suggestion_says_what_it_rests_on_and_is_settable() -> None:
 
 def test_the_learning_rate_is_in_the_plans_units() -> None:
     client, optimizer = {"learning_rate": 0.5, "steps": 4}, {"kind": "sgd", "momentum": 0.75}
-    found = forecast(planned(NU, client=client, server_optimizer=optimizer), Assumed(100.0))
+    found = predict(planned(NU, client=client, server_optimizer=optimizer), Assumed(100.0))
     (rate,) = (s for s in found.suggestions if s.setting == "server_optimizer.learning_rate")
     # rate / (1 - momentum) x local rate x steps x curvature 1 is the progress of a round.
     assert float(rate.value) / 0.25 * 0.5 * 4 == pytest.approx(found.best.progress)
@@ -79,7 +79,7 @@ def test_the_learning_rate_is_in_the_plans_units() -> None:
 
 def test_values_at_the_forecasts_own_limits_are_marked_and_nu_is_never_dropped() -> None:
     def marked(cost: Cost, assumed: Assumed) -> tuple[set[str], set[str]]:
-        suggestions = forecast(cost, assumed).suggestions
+        suggestions = predict(cost, assumed).suggestions
         return {s.setting for s in suggestions if s.at_limit}, {s.setting for s in suggestions}
 
     # Hardly any budget: everything is at an end of the search.
@@ -95,7 +95,7 @@ def test_values_at_the_forecasts_own_limits_are_marked_and_nu_is_never_dropped()
 
 def test_white_noise_keeps_the_published_gain_and_correlated_noise_does_not() -> None:
     def kappa(mechanism: dict[str, Any]) -> float:
-        found = forecast(planned(mechanism), Assumed(100.0))
+        found = predict(planned(mechanism), Assumed(100.0))
         return next(float(s.value) for s in found.suggestions if s.setting == "server_optimizer.kappa")
 
     assert kappa(INDEPENDENT) == pytest.approx(0.7)
@@ -113,7 +113,7 @@ def test_nu_is_the_least_of_the_exact_theory() -> None:
 def test_cohorts_are_compared_at_equal_visits_and_epsilon() -> None:
     separated = {"participation": {"scheme": "min-separation", "separation": 32, "max_participations": 4}}
     cost = planned(NU, **separated)
-    found = forecast(cost, Assumed(100.0), cohorts=(0.5, 1.0, 2.0))
+    found = predict(cost, Assumed(100.0), cohorts=(0.5, 1.0, 2.0))
     assert [(o.cohort, o.rounds) for o in found.cohorts] == [(50, 256), (100, 128), (200, 64)]
     assert found.cohorts[1].noise_multiplier == pytest.approx(cost.noise_multiplier, rel=1e-6)
     assert found.cohorts[1].risk == pytest.approx(found.best.risk, rel=1e-4)
@@ -122,24 +122,24 @@ def test_cohorts_are_compared_at_equal_visits_and_epsilon() -> None:
 
 def test_large_cohorts_win_where_noise_is_independent() -> None:
     """At equal epsilon every round's noise is the same, so fewer rounds carry less."""
-    found = forecast(planned(INDEPENDENT), Assumed(200.0), cohorts=(0.5, 1.0, 2.0))
+    found = predict(planned(INDEPENDENT), Assumed(200.0), cohorts=(0.5, 1.0, 2.0))
     risks = [option.risk for option in found.cohorts]
     assert risks == sorted(risks, reverse=True)
 
 
 def test_cohorts_that_the_plan_cannot_have_are_left_out() -> None:
     poisson = {"participation": {"scheme": "poisson", "rate": 0.6}}
-    found = forecast(planned(INDEPENDENT, rounds=16, **poisson), Assumed(50.0), cohorts=(1.0, 2.0))
+    found = predict(planned(INDEPENDENT, rounds=16, **poisson), Assumed(50.0), cohorts=(1.0, 2.0))
     assert [option.cohort for option in found.cohorts] == [100]
 
 
 def test_it_is_deterministic() -> None:
-    assert forecast(planned(NU), Assumed(100.0)) == forecast(planned(NU), Assumed(100.0))
+    assert predict(planned(NU), Assumed(100.0)) == predict(planned(NU), Assumed(100.0))
 
 
 def test_too_many_rounds_are_refused_with_the_most() -> None:
     with pytest.raises(BadInput, match="4096"):
-        forecast(planned(INDEPENDENT, rounds=5000), Assumed(100.0))
+        predict(planned(INDEPENDENT, rounds=5000), Assumed(100.0))
 
 
 @pytest.mark.parametrize(

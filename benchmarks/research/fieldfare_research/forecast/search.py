@@ -13,7 +13,7 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.participation import BMinSep
 from fieldfare.plan import Plan
-from fieldfare.theory.clipped_regression import ClippedRegression
+from fieldfare_research.forecast.clipped_regression import ClippedRegression
 
 MOST_ROUNDS = 4096
 """Longest plan that is forecast: the search needs a row of B for every round."""

@@ -23,9 +23,9 @@ from torch import nn
 
 from fieldfare.errors import BadInput
 from fieldfare.task import Task, seeded
-from fieldfare_client.tasks.sequences import PADDING, next_symbols, sequence_loss
 from fieldfare_client.tasks.split import by_hash
 from fieldfare_client.users import UserTable
+from fieldfare_research.sequences import PADDING, next_symbols, sequence_loss
 
 DATE = r"(?:\d{4}-\d+-\d+|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} +\d+)(?=\s)"
 CLOCK = r"(?:\s+(?:[-+]?\d[\d:.]*|[A-Z]{3,4}(?=\s+\d{4})))*"
@@ -203,6 +203,3 @@ class ChangelogWordsTask(ChangelogTask):
 
     def encode(self, text: str) -> NDArray[np.int64]:
         return words(text)
-
-
-TASKS = {"changelog": ChangelogTask, "changelog-words": ChangelogWordsTask}

@@ -26,9 +26,9 @@ from fieldfare.errors import BadInput
 from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Package, Parts, Source
-from fieldfare_client.tasks.files import SCORED, Scored, table
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.users import UserTable
+from fieldfare_research.tables import SCORED, Scored, table
 
 TRAIN_ROWS = 50_000
 FOLDER = "usr/share/datasets/fashion-mnist"
@@ -79,24 +79,22 @@ def _one_each(part: str, first: int, images: NDArray[np.uint8], labels: NDArray[
     return UserTable(ids, np.arange(len(ids) + 1), {"x": images, "y": labels})
 
 
-SOURCES = (
-    Source(
-        "fashion",
-        build,
-        rule=1,
-        package=Package(
-            client="apt",
-            name="dataset-fashion-mnist",
-            version="0.0~git20200523.55506a9-1",
-            file="dataset-fashion-mnist_0.0~git20200523.55506a9-1_all.deb",
-            size=30_900_652,
-            sha256="39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
-            licence="Expat (MIT), Zalando SE 2017",
-            licence_member="usr/share/doc/dataset-fashion-mnist/copyright",
-        ),
-        members=tuple(
-            f"{FOLDER}/{stem}-{kind}-ubyte.gz" for stem in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-        ),
+SOURCE = Source(
+    "fashion",
+    build,
+    rule=1,
+    package=Package(
+        client="apt",
+        name="dataset-fashion-mnist",
+        version="0.0~git20200523.55506a9-1",
+        file="dataset-fashion-mnist_0.0~git20200523.55506a9-1_all.deb",
+        size=30_900_652,
+        sha256="39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+        licence="Expat (MIT), Zalando SE 2017",
+        licence_member="usr/share/doc/dataset-fashion-mnist/copyright",
+    ),
+    members=tuple(
+        f"{FOLDER}/{stem}-{kind}-ubyte.gz" for stem in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
     ),
 )
 
@@ -162,6 +160,3 @@ class FashionTask(Task):
         with torch.no_grad():
             outputs = torch.cat([model(part) for part in torch.split(inputs, 1000)])
         return {"accuracy": accuracy(outputs, targets), "loss": float(self.loss(outputs, targets).mean())}
-
-
-TASKS = {"fashion": FashionTask}

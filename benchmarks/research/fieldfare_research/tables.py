@@ -1,14 +1,18 @@
-"""Data that do not come with a package: files of `fieldfare_client.storage` in the folder FIELDFARE_DATA."""
+"""User tables in the folder FIELDFARE_DATA, which `fieldfare data fetch` writes, and their held-out users."""
 
 from __future__ import annotations
 
-import os
+import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare_client.sources import data_folder
 from fieldfare_client.storage import open_table
 from fieldfare_client.users import UserTable
 
@@ -17,12 +21,6 @@ SCORED: Any = Field(
     default="test", description="whose rows are scored: tune where settings are chosen, test once they are"
 )
 """The parameter of tasks with two held-out groups."""
-
-
-def data_folder() -> Path | None:
-    """The folder that FIELDFARE_DATA names, if it names one."""
-    named = os.environ.get("FIELDFARE_DATA")
-    return Path(named) if named else None
 
 
 def table(
@@ -44,3 +42,15 @@ def table(
     if missing := set(columns) - set(opened.columns):
         raise BadInput(str(path), f"lacks the columns {', '.join(sorted(missing))}.")
     return opened
+
+
+def parts_by_digest(names: Iterable[str]) -> dict[str, NDArray[np.int64]]:
+    """Split users into train, tune and test (18, 1 and 1 of 20) by SHA-256 of their names: {part: places, in order}.
+
+    The split is that of the published counts, and the same whatever other users there are.
+    """
+    places: dict[str, list[int]] = {"train": [], "tune": [], "test": []}
+    for place, name in enumerate(names):
+        turn = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 20
+        places[{0: "test", 1: "tune"}.get(turn, "train")].append(place)
+    return {part: np.array(chosen, np.int64) for part, chosen in places.items()}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fieldfare.errors import BadInput
-from fieldfare.theory.clipped_regression import clipping_factors
+from fieldfare_research.forecast.clipped_regression import clipping_factors
 from oracles.clipped_regression import ClippedRegression
 
 FIGURE_1 = ClippedRegression(gamma=0.1, label_noise=0.3)

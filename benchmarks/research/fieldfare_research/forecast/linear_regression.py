@@ -13,7 +13,7 @@ import numpy as np
 
 from fieldfare.arrays import Floats, lfilter
 from fieldfare.errors import BadInput
-from fieldfare.theory.spectra import eigenvalue_vector
+from fieldfare.factorization.spectra import eigenvalue_vector
 
 
 def quadratic_form(beta: Floats, decay: float) -> float:

@@ -29,11 +29,10 @@ from torch import nn
 from fieldfare.errors import BadInput
 from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
-from fieldfare_client.sources import Package, Parts, Source
-from fieldfare_client.tasks.files import SCORED, Scored, data_folder, table
-from fieldfare_client.tasks.sequences import PADDING, next_symbols, sequence_loss
-from fieldfare_client.tasks.split import parts_by_digest
+from fieldfare_client.sources import Package, Parts, Source, data_folder
 from fieldfare_client.users import UserTable
+from fieldfare_research.sequences import PADDING, next_symbols, sequence_loss
+from fieldfare_research.tables import SCORED, Scored, parts_by_digest, table
 
 VOCABULARY = 2000
 BEGIN, END, UNKNOWN = VOCABULARY + 1, VOCABULARY + 2, VOCABULARY + 3
@@ -132,23 +131,21 @@ def _digest(rows: NDArray[Any]) -> str:
     return hashlib.sha256(rows.astype("<i2").tobytes()).hexdigest()
 
 
-SOURCES = (
-    Source(
-        "poems",
-        build,
-        rule=1,
-        package=Package(
-            client="npm",
-            name="chinese-poetry",
-            version="2.0.1",
-            file="chinese-poetry-2.0.1.tgz",
-            size=85_464_664,
-            sha256="25b549e46919c3a0569db6b68ddc96956b04a484ea4518ad2bbd4f137e307e86",
-            licence="MIT, JackeyGao 2016",
-            licence_member="package/LICENSE",
-        ),
-        members=(f"{FOLDER}/poet.tang.", f"{FOLDER}/poet.song."),
+SOURCE = Source(
+    "poems",
+    build,
+    rule=1,
+    package=Package(
+        client="npm",
+        name="chinese-poetry",
+        version="2.0.1",
+        file="chinese-poetry-2.0.1.tgz",
+        size=85_464_664,
+        sha256="25b549e46919c3a0569db6b68ddc96956b04a484ea4518ad2bbd4f137e307e86",
+        licence="MIT, JackeyGao 2016",
+        licence_member="package/LICENSE",
     ),
+    members=(f"{FOLDER}/poet.tang.", f"{FOLDER}/poet.song."),
 )
 
 
@@ -328,6 +325,3 @@ class PoemsTask(Task):
             "accuracy_characters": right_characters / max(characters, 1),
             "nats": nats / max(characters, 1),
         }
-
-
-TASKS = {"poems": PoemsTask}

@@ -27,10 +27,9 @@ from fieldfare.errors import BadInput
 from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Package, Parts, Source
-from fieldfare_client.tasks.files import SCORED, Scored, table
 from fieldfare_client.tasks.scores import auc
-from fieldfare_client.tasks.split import parts_by_digest
 from fieldfare_client.users import UserTable
+from fieldfare_research.tables import SCORED, Scored, parts_by_digest, table
 
 FIRST_YEAR = 2013
 MONTHS = dict.fromkeys(range(FIRST_YEAR, 2021), 12) | {2021: 4}
@@ -119,23 +118,21 @@ def build(folder: Path) -> tuple[Parts, dict[str, Any]]:
     return parts, counts
 
 
-SOURCES = (
-    Source(
-        "chess",
-        build,
-        rule=1,
-        package=Package(
-            client="apt",
-            name="scid-rating-data",
-            version="202104-1",
-            file="scid-rating-data_202104-1_all.deb",
-            size=21_064_440,
-            sha256="6055c7b2ea07f8586d304c7c4b6a64627e5aeb5da7575601092b4ff1add93955",
-            licence="GPL-2.0-or-later",
-            licence_member="usr/share/doc/scid-rating-data/copyright",
-        ),
-        members=(FILE,),
+SOURCE = Source(
+    "chess",
+    build,
+    rule=1,
+    package=Package(
+        client="apt",
+        name="scid-rating-data",
+        version="202104-1",
+        file="scid-rating-data_202104-1_all.deb",
+        size=21_064_440,
+        sha256="6055c7b2ea07f8586d304c7c4b6a64627e5aeb5da7575601092b4ff1add93955",
+        licence="GPL-2.0-or-later",
+        licence_member="usr/share/doc/scid-rating-data/copyright",
     ),
+    members=(FILE,),
 )
 
 
@@ -239,6 +236,3 @@ class ChessTask(Task):
             loss = float(self.loss(outputs, targets).mean())
         known = targets >= 0
         return {"auc": auc(outputs[known], targets[known]), "loss": loss}
-
-
-TASKS = {"chess": ChessTask}

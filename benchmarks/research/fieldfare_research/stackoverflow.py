@@ -27,10 +27,10 @@ from fieldfare.errors import BadInput
 from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Parts, Source
-from fieldfare_client.tasks import tff
-from fieldfare_client.tasks.files import SCORED, Scored, table
-from fieldfare_client.tasks.sequences import PADDING, next_symbols, sequence_loss
 from fieldfare_client.users import UserTable
+from fieldfare_research import tff
+from fieldfare_research.sequences import PADDING, next_symbols, sequence_loss
+from fieldfare_research.tables import SCORED, Scored, table
 
 LENGTH = 20
 VOCABULARY = 10_000
@@ -158,13 +158,11 @@ class StackOverflowTask(Task):
         return {"accuracy": right / max(counted, 1)}
 
 
-SOURCES = (
-    Source(
-        "stackoverflow",
-        build,
-        rule=2,
-        prepare=tff.prepare,
-        needs="the folder of stackoverflow.word_count and stackoverflow.sqlite(.lzma) or stackoverflow_*.h5",
-    ),
+SOURCE = Source(
+    "stackoverflow",
+    build,
+    rule=2,
+    prepare=tff.prepare,
+    needs="the folder of stackoverflow.word_count and stackoverflow.sqlite(.lzma) or stackoverflow_*.h5",
 )
 TASKS = {"stackoverflow": StackOverflowTask}

@@ -10,11 +10,11 @@ from scipy.special import ellipk
 
 from fieldfare.mechanisms import Mechanism
 from fieldfare.plan import Plan
-from fieldfare.theory.clipped_regression import ClippedRegression, clipping_factors
-from fieldfare.theory.linear_regression import Regression
+from fieldfare_research.forecast.clipped_regression import ClippedRegression, clipping_factors
+from fieldfare_research.forecast.linear_regression import Regression
+from fieldfare_research.forecast.search import POWERS, CohortOption, Setting
 from fieldfare_server.optimizers.innovation import PRIOR
 from fieldfare_server.optimizers.kalman import best_gain, smoothed_variance
-from fieldfare_server.planning.search import POWERS, CohortOption, Setting
 
 REGRESSION = "Gaussian linear regression with fresh data at every visit; one round moves the model a little"
 

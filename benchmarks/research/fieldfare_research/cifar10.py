@@ -32,9 +32,10 @@ from torch import nn
 from fieldfare.errors import BadInput
 from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
-from fieldfare_client.tasks.files import data_folder, table
+from fieldfare_client.sources import data_folder
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.users import UserTable
+from fieldfare_research.tables import table
 
 RECORD = 1 + 3 * 32 * 32
 """Bytes of one image: its label, then its red, green and blue pixels row by row."""
@@ -121,7 +122,7 @@ class Cifar10Task(Task):
             if self.users_count is not None:
                 what = f"task.users = {self.users_count}"
                 raise BadInput(what, "deals out images of the binary form, which is not there.", "cifar-10-batches-bin")
-            remedy = "the publisher's folder cifar-10-batches-bin, or the file that tasks/cifar10.py describes"
+            remedy = "the publisher's folder cifar-10-batches-bin, or the file that its task's module describes"
             return table("cifar10", part, ("x", "y"), self.folder, remedy)
         files = [read_binary(binary / name) for name in BINARY[part]]
         images, labels = (np.concatenate(parts) for parts in zip(*files, strict=True))
@@ -130,6 +131,3 @@ class Cifar10Task(Task):
             raise BadInput(f"task.users = {users}", f"{binary} has {len(labels)} images.", str(len(labels)))
         offsets = np.arange(users + 1) * len(labels) // users
         return UserTable([f"cifar10-{part}-{user}" for user in range(users)], offsets, {"x": images, "y": labels})
-
-
-TASKS = {"cifar10": Cifar10Task}

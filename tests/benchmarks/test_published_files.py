@@ -15,11 +15,11 @@ import pytest
 from fieldfare.errors import BadInput
 from fieldfare_client.sources import fetch
 from fieldfare_client.storage import open_table
-from fieldfare_client.tasks import stackoverflow, tff
-from fieldfare_client.tasks.cifar10 import RECORD, Cifar10Task, read_binary
-from fieldfare_client.tasks.stackoverflow import FIRST, LAST, UNKNOWN, StackOverflowTask
+from fieldfare_research import stackoverflow, tff
+from fieldfare_research.cifar10 import RECORD, Cifar10Task, read_binary
+from fieldfare_research.stackoverflow import FIRST, LAST, UNKNOWN, StackOverflowTask
 
-(STACKOVERFLOW,) = stackoverflow.SOURCES
+STACKOVERFLOW = stackoverflow.SOURCE
 
 
 def cifar(records: int) -> bytes:

@@ -1,1 +1,0 @@
-"""Errors of noisy gradient descent in closed form: what planners compare plans by."""
