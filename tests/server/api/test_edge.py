@@ -136,9 +136,14 @@ def test_no_phase_at_any_rate_by_any_number_keeps_others_out(
     with serve_in_thread(config(create_app(live.url, Settings(burst=60)), port=0)) as url:
 
         def ask(method: str, path: str, header: dict[str, str]) -> float:
-            begun = time.monotonic()
-            # Each on a connection of its own, as from another program.
-            answer = httpx.request(method, f"{url}{path}", headers=header, timeout=20)
+            begun, answer = time.monotonic(), None
+            while answer is None:
+                # Each on a connection of its own, as from another program. On a busy machine all slots may change hands
+                # before its token was read: then it asks again, within the time that every answer has.
+                try:
+                    answer = httpx.request(method, f"{url}{path}", headers=header, timeout=20)
+                except httpx.RemoteProtocolError:
+                    assert time.monotonic() - begun < LONGEST, (method, path)
             # A caller without a token has what its address leaves of the number of requests a minute.
             assert answer.status_code in ((200, 202) if header else (200, 429)), (method, path, answer.text)
             return time.monotonic() - begun
