@@ -26,9 +26,20 @@ TRAINING = ("demo", "simulate", "compare", "run")
 
 def main() -> None:
     """Console entry point."""
-    from fieldfare_server.cli.application import COMMANDS, GROUPS, added, assemble, called, overview
+    from fieldfare_server.cli.application import (
+        COMMANDS,
+        GROUPS,
+        added,
+        assemble,
+        called,
+        overview,
+        require_servable,
+    )
+    from fieldfare_server.cli.output import refusals
 
     command = called(sys.argv[1:])
+    with refusals("--json" in sys.argv):
+        require_servable(sys.argv[1:])
     if command not in TRAINING:
         # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.
         for name in THREADS:

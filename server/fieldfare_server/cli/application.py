@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fieldfare import __version__
+from fieldfare.errors import BadInput
 from fieldfare_flower import logs
 from fieldfare_server.cli.output import refusals
 
@@ -53,6 +54,16 @@ GROUPS = {
     "ledger": "Put the ledger's tables right from its journal.",
 }
 
+NOT_SERVED = {
+    "verify": "it recomputes the log, every charge and every file here; a service can only say what it believes of "
+    "itself, as at /v1/audit/verification.",
+    "certificate": "it needs the run's strategy, and the key that signs the log's head: no service holds them.",
+    "audit": "it runs the plan again here, with the task's code, and writes the result to the ledger.",
+    "model": "no service holds a model.",
+    "token list": "a token that leaked would show all others.",
+}
+"""Commands that read, and that no service answers: why `--url` is refused."""
+
 _MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history")
 """The modules of commands that share one; every other command has a module of its name."""
 
@@ -71,6 +82,16 @@ def called(arguments: Sequence[str]) -> str | None:
     None without one: the program then only shows its help or its version.
     """
     return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
+def require_servable(arguments: Sequence[str]) -> None:
+    """Raise `BadInput` where `--url` is given to a command that no service answers."""
+    if not any(argument.partition("=")[0] == "--url" for argument in arguments):
+        return
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    for name in (" ".join(words[:1]), " ".join(words[:2])):
+        if name in NOT_SERVED:
+            raise BadInput(f"{name} --url", NOT_SERVED[name], "--home or --ledger, where the ledger is")
 
 
 def assemble(wanted: str | None = None) -> typer.Typer:

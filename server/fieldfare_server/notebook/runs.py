@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any, overload
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
+from fieldfare_server.api.in_process import InProcess
+from fieldfare_server.api.schemas import RunDetail
 from fieldfare_server.cli.export import COLUMNS, closed_attempts
 from fieldfare_server.cli.plot import draw_traces
 from fieldfare_server.cli.progress import Trace
@@ -79,19 +82,27 @@ class Run:
         """Its name in the ledger."""
         return self.trace.run
 
+    @cached_property
+    def view(self) -> RunDetail:
+        """The run as page, API and `--json` show it."""
+        with InProcess(Ledger.open(self.home.ledger), self.home.root) as service:
+            return service.run(self.id)
+
     @property
     def epsilon(self) -> float:
         """What it spent, at the plan's delta."""
-        return self.trace.epsilon or 0.0
+        return self.view.spent.epsilon or 0.0
 
     @property
     def score(self) -> float | None:
         """The last held-out score."""
-        return self.trace.score
+        return self.view.score
 
     def summary(self) -> dict[str, Any]:
         """One row of `Runs.frame`."""
-        row = {**self.trace.to_json(), "delta": self.plan.privacy.delta}
+        of_trace = {"label": self.trace.label, "run": self.id, "seconds": round(self.trace.seconds, 3)}
+        spent = {"rounds": self.view.committed_rounds, "epsilon": self.epsilon, "delta": self.view.spent.delta}
+        row = {**vars(self.view), **spent, **of_trace}
         return {name: row[name] for name in SUMMARY}
 
     def frame(self) -> Any:
@@ -140,7 +151,7 @@ class Run:
             return certificate(snapshot, self.id, self.home)
 
     def __repr__(self) -> str:
-        score = "" if self.score is None else f", {self.trace.reports[-1].score_name} {self.score:.4g}"
+        score = "" if self.score is None else f", {self.view.score_name} {self.score:.4g}"
         return f"Run({self.trace.label}: epsilon {self.epsilon:.4g}{score}, {self.id})"
 
 

@@ -15,9 +15,12 @@ from typer.testing import CliRunner
 from fieldfare.accounting.foreign import Loss
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
-from fieldfare_server.cli.application import application
+from fieldfare_server.cli import main
+from fieldfare_server.cli.application import NOT_SERVED, application
+from fieldfare_server.cli.output import BAD_INPUT
 from fieldfare_server.ledger import Ledger
 from support.ledgers import commit, start
+from support.pages import ROOT
 
 
 @pytest.fixture
@@ -79,19 +82,46 @@ def test_a_command_prints_the_same_from_a_service_and_from_its_ledger(
     assert "people" in served[1]
 
 
-def test_every_command_that_takes_a_url_is_among_them() -> None:
-    """But `charge`, which writes, and `doctor`, which examines the service beside the ledger."""
+WRITING = {
+    *("init", "simulate", "run", "supervise", "serve", "abandon", "backup", "migrate", "charge"),
+    *(f"population {verb}" for verb in ("create", "raise", "approve", "withdraw", "tighten", "close", "reopen")),
+    *("population odometers", "token create", "token revoke", "head enrol", "head rotate"),
+    *("nodes register", "nodes release", "ledger rebuild"),
+}
 
-    def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-        for name, command in group.commands.items():
-            if hasattr(command, "commands"):
-                yield from commands(command, (*before, name))
-            elif any("--url" in option.opts for option in command.params):
-                yield (*before, name)
 
-    assert set(commands(get_command(application))) - {("charge",), ("doctor",)} == {
-        tuple(word for word in command[:2] if word not in ("people", "r1", "--population")) for command in READING
-    }
+def options_by_command(group: Any, before: str = "") -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, command in group.commands.items():
+        words = f"{before} {name}".strip()
+        if hasattr(command, "commands"):
+            found |= options_by_command(command, words)
+        else:
+            found[words] = {each for option in command.params for each in option.opts}
+    return found
+
+
+def test_every_command_that_reads_a_ledger_asks_a_service_or_says_why_not() -> None:
+    """`doctor` examines a service beside the ledger."""
+    tree = options_by_command(get_command(application))
+    reading = {name for name, options in tree.items() if "--ledger" in options} - WRITING
+    served = {name for name in reading if "--url" in tree[name]}
+    assert reading - served == set(NOT_SERVED)
+    asked = {" ".join(word for word in c[:2] if word not in ("people", "r1", "--population")) for c in READING}
+    assert served == asked | {"doctor"}
+
+
+@pytest.mark.parametrize("command", NOT_SERVED)
+def test_a_command_that_no_service_answers_refuses_a_url(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["fieldfare", *command.split(), "r1", "--url=http://127.0.0.1:1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == BAD_INPUT
+
+
+def test_the_page_of_commands_says_why() -> None:
+    page = (ROOT / "docs/commands.md").read_text()
+    assert all(f"| `{name}` | {why.rstrip('.')} |" in page for name, why in NOT_SERVED.items())
 
 
 @pytest.mark.parametrize("command", [("budget", "nobody"), ("population", "show", "nobody"), ("report", "nothing")])
