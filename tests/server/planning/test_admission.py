@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from flwr.app import ArrayRecord, Context
+from flwr.clientapp import ClientApp
 
+import fieldfare as ff
 from fieldfare.accounting.individual import Demand
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput, BudgetRefused, Refused
+from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Refused
 from fieldfare.participation import MinSeparation
 from fieldfare.plan import Plan
 from fieldfare_client.app import user_names
@@ -29,7 +34,7 @@ from fieldfare_server.run.presence.selection import Selector
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from support.federation import USERS, LyingGrid, home, plan
+from support.federation import USERS, LyingGrid, TinyTask, home, plan
 
 LIMIT = 6.0
 
@@ -81,6 +86,52 @@ def answer(ask: Callable[..., Any], *arguments: Any) -> str:
     return "yes"
 
 
+def net() -> torch.nn.Module:
+    return TinyTask().build_model()
+
+
+def own_app() -> ClientApp:
+    """The users of `TinyTask` behind a training loop of one's own."""
+    made, ids = ClientApp(), [f"user-{index:02d}" for index in range(USERS)]
+
+    @made.query("users")
+    @ff.private.users
+    def users(context: Context) -> list[str]:
+        return ids
+
+    @made.train()
+    @ff.private.train(net)
+    def train(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
+        with torch.no_grad():
+            model[0].weight += 0.1
+
+    return made
+
+
+def private_strategy(state: StateDirectory, a_plan: Plan) -> None:
+    """The same plan by `ff.PrivateStrategy`: raises unless the run reaches its end."""
+    table = json.loads(a_plan.to_json())
+    del table["run"]["task"], table["client"]
+    strategy = ff.PrivateStrategy(plan=Plan.parse(table), dialect="cohort", model=net, home=state.root)
+    strategy.start(ff.LocalGrid(own_app(), 2, {}), ArrayRecord(net().state_dict()))
+
+
+def submitted(state: StateDirectory, a_plan: Plan) -> None:
+    """As `fieldfare run` asks: too few users are a warning, because further ones may join."""
+    with warnings_of_run() as told:
+        _check_users(state, a_plan, True)
+    if any("cannot reach its end" in text for text in told):
+        raise BadInput("a run", told[0])
+
+
+@contextmanager
+def warnings_of_run() -> Iterator[list[str]]:
+    told: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fieldfare_server.cli.run.print_warnings", told.extend)
+        yield told
+
+
 def asked_what_if(ledger: Ledger, a_plan: Plan) -> None:
     found = what_if(json.loads(a_plan.run_json(price_with_model(a_plan).resolution)), {}, ledger)
     if not found.fits:
@@ -103,15 +154,55 @@ def test_all_askers_agree_and_what_is_admitted_reaches_its_end(seed: int, tmp_pa
             }
         answers["simulate"] = answer(priced_here, state, a_plan)
         answers["ff.simulate"] = answer(_prepare, state, (a_plan,), None)
+        answers["run"] = answer(submitted, state, a_plan)
         assert len(set(answers.values())) == 1, (seed, a_plan, answers)
         (said,) = set(answers.values())
-        if said == "yes":
+        if said == "yes" and random.random() < 0.5:
+            private_strategy(state, a_plan)
+            with Ledger.open(state.ledger) as ledger:
+                newest = ledger.runs().items[0]
+            assert (newest.state, newest.next_round) == ("done", a_plan.run.rounds), (seed, a_plan)
+        elif said == "yes":
             assert run_to_end(state, a_plan) == ("done", a_plan.run.rounds), (seed, a_plan)
-        elif said == "too little is left":
-            with pytest.raises(BudgetRefused):
-                Session.begin(state, a_plan, identity_is_stable=True)
-            with pytest.raises(BudgetRefused):
-                _check_users(state, a_plan, True)
+        else:
+            before = spent(state)
+            with pytest.raises(BudgetRefused if said == "too little is left" else FieldfareError):
+                private_strategy(state, a_plan)
+            assert spent(state) == before, (seed, a_plan, said)
+            if said == "too little is left":
+                with pytest.raises(BudgetRefused):
+                    Session.begin(state, a_plan, identity_is_stable=True)
+
+
+def spent(state: StateDirectory) -> tuple[float, float, int]:
+    with Ledger.open(state.ledger) as ledger:
+        view = ledger.population("people")
+    return view.spent_epsilon, view.reserved_epsilon, view.runs_active
+
+
+def test_the_largest_run_that_needs_every_user_reaches_its_end_with_the_one_who_has_least_left(tmp_path: Path) -> None:
+    state = home(tmp_path, LIMIT)
+    first = {"population": "people", "epsilon": 5.0, "delta": 1e-5}
+    run_to_end(state, plan(privacy=first, run__cohort=4, run__noise_seed=None), 1)
+
+    def of(epsilon: float) -> Plan:
+        """Two rounds of half of the users, each of whom takes part once."""
+        return plan(
+            privacy={"population": "people", "epsilon": epsilon, "delta": 1e-5},
+            run={"task": "support.federation:TinyTask", "rounds": 2, "cohort": 12, "min_reports": 12},
+            participation={"scheme": "min-separation", "separation": 2, "max_participations": 1},
+        )
+
+    low, high = 0.1, LIMIT
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        fits = answer(_prepare, state, (of(middle),), None) == "yes"
+        low, high = (middle, high) if fits else (low, middle)
+    assert LIMIT / 3 < low < 0.99 * LIMIT, "those of the first run have less left than a newcomer"
+    (run,) = ff.simulate(of(low), ledger=state.root, progress=False)
+    assert (run.view.state, run.view.committed_rounds) == ("done", 2)
+    with pytest.raises(BudgetRefused):
+        ff.simulate(of(high), ledger=state.root, progress=False)
 
 
 def test_a_run_above_the_limit_never_starts_once_users_have_spent_something(tmp_path: Path) -> None:
