@@ -311,8 +311,8 @@ def store(name: str, content: Table) -> Path:
 
 
 def write_page(name: str, text: str) -> Path:
-    """Write docs/evidence/NAME.md."""
-    path = ROOT / f"docs/evidence/{name}.md"
+    """Write benchmarks/results/claims/NAME.md; docs/evidence says what follows from it."""
+    path = RESULTS / f"{name}.md"
     path.write_text(text.rstrip() + "\n")
     return path
 

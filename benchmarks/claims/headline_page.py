@@ -1,4 +1,4 @@
-"""docs/evidence/headline.md and its figures, from the stored results."""
+"""benchmarks/results/claims/headline.md and its figures, and the tables of docs/evidence/headline.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLED = (CYCLIC, ALLOCATED, NU_BINS, BANDED_BINS)
 
 
 def page() -> str:
-    """docs/evidence/headline.md: scores of every setting that was run, then noise alone."""
+    """benchmarks/results/claims/headline.md: scores of every setting that was run, then noise alone."""
     shown = []
     for path in sorted(harness.RESULTS.glob("headline-*.json")):
         if path.stem != "headline-noise":
@@ -119,7 +119,7 @@ The intervals are over seeds; the test rows, which all cells share, add their ow
 
 {textwrap.fill(" ".join(run.split()), 120, break_on_hyphens=False)}
 
-![{s["score"]} against epsilon]({name}.svg)
+![{s["score"]} against epsilon](../../../docs/evidence/{name}.svg)
 
 {score_name(stored)}, mean and 95 % interval over seeds:
 
@@ -163,6 +163,29 @@ for the base model):"""
 {harness.markdown_table(header, each(lambda row, epsilon: accuracy(f"{row}, epsilon {epsilon:g}"), rows))}
 
 """
+
+
+COMPARED = (("`nu`", "nu"), ("DP-SGD, Poisson (add_remove)", POISSON), ("`nu`, balls in bins (add_remove)", NU_BINS))
+"""Rows of docs/evidence/headline.md: as it names them, as the results do."""
+
+
+def brief(stored: harness.Table) -> str:
+    """The table of one data set in docs/evidence/headline.md: three rows, and who is ahead of DP-SGD."""
+    cells, epsilons, higher = stored["cells"], epsilons_of(stored), stored["setting"]["higher"]
+
+    def of(row: str, epsilon: float) -> list[float]:
+        return list(cells[f"{row}, epsilon {epsilon:g}"]["scores"])
+
+    def against(row: str, epsilon: float) -> str:
+        one, other = of(row, epsilon), of(POISSON, epsilon)
+        there, back = (harness.verdict(*pair, higher) for pair in ((one, other), (other, one)))
+        words = {"holds": ("ahead", "behind"), "holds weakly": ("weakly ahead", "weakly behind")}
+        return words[there][0] if there in words else words[back][1] if back in words else "undecided"
+
+    rows = [(name, *(harness.show(of(row, e)) for e in epsilons)) for name, row in COMPARED]
+    for name, row in (COMPARED[0], COMPARED[2]):
+        rows.append((f"{name}, against DP-SGD", *(against(row, e) for e in epsilons)))
+    return harness.markdown_table((score_name(stored), *(f"epsilon {e:g}" for e in epsilons)), rows)
 
 
 def base_text(stored: harness.Table) -> str:

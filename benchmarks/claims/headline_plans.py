@@ -42,7 +42,7 @@ BASES = {"small": "--width 32 --steps 100", "reduced": "--width 32", "full": "--
 
 @dataclass(frozen=True)
 class Setting:
-    """One column of the table in docs/evidence/headline.md."""
+    """One column of the table of the headline."""
 
     task: harness.Table
     users: int

@@ -1,4 +1,4 @@
-"""docs/evidence/lora.md from what `lora.py` stores."""
+"""benchmarks/results/claims/lora.md from what `lora.py` stores."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def by_size(runs: list[harness.Table]) -> str:
 
 
 def page(stored: harness.Table) -> str:
-    """docs/evidence/lora.md from what `main` stores."""
+    """benchmarks/results/claims/lora.md from what `main` stores."""
     runs = stored["runs"]
     sizes = runs[0]["sizes"]
     wire = [

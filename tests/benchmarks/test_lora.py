@@ -150,7 +150,6 @@ def test_a_run_goes_from_tuning_to_its_page(poems: Path, monkeypatch: pytest.Mon
     s = size(poems, 8)
     monkeypatch.setattr(harness, "RESULTS", poems / "results")
     monkeypatch.setattr(harness, "ROOT", poems)
-    (poems / "docs/evidence").mkdir(parents=True)
     monkeypatch.setattr(load("lora_plans"), "SPARE", 0)
     words = ["lora.py", "--base", s.base, "--rounds", "2", "--cohort", "4", "--users", "40", "--width", "8"]
     words += ["--match", "rank 1, and bias, blt, epsilon 8", "--seeds", "2", "--cache", str(poems / "cache")]
@@ -158,7 +157,7 @@ def test_a_run_goes_from_tuning_to_its_page(poems: Path, monkeypatch: pytest.Mon
     lora.main()
     whole = json.loads((poems / "results/lora.json").read_text())
     (stored,) = whole["runs"]
-    text = (poems / "docs/evidence/lora.md").read_text()
+    text = (poems / "results/lora.md").read_text()
     assert list(stored["cells"]) == [lora.WHOLE, "rank 1, and bias, blt, epsilon 8"]
     assert text == lora.page(whole).rstrip() + "\n"
     assert "--rounds 2 --cohort 4 --users 40 --width 8 --match 'rank 1, and bias, blt, epsilon 8'" in text

@@ -18,7 +18,9 @@ from support.pages import ROOT
 README = (ROOT / "README.md").read_text()
 RESULTS = ROOT / "benchmarks/results"
 EVIDENCE = ROOT / "docs/evidence"
-PAGES = sorted(path.stem for path in EVIDENCE.glob("*.md") if path.stem not in ("index", "negative"))
+MADE = sorted(path.stem for path in (RESULTS / "claims").glob("*.md"))
+FIGURE = re.compile(r"(?<![\w.])\d*\.\d+\b(?! %)|\b\d+(?:\.\d+)? %")
+"""A figure that was measured: a decimal, or a percentage."""
 
 
 def cell(start: str, column: int) -> float:
@@ -58,9 +60,9 @@ def made(name: str) -> str:
     return str(module.page(stored["cells"]))
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_of_evidence_is_made_of_its_stored_results(name: str, on_path: None) -> None:
-    assert (EVIDENCE / f"{name}.md").read_text() == made(name).rstrip() + "\n"
+@pytest.mark.parametrize("name", MADE)
+def test_every_table_of_a_claim_is_made_of_its_stored_results(name: str, on_path: None) -> None:
+    assert (RESULTS / f"claims/{name}.md").read_text() == made(name).rstrip() + "\n"
 
 
 def test_every_figure_is_drawn_from_its_stored_results(on_path: None) -> None:
@@ -68,30 +70,35 @@ def test_every_figure_is_drawn_from_its_stored_results(on_path: None) -> None:
     assert drawn == sorted(
         path.stem for path in (RESULTS / "claims").glob("headline-*.json") if path.stem != "headline-noise"
     )
-    picture = importlib.import_module("headline").picture
+    headline = importlib.import_module("headline")
     for name in drawn:
         stored = json.loads((RESULTS / "claims" / f"{name}.json").read_text())
-        assert (EVIDENCE / f"{name}.svg").read_text() == picture(stored)
+        assert (EVIDENCE / f"{name}.svg").read_text() == headline.picture(stored)
 
 
-def test_every_stored_claim_has_its_page_and_every_page_is_in_the_navigation() -> None:
+def test_the_headlines_short_tables_are_its_stored_results(on_path: None) -> None:
+    page, brief = (EVIDENCE / "headline.md").read_text(), importlib.import_module("headline_page").brief
+    for data in ("fashion", "chess", "poems"):
+        assert brief(json.loads((RESULTS / f"claims/headline-{data}-small.json").read_text())) in page
+
+
+def test_every_stored_claim_has_its_tables_and_is_named_by_a_page_of_evidence() -> None:
     stored = {
         "headline" if path.stem.startswith("headline-") else path.stem for path in (RESULTS / "claims").glob("*.json")
     }
-    assert stored == set(PAGES)
-    navigation = (ROOT / "mkdocs.yml").read_text()
-    for name in (*PAGES, "index", "negative"):
-        assert f"evidence/{name}.md" in navigation
+    assert stored == set(MADE)
+    pages = "".join((EVIDENCE / f"{name}.md").read_text() for name in ("headline", "training"))
+    assert {name for name in MADE if f"{name}.md" not in pages} == set()
 
 
 def test_the_crossing_in_the_readme_is_the_headlines() -> None:
     """Its table of scores is compared in test_story."""
-    assert "at epsilon 4.23 (by seed" in (EVIDENCE / "headline.md").read_text()
+    assert "at epsilon 4.23 (by seed" in (RESULTS / "claims/headline.md").read_text()
     assert "cross at about epsilon 4.2;" in README
 
 
 def test_what_the_readme_says_of_players_and_poets_is_the_headlines() -> None:
-    page = (EVIDENCE / "headline.md").read_text()
+    page = (RESULTS / "claims/headline.md").read_text()
     chess, poems = (page.split(f"## Scores: {name}, small")[1].split("\n## ")[0] for name in ("chess", "poems"))
     assert re.search(r"\| nu \| 0\.741\d ", chess)
     assert re.search(r"\| DP-SGD, Poisson \(add_remove\) \| 0\.74(4[5-9]|5[0-4]) ", chess)
@@ -106,13 +113,21 @@ def test_what_the_readme_says_of_players_and_poets_is_the_headlines() -> None:
     assert "`nu` overtakes amplified DP-SGD at about epsilon 1.9," in README
 
 
-def test_what_the_page_of_negative_results_quotes() -> None:
-    """Each figure in it stands in a stored result: `NAME:VALUE` in its comments says where."""
-    text = (EVIDENCE / "negative.md").read_text()
-    quoted = re.findall(r"<!-- (\S+): (\S+) -->", text)
-    assert len(quoted) >= 5
-    for file, figure in quoted:
-        assert Path(ROOT / file).is_file()
-        source = (ROOT / file).read_text()
-        assert figure in source, (file, figure)
-        assert figure in re.sub(r"<!--.*?-->", "", text), figure
+def files_named(text: str) -> list[Path]:
+    """The stored results that a row or an item names."""
+    found = [RESULTS / name for name in re.findall(r"`(?:benchmarks/results/)?([\w/-]+\.md)`", text)]
+    return [path if path.is_file() else RESULTS / "claims" / path.name for path in found]
+
+
+@pytest.mark.parametrize("name", ["headline", "training", "negative"])
+def test_every_figure_of_a_page_of_evidence_stands_in_the_results_that_its_row_names(name: str) -> None:
+    """A row of a table, an item of a list, or, on the page with one file of results, the page."""
+    text = (EVIDENCE / f"{name}.md").read_text()
+    parts = [text] if name == "headline" else re.split(r"\n(?=[|-] )", text)
+    checked = 0
+    for part in parts:
+        results = " ".join(path.read_text() for path in files_named(part))
+        for figure in FIGURE.findall(part) if results else ():
+            checked += 1
+            assert re.search(rf"(?<![\d.]){re.escape(figure)}", results), (figure, part)
+    assert checked > 40
