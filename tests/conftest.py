@@ -48,6 +48,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.nodeid in kept]
 
 
+def pytest_collection_finish() -> None:
+    """Make new ledgers fast in a process that has loaded what makes them."""
+    if "fieldfare_server.ledger.sql.migrate" in sys.modules:
+        from support import new_ledgers
+
+        new_ledgers.install()
+
+
 def _is_later(item: pytest.Item) -> bool:
     """Whether the test, its file, a folder of it or one of its markers stands in the tables of what comes later."""
     if any(item.get_closest_marker(marker) for marker in SUITE["later_markers"]):

@@ -17,6 +17,7 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.sql import migrate, models
 from fieldfare_server.ledger.sql.database import Database
+from support import new_ledgers
 from support.ledgers import digest, gaussian
 
 DUMPS = sorted((Path(__file__).parent / "data").glob("ledger-*.sql"))
@@ -146,3 +147,19 @@ def test_threads_of_a_process_may_migrate_and_compare_at_once() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert len(set(threads.map(schema, range(12)))) == 1
+
+
+def test_the_tests_ledgers_are_what_the_migrations_make(ledger_url: str, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """tests/support/new_ledgers.py makes them from the statements of the first."""
+    assert migrate._run is new_ledgers.make
+    urls = (ledger_url, f"sqlite:///{tmp_path / 'first.sqlite3'}", f"sqlite:///{tmp_path / 'second.sqlite3'}")
+    heads = set()
+    for url in urls:
+        with Ledger.open(url, create=True) as one, one.database.read() as connection:
+            heads.add(one.head().ledger)
+    assert len(heads) == 3
+    monkeypatch.setattr(migrate, "_run", new_ledgers._migrations)
+    migrate._fresh_schema.cache_clear()
+    for url in urls:
+        with Ledger.open(url) as one, one.database.read() as connection:
+            assert migrate.damage(connection) == []
