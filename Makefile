@@ -1,4 +1,4 @@
-# install · demo · test · test-all · mutants · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
+# install · demo · test · test-all · costs · flaky · mutants · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
 # `install` makes it for the main job (demo, simulate, serve); what needs the developers' tools adds those (`tools`).
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install tools demo test test-all check test-long mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
+.PHONY: install tools demo test test-all check test-long costs flaky mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
@@ -47,23 +47,31 @@ check: tools
 	$(BIN)/lint-imports
 	$(BIN)/python deploy/supply/lines.py
 
-# What tests/suite.toml keeps: each room's contract, in minutes.
-test: check
+# `make check`, and what tests/suite.toml keeps: each room's contract, in minutes.
+test: tools
 	$(BIN)/python tests/halves.py --quick -m "not slow"
+
+# What each test costs, into tests/costs.toml: `make test` leaves costly ones out. Needs a quiet machine and half an hour.
+costs: tools
+	CHECK=0 COSTS=tests/costs.toml $(BIN)/python tests/halves.py -p tests.support.cpu -m "not slow"
 
 # Every case that takes seconds. Four workers on two cores: many tests wait for a server or a clock.
 test-all: check
 	$(BIN)/pytest -n 4 --dist loadfile -rsfE -m "not slow"
+
+# `make test` on a busy machine, again and again; which tests failed. RUNS=3 for a few.
+flaky: tools
+	$(BIN)/python tests/flaky.py $(RUNS)
 
 test-long: tools
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 # Broken builds, one line each, that named tests must notice; NAMES="grid ledger" for some of them.
 mutants: tools
-	$(BIN)/python tests/mutants/run.py --jobs 2 $(NAMES)
+	$(BIN)/python tests/mutants/run.py --jobs 2 $(ARGS) $(NAMES)
 
 # Coverage-guided fuzzing of what reads nodes' replies, in a venv of its own; RUNS=10000 for a short one.
-RUNS ?= 1000000
+fuzz: RUNS ?= 1000000
 fuzz: tools
 	$(PYTHON) -m venv $(VENV)/fuzz
 	$(VENV)/fuzz/bin/python -m pip install --quiet --disable-pip-version-check 'atheris>=3,<4'

@@ -27,6 +27,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 SUITE = tomllib.loads((Path(__file__).parent / "suite.toml").read_text())
 """What `make test` leaves to `make test-all`."""
+COSTS: dict[str, float] = tomllib.loads((Path(__file__).parent / "costs.toml").read_text())
+"""CPU seconds of the tests that cost much."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,7 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With `--quick`, keep what tests/suite.toml leaves in `make test`: of each parametrized test, a few cases."""
     if not config.getoption("--quick"):
         return
-    always = {item.nodeid for item in items if item.nodeid in SUITE["always"]}
+    always = {item.nodeid for item in items if item.nodeid.startswith(tuple(SUITE["always"]))}
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if not _is_later(item):
@@ -57,8 +59,10 @@ def pytest_collection_finish() -> None:
 
 
 def _is_later(item: pytest.Item) -> bool:
-    """Whether the test, its file, a folder of it or one of its markers stands in the tables of what comes later."""
+    """Whether the test costs too much, or it, its file, a folder of it or one of its markers stands in suite.toml."""
     if any(item.get_closest_marker(marker) for marker in SUITE["later_markers"]):
+        return True
+    if COSTS.get(item.nodeid.partition("[")[0], 0.0) > SUITE["seconds"]:
         return True
     return any(f"{item.nodeid}/".startswith((f"{place}/", f"{place}::", f"{place}[")) for place in SUITE["later"])
 

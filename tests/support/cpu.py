@@ -1,21 +1,29 @@
-"""Count the CPU seconds of each test file, its collection and imports included: `pytest -p support.cpu`.
+"""Count the CPU seconds of each test: `python -m pytest -p tests.support.cpu`, or of the whole suite: `make costs`.
 
-Processes that a test started count from when it waited for them. `CPU_OUT=FILE.json` keeps the figures of each test.
+Prints the files that cost most, their collection and imports included. Processes that a test started count from when
+it waited for them. `COSTS=FILE.toml` keeps the figures of tests that cost much, in place of the file's own.
 """
 
 from __future__ import annotations
 
-import json
+import fcntl
 import os
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+KEPT = 0.5
+"""CPU seconds from which on a test stands in the file."""
+SHOWN = 25
 SPENT: dict[str, float] = defaultdict(float)
 """CPU seconds by node id; a file's collection stands under the file."""
-SHOWN = 40
+HEAD = """# CPU seconds of the costliest case of each test that takes half a second or more, for tests/suite.toml.
+# `make costs` writes this file.
+
+"""
 
 
 def _now() -> float:
@@ -46,5 +54,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"CPU seconds: {_now():.1f} in all, {sum(files.values()):.1f} in tests and collection")
     for file, seconds in sorted(files.items(), key=lambda one: -one[1])[:SHOWN]:
         terminalreporter.write_line(f"{seconds:8.2f}  {file}")
-    if out := os.environ.get("CPU_OUT"):
-        Path(out).write_text(json.dumps(dict(SPENT)))
+    if kept := os.environ.get("COSTS"):
+        _keep(Path(kept))
+
+
+def _keep(file: Path) -> None:
+    """Write the costs of this session's tests into `file`; the two halves of the suite do it one after the other."""
+    costs: dict[str, float] = defaultdict(float)
+    for node, seconds in SPENT.items():
+        if "::" in node:
+            test = node.partition("[")[0]
+            costs[test] = max(costs[test], round(seconds, 1))
+    with open(file, "a+") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        known = {test: seconds for test, seconds in tomllib.loads(file.read_text()).items() if _exists(test)}
+        lines = [f'"{test}" = {seconds}\n' for test, seconds in sorted({**known, **costs}.items()) if seconds >= KEPT]
+        opened.truncate(0)
+        opened.write(HEAD + "".join(lines))
+
+
+def _exists(test: str) -> bool:
+    path, _, name = test.partition("::")
+    return Path(path).exists() and f"def {name}(" in Path(path).read_text()
