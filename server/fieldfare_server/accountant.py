@@ -21,7 +21,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError
 from fieldfare.participation import hides_presence
 
@@ -152,7 +152,7 @@ class LedgerAccountant:
             )
         return [key for key, _ in charges]
 
-    def _charges(self, event: GaussianPrivacyEvent, count: int) -> list[tuple[str, Loss]]:
+    def _charges(self, event: GaussianPrivacyEvent, count: int) -> list[tuple[str, Foreign]]:
         if self._rounds is None:
             numbers = range(self.num_releases, self.num_releases + count)
             return [(f"{self._key}-{number}", self._priced(event, 1)) for number in numbers]
@@ -172,11 +172,11 @@ class LedgerAccountant:
             )
         return []
 
-    def _priced(self, event: GaussianPrivacyEvent, steps: int) -> Loss:
+    def _priced(self, event: GaussianPrivacyEvent, steps: int) -> Foreign:
         if self._config.sampling_method.value == "poisson" and hides_presence(self._adjacency):
             rate = event.sample_size / event.population_size
-            return Loss(rate=rate, noise_multiplier=event.noise_multiplier, steps=steps)
-        return Loss(mu=_factor(self._adjacency) * steps**0.5 / event.noise_multiplier * (1 + 1e-15))
+            return Foreign(rate=rate, noise_multiplier=event.noise_multiplier, steps=steps)
+        return Foreign(mu=_factor(self._adjacency) * steps**0.5 / event.noise_multiplier * (1 + 1e-15))
 
     def _loss(self, events: list[tuple[float, int, int]]) -> PrivacyLoss:
         """Of these releases alone, without amplification: the most that is claimed while the run goes on."""

@@ -19,7 +19,7 @@ from fieldfare.accounting import (
     discretised,
     zcdp_epsilon,
 )
-from fieldfare.accounting.certified import CertifiedCurve
+from fieldfare.accounting.certified import Certified
 from fieldfare.accounting.executed import Execution
 from fieldfare.accounting.filter import gauge, leak_of_noise, price
 from fieldfare.accounting.individual import Units, round_off, units_up
@@ -46,7 +46,7 @@ _EVALUATED = 64
 class Certificate:
     """A certified curve of real-valued noise, before the resolution of floats, and where its samples were best."""
 
-    curve: CertifiedCurve
+    curve: Certified
     target: float
     noise_multiplier: float
 
@@ -57,7 +57,7 @@ class Certificate:
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Certificate:
         """The inverse of `to_json`. Raises ValueError, TypeError or KeyError for anything else."""
-        curve = CertifiedCurve.from_json(table["curve"])
+        curve = Certified.from_json(table["curve"])
         return cls(curve, float(table["target"]), float(table["noise_multiplier"]))
 
 

@@ -23,7 +23,7 @@ from fieldfare.accounting import (
 from fieldfare.accounting.executed import Execution
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.individual import UNIT
-from fieldfare.accounting.sampled import excess, least_cap
+from fieldfare.accounting.truncated import excess, least_cap
 from fieldfare.cost import Certificate, Cost, StoredPrice, unit_margin
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms import Mechanism, build

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from fieldfare.accounting.composition import Composition, DiscreteLoss
+from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.accounting.sampled import (
     SMALLEST_DELTA,
-    SampledGaussian,
     _deltas_with_user,
     _log_complement,
     _reach,
@@ -37,7 +37,7 @@ def fixed_size_epsilon(users: int, cohort: int, noise_multiplier: float, rounds:
     if not 1 <= cohort <= users:
         raise BadInput(f"cohort = {cohort}", f"must be in [1, {users}].", str(users))
     rate, sigma = cohort / users, noise_multiplier / 2
-    events = (SampledGaussian(rate, sigma, rounds),)
+    events = (PoissonGaussian(rate, sigma, rounds),)
     step, reason = grid_for(0.0, events), refusal(0.0, events)
     if step is None or delta < SMALLEST_DELTA:
         raise BadInput(f"{rounds} rounds at rate {rate:g}", reason or f"delta = {delta:g} is too small for a grid.")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.state.formats import NONCES
@@ -63,9 +63,9 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
         digest("2"),
     )
     single.finish("stopped")
-    ledger.reserve_charge("people", "dp-sgd-1", Loss(mu=0.1), what="ranker", why="weekly", actor="trainer")
+    ledger.reserve_charge("people", "dp-sgd-1", Foreign(mu=0.1), what="ranker", why="weekly", actor="trainer")
     ledger.commit_charge("people", "dp-sgd-1", actor="trainer")
-    ledger.reserve_charge("people", "dp-sgd-2", Loss(rho=0.001), what="ranker", why="weekly", actor="trainer")
+    ledger.reserve_charge("people", "dp-sgd-2", Foreign(rho=0.001), what="ranker", why="weekly", actor="trainer")
     single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
     single.commit_round(
         single.open_round([4, 6]),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare.participation import PRESENCE
 from fieldfare_server.api.outlook import MOST_RUNS, Outlook
@@ -164,7 +164,7 @@ class NewCharge(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = Field(min_length=1, max_length=100, description="idempotency key: repeating a request changes nothing")
-    loss: Loss | None = Field(default=None, description="needed to reserve; refused otherwise")
+    loss: Foreign | None = Field(default=None, description="needed to reserve; refused otherwise")
     action: Literal["reserve", "commit", "release"] = Field(default="reserve", description="what to do with it")
     what: str = Field(default="", max_length=200, description="what is trained; needed to reserve")
     why: str = Field(default="", max_length=2000, description="needed to reserve")

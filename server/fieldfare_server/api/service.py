@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fieldfare import signed_head
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import FieldfareError
 from fieldfare_server.api.population_schemas import (
     Charge,
@@ -190,7 +190,9 @@ class Service(ABC):
         """Cancel a pause. Needs scope admin."""
         return self._request(run_id, "resume")
 
-    def reserve_charge(self, population: str, key: str, loss: Loss, *, what: str, why: str, actor: str = "") -> Charge:
+    def reserve_charge(
+        self, population: str, key: str, loss: Foreign, *, what: str, why: str, actor: str = ""
+    ) -> Charge:
         """Reserve a loss for all users of a population. Needs scope charge; the token's name is the actor."""
         described = loss.model_dump(mode="json", exclude_none=True)
         return self._charge(population, {"key": key, "loss": described, "what": what, "why": why})

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BadInput
 from fieldfare_server.api.population_schemas import Charge
 from fieldfare_server.cli.administer import actor
@@ -50,7 +50,7 @@ def charge(
     with refusals(json_):
         if action != "reserve" and given:
             raise BadInput(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
-        loss = Loss.of(given) if action == "reserve" else None
+        loss = Foreign.of(given) if action == "reserve" else None
         if url is None:
             refuse_without_url(token_file, ca_file)
             state = StateDirectory.of(home, ledger)
@@ -68,7 +68,7 @@ def charge(
 
 
 def _charge(
-    to: Any, population: str, key: str, action: str, loss: Loss | None, what: str, why: str, **more: bool
+    to: Any, population: str, key: str, action: str, loss: Foreign | None, what: str, why: str, **more: bool
 ) -> Any:
     """to: a `Ledger` or a `Client`. more: what a ledger is told of who closes a charge."""
     if loss is not None:

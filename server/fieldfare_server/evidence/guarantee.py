@@ -10,7 +10,6 @@ import math
 from importlib import metadata
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.words import sampler_of
 from fieldfare.costing import CHARGE_FORMAT
 from fieldfare.participation import CALLED, Adjacency
 from fieldfare.plan import Plan
@@ -205,7 +204,7 @@ def _bound_lines(plan: Plan, planned: PrivacyLoss) -> list[Fact]:
 
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
-    sampler = sampler_of(planned, participation.build())
+    sampler = planned.sampler(participation.build())
     if sampler is None:
         return "none: no amplification by sampling is claimed"
     claim = f"{sampler}; amplification by sampling is claimed"

@@ -16,7 +16,7 @@ from typing import Any, cast
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.accounting.foreign import Loss, priced
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
@@ -409,7 +409,7 @@ class Ledger(Reader):
     # -- charges of other trainers ------------------------------------------------------------------------------
 
     def reserve_charge(
-        self, population: str, key: str, loss: Loss, *, what: str, why: str, actor: str
+        self, population: str, key: str, loss: Foreign, *, what: str, why: str, actor: str
     ) -> views.ChargeView:
         """Reserve a loss of another trainer for all users of a population, durably, before anything is released.
 
@@ -429,7 +429,7 @@ class Ledger(Reader):
 
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
         known, adjacency, leak = self.proof.ask(left)
-        price = None if known else priced(loss, cast(Adjacency, adjacency), leak)
+        price = None if known else loss.price(cast(Adjacency, adjacency), leak)
         self._change(population, lambda state: charges.reserve(state, population, price, asked), actor)
         return self.charge(population, key)
 

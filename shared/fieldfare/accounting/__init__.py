@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         zcdp_rho,
     )
     from fieldfare.accounting.loss import PrivacyLoss
-    from fieldfare.accounting.sampled import SampledGaussian
+    from fieldfare.accounting.poisson import PoissonGaussian
 
 __all__ = [
     "Amplification",
+    "PoissonGaussian",
     "PrivacyLoss",
-    "SampledGaussian",
     "amplification",
     "calibrate",
     "charge_for",
@@ -47,7 +47,7 @@ _FILES = {
     "charge_for": "charge",
     "require_valid": "charge",
     "PrivacyLoss": "loss",
-    "SampledGaussian": "sampled",
+    "PoissonGaussian": "poisson",
 }
 
 

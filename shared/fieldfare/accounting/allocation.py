@@ -33,13 +33,17 @@ the pair by integration and by samples.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from scipy.special import ndtr
 
 from fieldfare.accounting.composition import DiscreteLoss, Vector
+from fieldfare.accounting.sampled import SampledEvent, register, whole
+from fieldfare.errors import BadInput
+from fieldfare.participation import RandomAllocation
 
 MOST_BINS: Final = 1024
 LARGEST_LOSS: Final = 400.0
@@ -50,6 +54,56 @@ _REACH: Final = 8.8
 """Standard deviations of x on the grid: beyond, 7e-19 of its mass."""
 _CUT: Final = 1e-18
 """Mass at either end that may leave the grid of a mean, below or above."""
+
+
+@register
+@dataclass(frozen=True)
+class Allocation(SampledEvent):
+    """`count` blocks of `bins` rounds of Gaussian noise; each user takes part in one round of a block, drawn uniformly.
+
+    No block shows who took part when, nor how many. noise_multiplier: noise std over the most that one user changes.
+    """
+
+    own: ClassVar = frozenset({"bins"})
+    participations: ClassVar = (RandomAllocation,)
+    independent: ClassVar = True
+    largest_loss: ClassVar = LARGEST_LOSS
+
+    bins: int
+    noise_multiplier: float
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bins <= MOST_BINS:
+            raise BadInput(f"bins = {self.bins}", f"must be in [1, {MOST_BINS}].", str(MOST_BINS))
+        super().__post_init__()
+
+    @classmethod
+    def of(cls, participation: RandomAllocation) -> Self:
+        return cls(participation.bins, 1.0, 1)
+
+    @classmethod
+    def groups(cls, participation: RandomAllocation) -> int:
+        return participation.bins
+
+    @property
+    def sampler(self) -> str:
+        return f"each user in one of {self.bins} rounds of every block, drawn afresh for each block and kept secret"
+
+    @property
+    def bound(self) -> str:
+        return f"privacy loss distributions of {self.count} blocks of {self.bins} rounds, discretised upwards"
+
+    @property
+    def spread(self) -> float:
+        return spread(self.bins, self.noise_multiplier)
+
+    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+        return allocated_losses(self.bins, self.noise_multiplier, step)
+
+    @classmethod
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> SampledEvent:
+        return cls(whole(own["bins"]), noise_multiplier, count)
 
 
 def spread(bins: int, noise_multiplier: float) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from fieldfare.accounting import balls_in_bins, chained
-from fieldfare.accounting.certified import LARGEST_EPSILON, CertifiedCurve
+from fieldfare.accounting.certified import LARGEST_EPSILON, Certified
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.importance import Law, Pair, Vector, enough, stake_of, upper_bound
 from fieldfare.errors import BadInput, BudgetRefused
@@ -73,7 +73,7 @@ def certify(
     seed: bytes,
     attempt: int = 1,
     samples: tuple[int, int] | None = None,
-) -> CertifiedCurve:
+) -> Certified:
     """The certified curve of a run: its points at `epsilons` are bounds but for the probability `failure`.
 
     Args:
@@ -110,7 +110,7 @@ def certify(
             worst[at] = max(worst[at], upper_bound(draws.first(used).values(epsilon), most, stake, log_odds))
     points = tuple((e, min(1.0, _round_up(d + failure))) for e, d in zip(epsilons, worst.tolist(), strict=True))
     mu = math.sqrt(law.largest)
-    return CertifiedCurve(mu, points, failure, seed.hex(), attempt, samples)
+    return Certified(mu, points, failure, seed.hex(), attempt, samples)
 
 
 def _round_up(value: float) -> float:

@@ -12,13 +12,16 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri, ndtri_exp
 
-from fieldfare.accounting.gaussian import gaussian_delta
+from fieldfare.accounting.event import ACROSS, Event, Price, Words, cheaper
+from fieldfare.accounting.gaussian import Gaussian, gaussian_delta
 from fieldfare.errors import BadInput
+from fieldfare.participation import BallsInBins, BMinSep, Participation, RandomAllocation
+from fieldfare.text import decimal
 
 MOST_POINTS = 256
 LARGEST_EPSILON = 300.0
@@ -28,7 +31,7 @@ _APART = 4.0
 
 
 @dataclass(frozen=True)
-class CertifiedCurve:
+class Certified(Event):
     """Upper bounds on delta, valid in both orders of the two worlds, and how they were made.
 
     Args:
@@ -42,6 +45,8 @@ class CertifiedCurve:
     Raises:
         BadInput: numbers out of range, or points that are not in order.
     """
+
+    rank: ClassVar = 3
 
     mu: float
     points: tuple[tuple[float, float], ...]
@@ -83,7 +88,7 @@ class CertifiedCurve:
         chord = float(np.interp(math.exp(min(epsilon, LARGEST_EPSILON)), x, h)) * (1 + 1e-12)
         return min(chord, gaussian_delta(self.mu, epsilon))
 
-    def epsilon(self, delta: float) -> float:
+    def by_points(self, delta: float) -> float:
         """An upper bound on epsilon at `delta` by the points alone; inf where the last of them is above `delta`."""
         x, h = self._envelope
         delta *= 1 - 1e-12
@@ -94,6 +99,30 @@ class CertifiedCurve:
         after = int(np.argmax(h <= delta))
         share = (h[after - 1] - delta) / (h[after - 1] - h[after])
         return math.log(float(x[after - 1] + share * (x[after] - x[after - 1]))) * (1 + 1e-12)
+
+    def curve(self, delta: float) -> float:
+        """An upper bound on epsilon at `delta`, never above that without amplification."""
+        return min(self.without_amplification().curve(delta), self.by_points(delta))
+
+    def price(self, leak: float) -> Price:
+        return cheaper(self.mu**2, self.least_mu(leak) if leak > 0 else math.inf, leak)
+
+    def compose(self, other: Event) -> None:
+        """Never one event: two certified runs together count as the Gaussians that they are without amplification."""
+        return None
+
+    def without_amplification(self) -> Gaussian:
+        return Gaussian(self.mu**2)
+
+    @property
+    def words(self) -> Words:
+        bound = (
+            f"{sum(self.samples):,} samples of the dominating pair, drawn from a seed that the journal held before; "
+            f"upper bounds at {len(self.points)} points, wrong with probability {decimal(self.failure, 2)}, which is "
+            "part of delta"
+        )
+        method = "certified Monte Carlo of the dominating pair of the whole run"
+        return Words("certified-monte-carlo", method, "Approximate DP", "certified", ACROSS, (bound,))
 
     def least_mu(self, leak: float) -> float:
         """The least mu for which E(mu, `leak`) of `filter` lies above the curve; inf where no mu does.
@@ -113,7 +142,7 @@ class CertifiedCurve:
         first = np.minimum((m[inside] - leak) / (1 - leak), 1.0)
         return max(0.0, float(np.max(ndtri(first) - ndtri_exp(np.log(a[inside]) - math.log1p(-leak)))))
 
-    def with_resolution(self, r: float) -> CertifiedCurve:
+    def with_resolution(self, r: float) -> Certified:
         """The curve where each world's real release and the exact one are r / 2 GDP apart (`privatise`).
 
         With d = g_{r/2}(4 r): P~ <= e^{4r} P + d and Q <= e^{4r} Q~ + d on every set, hence at epsilon + 8 r the delta
@@ -130,7 +159,7 @@ class CertifiedCurve:
                 points.append((moved, min(1.0, math.exp(each) * delta + d * (1 + math.exp(epsilon + each)))))
         return replace(self, mu=self.mu + r, points=tuple(points))
 
-    def agrees_with(self, other: CertifiedCurve, tolerance: float = 1e-6) -> bool:
+    def agrees_with(self, other: Certified, tolerance: float = 1e-6) -> bool:
         """Whether both are of the same samples, and their numbers the same up to another machine's last digits."""
         made = (self.seed, self.attempt, self.samples, len(self.points)) == (
             other.seed,
@@ -156,7 +185,7 @@ class CertifiedCurve:
         }
 
     @classmethod
-    def from_json(cls, table: Any) -> CertifiedCurve:
+    def from_json(cls, table: Any) -> Certified:
         """The inverse of `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
         if not isinstance(table, dict) or set(table) != {"attempt", "failure", "mu", "points", "samples", "seed"}:
             raise ValueError("not a certified curve")
@@ -174,3 +203,15 @@ def _above(before: tuple[float, float], middle: tuple[float, float], after: tupl
     """Whether `middle` lies on or above the chord from `before` to `after`."""
     rise = (after[1] - before[1]) * (middle[0] - before[0])
     return (middle[1] - before[1]) * (after[0] - before[0]) >= rise
+
+
+def sampler_of(participation: Participation) -> str:
+    """Who takes part by which secret draws, in words: a curve does not say it."""
+    if isinstance(participation, BMinSep):
+        return (
+            f"each user after a pause of {participation.separation - 1} rounds with probability "
+            f"{participation.rate:g} a round, by coins that are kept secret"
+        )
+    assert isinstance(participation, BallsInBins | RandomAllocation)
+    once = "once" if isinstance(participation, BallsInBins) else "afresh for each block"
+    return f"each user in one of {participation.bins} rounds of every block, drawn {once} and kept secret"

@@ -29,13 +29,12 @@ Gaussian events of noise multiplier sigma / max_t ||C_t||. Independent noise is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from fieldfare.accounting import chained
 from fieldfare.accounting.loss import PrivacyLoss
-from fieldfare.accounting.sampled import AllocatedGaussian, Event, SampledGaussian, TruncatedGaussian, refusal
+from fieldfare.accounting.sampled import SampledEvent, charged_as, refusal
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
@@ -43,9 +42,7 @@ from fieldfare.participation import (
     Adjacency,
     BallsInBins,
     BMinSep,
-    CyclicPoisson,
     Participation,
-    Poisson,
     RandomAllocation,
     Single,
     TruncatedPoisson,
@@ -57,51 +54,13 @@ INDEPENDENT_ONLY: Final = (RandomAllocation, TruncatedPoisson)
 
 
 @dataclass(frozen=True)
-class Sampler:
-    """How one sampler is charged: as events, one every so many rounds.
-
-    Args:
-        event: participation -> one of the events, at noise multiplier 1.
-        groups: participation -> rounds between two events.
-        independent: whether that is proven for independent noise only.
-    """
-
-    event: Callable[[Any], Event]
-    groups: Callable[[Any], int] = lambda participation: 1
-    independent: bool = False
-
-
-SAMPLERS: Final[dict[type, Sampler]] = {
-    Poisson: Sampler(lambda way: SampledGaussian(way.rate, 1.0, 1)),
-    CyclicPoisson: Sampler(lambda way: SampledGaussian(way.rate, 1.0, 1), lambda way: int(way.groups)),
-    TruncatedPoisson: Sampler(lambda way: TruncatedGaussian(way.rate, 1.0, 1, way.cap, way.enrolled), independent=True),
-    RandomAllocation: Sampler(
-        lambda way: AllocatedGaussian(way.bins, 1.0, 1), lambda way: int(way.bins), independent=True
-    ),
-}
-"""By the class of participation. `register_sampler` adds one."""
-
-
-def register_sampler(participation: type, sampler: Sampler) -> None:
-    """Charge rounds of this class of participation as `sampler` says, under `add_remove`.
-
-    It has to include each user independently of all others, and its event's `losses` have to dominate its rounds.
-
-    Raises ValueError where there is one already.
-    """
-    if participation in SAMPLERS:
-        raise ValueError(f"{participation.__name__} is charged already")
-    SAMPLERS[participation] = sampler
-
-
-@dataclass(frozen=True)
 class Amplification:
     """Whether sampling lowers the charge, why, and if so the events: one every `groups` rounds."""
 
     holds: bool
     why: str
     groups: int = 1
-    event: Event | None = None
+    event: SampledEvent | None = None
     """One of the events, at noise multiplier 1."""
 
 
@@ -109,13 +68,13 @@ def amplification(mechanism: Mechanism, participation: Participation, adjacency:
     """Judge the conditions of the module's reduction; `why` names the first that fails."""
     if isinstance(participation, BallsInBins | BMinSep):
         return Amplification(False, "a certificate charges the whole run, not sampled events")
-    sampler = SAMPLERS.get(type(participation))
-    if sampler is None:
+    kind = charged_as(participation)
+    if kind is None:
         return Amplification(False, "users are not sampled independently of each other")
-    event, groups = sampler.event(participation), sampler.groups(participation)
+    event, groups = kind.of(participation), kind.groups(participation)
     if adjacency != "add_remove":
         return Amplification(False, f"sampling earns nothing under adjacency {adjacency!r}; it does under 'add_remove'")
-    most = 1 if sampler.independent else groups
+    most = 1 if kind.independent else groups
     bands = mechanism.bandwidth()
     if bands is None or bands > most:
         width = "a strategy that is not banded" if bands is None else f"a strategy of {bands} bands"
@@ -169,7 +128,7 @@ def charge_for(
 
 def require_valid(adjacency: Adjacency, participation: Participation) -> None:
     """Raise `BadInput` where the guarantee of `adjacency` does not follow from how cohorts are chosen."""
-    if adjacency == "add_remove" and not (isinstance(participation, SAMPLED) or type(participation) in SAMPLERS):
+    if adjacency == "add_remove" and not (isinstance(participation, SAMPLED) or charged_as(participation)):
         raise BadInput(
             "adjacency = 'add_remove'",
             f"with {type(participation).__name__} a missing user's place goes to another one, which changes two "

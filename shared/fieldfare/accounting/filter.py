@@ -28,16 +28,12 @@ depend on what was released.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-from scipy.special import ndtri, ndtri_exp
-
-from fieldfare.accounting import discretised, sampled
-from fieldfare.accounting.composition import Composition
+from fieldfare.accounting import discretised
+from fieldfare.accounting.event import Price as Price
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.errors import BadInput
@@ -65,38 +61,6 @@ third of delta, so that the first dozen of runs all have a useful leak.
 def default_leak(adjacency: Adjacency, delta: float) -> float:
     """D of a population that does not choose it. Ledgers of the first version are migrated to this."""
     return (SAMPLED_SHARE if adjacency == "add_remove" else PLAIN_SHARE) * delta
-
-
-@dataclass(frozen=True)
-class Price:
-    """What one run takes from a rectangle: its output is a post-processing of E(sqrt(mu_squared), leak)."""
-
-    mu_squared: float = 0.0
-    leak: float = 0.0
-
-    def __add__(self, other: Price) -> Price:
-        return Price(self.mu_squared + other.mu_squared, self.leak + other.leak)
-
-    @property
-    def mu(self) -> float:
-        """The Gaussian part is mu-GDP."""
-        return math.sqrt(self.mu_squared)
-
-    def to_json(self) -> str:
-        """Canonical JSON; floats in full precision, so `from_json` gives an equal price."""
-        return json.dumps({"leak": self.leak, "mu_squared": self.mu_squared}, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Price:
-        """The inverse of `to_json`. Raises `BadInput` for anything else."""
-        try:
-            data = json.loads(text)
-            values = (float(data["mu_squared"]), float(data["leak"]))
-            if len(data) != 2 or not all(0 <= value < math.inf for value in values) or values[1] >= 1:
-                raise ValueError("out of range")
-            return cls(*values)
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadInput("price", f"{text[:80]!r} is not the JSON of a price ({error}).") from None
 
 
 @dataclass(frozen=True)
@@ -143,21 +107,13 @@ def gauge(spent: float, delta: float, leak: float) -> float:
 def price(loss: PrivacyLoss, leak: float) -> Price:
     """The least (mu, `leak`) that one run of `loss` is a post-processing of.
 
-    Gaussian runs cost mu^2 and no leak. Sampled runs are composed as one (both orders, each by itself), and the least
-    mu is read off the vertices of the trade-off curve: exact, without a grid of epsilons, because a convex curve lies
-    below a piecewise linear one if and only if it does at the vertices; a certified curve likewise by its chords
-    (`CertifiedCurve.least_mu`). Where `leak` is 0, or too small for the
-    numerical composition, amplification cannot be claimed: the price is that of the same rounds without sampling.
+    Gaussian runs cost mu^2 and no leak. Sampled runs are composed as one (`sampled.price`); a certified curve is priced
+    by its chords (`Certified.least_mu`). Where `leak` is 0, or too small for the numerical composition, amplification
+    cannot be claimed: the price is that of the same rounds without sampling.
 
     Raises `BadInput` for a loss of which only zCDP is known: such charges have their own conversion.
     """
-    if loss.concentrated:
-        raise BadInput("a charge of which only rho-zCDP is known", "has no exact price in this filter.")
-    plain = loss.without_amplification().mu_squared
-    if not loss.amplified:
-        return Price(plain, 0.0)
-    amplified = _amplified(loss, leak)
-    return Price(plain, 0.0) if plain <= amplified else Price(amplified, leak)
+    return loss.price(leak)
 
 
 def require_priced(planned: PrivacyLoss) -> None:
@@ -220,42 +176,6 @@ def is_price(planned: PrivacyLoss, named: Price, thorough: bool = True) -> bool:
     if not planned.amplified:
         return not planned.concentrated and named.mu_squared == planned.mu_squared
     return not thorough or named.mu_squared >= reserve(planned, named.leak).mu_squared * (1 - 1e-9)
-
-
-def _amplified(loss: PrivacyLoss, leak: float) -> float:
-    """mu^2 of the sampled price, inf where there is none."""
-    if leak <= 0:
-        return math.inf
-    if loss.certified:
-        alone = len(loss.certified) == 1 and not (loss.mu_squared or loss.sampled)
-        mu = loss.certified[0].least_mu(leak) if alone else math.inf
-    else:
-        orders = sampled.compositions(loss.mu_squared, loss.sampled)
-        mu = math.inf if orders is None else max(_least_mu(order, leak) for order in orders)
-    if mu == math.inf:
-        return math.inf
-    mu = math.nextafter(mu * (1 + 1e-12), math.inf)
-    return mu * mu
-
-
-def _least_mu(order: Composition, leak: float) -> float:
-    """Least mu for one order of the two worlds: the largest of Phi^-1((m - d)/(1 - d)) - Phi^-1(a/(1 - d)) over
-    vertices.
-
-    m is the mass of the first world from a loss up (the composition's own error added), a the second world's. The first
-    vertex with a positive loss covers epsilon down to 0; negative epsilons are the other order's.
-    """
-    mass, log_other = order.vertices()
-    if order.infinite + order.slack >= leak:
-        return math.inf
-    rest = math.log1p(-leak)
-    m = np.minimum(mass + order.slack, 1.0)
-    inside = (m > leak) & (log_other < rest)
-    if not inside.any():
-        return 0.0
-    first = np.minimum((m[inside] - leak) / (1 - leak), 1.0)
-    second = log_other[inside] - rest
-    return max(0.0, float(np.max(ndtri(first) - ndtri_exp(second))))
 
 
 def _require_leak(leak: float, delta: float) -> None:

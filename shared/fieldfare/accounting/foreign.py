@@ -27,9 +27,10 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 from scipy.special import ndtri
 
-from fieldfare.accounting.filter import RUN_SHARE, Price, price
+from fieldfare.accounting.event import Price
+from fieldfare.accounting.filter import RUN_SHARE
 from fieldfare.accounting.loss import PrivacyLoss
-from fieldfare.accounting.sampled import SampledGaussian
+from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.refusals import bad_input
@@ -42,7 +43,7 @@ SMALLEST_RHO = 1e-7
 """A smaller rho is priced as this one, which bounds it: below, the hull of the bounds drowns in round-off."""
 
 
-class Loss(Table):
+class Foreign(Table):
     """What a trainer reports, for the adjacency of the population that it charges. Exactly one of the four.
 
     mu: of Gaussian DP. rho: of zero-concentrated DP. epsilon and delta: of (epsilon, delta)-DP.
@@ -58,7 +59,7 @@ class Loss(Table):
     steps: int | None = Field(default=None, ge=1, le=1_000_000_000, description="sampled steps")
 
     @classmethod
-    def of(cls, table: Mapping[str, Any]) -> Loss:
+    def of(cls, table: Mapping[str, Any]) -> Foreign:
         """The loss of a table. Raises `BadInput` that names what is wrong."""
         try:
             return cls.model_validate(dict(table))
@@ -77,30 +78,29 @@ class Loss(Table):
             )
         return self
 
+    def price(self, adjacency: Adjacency, leak: float) -> Price:
+        """What it takes from a population of `adjacency`, of whose D `leak` is left.
 
-def priced(loss: Loss, adjacency: Adjacency, leak: float) -> Price:
-    """What `loss` takes from a population of `adjacency`, of whose D `leak` is left.
-
-    Raises `BadInput` for sampled losses that cannot be priced.
-    """
-    if loss.mu is not None:
-        return Price(loss.mu * loss.mu)
-    if loss.rho is not None:
-        mu = _of_rho(max(loss.rho, SMALLEST_RHO)) if loss.rho > 0 else 0.0
-        return Price(mu * mu)
-    if loss.epsilon is not None:
-        # Round-off of the quantile is added on top.
-        mu = max(0.0, -2.0 * float(ndtri(1.0 / (1.0 + math.exp(loss.epsilon))))) * (1 + 1e-12)
-        return Price(mu * mu, loss.delta or 0.0)
-    assert loss.rate is not None
-    assert loss.noise_multiplier is not None
-    assert loss.steps is not None
-    event = PrivacyLoss(sampled=(SampledGaussian(loss.rate, loss.noise_multiplier, loss.steps),))
-    if hides_presence(adjacency):
-        return price(event, RUN_SHARE * leak)
-    # Amplification is proven for the presence of a user, not for what stands in the user's place.
-    factor = 2.0 if adjacency == "replace_one" else 1.0
-    return Price(factor * factor * event.without_amplification().mu_squared)
+        Raises `BadInput` for sampled losses that cannot be priced.
+        """
+        if self.mu is not None:
+            return Price(self.mu * self.mu)
+        if self.rho is not None:
+            mu = _of_rho(max(self.rho, SMALLEST_RHO)) if self.rho > 0 else 0.0
+            return Price(mu * mu)
+        if self.epsilon is not None:
+            # Round-off of the quantile is added on top.
+            mu = max(0.0, -2.0 * float(ndtri(1.0 / (1.0 + math.exp(self.epsilon))))) * (1 + 1e-12)
+            return Price(mu * mu, self.delta or 0.0)
+        assert self.rate is not None
+        assert self.noise_multiplier is not None
+        assert self.steps is not None
+        event = PrivacyLoss(sampled=(PoissonGaussian(self.rate, self.noise_multiplier, self.steps),))
+        if hides_presence(adjacency):
+            return event.price(RUN_SHARE * leak)
+        # Amplification is proven for the presence of a user, not for what stands in the user's place.
+        factor = 2.0 if adjacency == "replace_one" else 1.0
+        return Price(factor * factor * event.without_amplification().mu_squared)
 
 
 def _of_rho(rho: float) -> float:

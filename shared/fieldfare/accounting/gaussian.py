@@ -20,11 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import erfcx, ndtr
 
+from fieldfare.accounting.event import Event, Price, Words
 from fieldfare.errors import BadInput
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -269,3 +272,40 @@ def _require_mu(mu: float) -> None:
 def _require_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise BadInput(f"delta = {delta}", "must be strictly between 0 and 1.", "1e-6")
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """Plain Gaussian mechanisms: they compose exactly by mu^2, also adaptively (Dong et al. 2022, Corollary 3.3).
+
+    mu_squared: sum of (sensitivity / noise standard deviation)^2, at least 0.
+    """
+
+    rank: ClassVar = 0
+    mu_squared: float
+
+    @property
+    def words(self) -> Words:
+        return Words(
+            "gaussian",
+            "exact Gaussian trade-off of one correlated release",
+            "Gaussian DP, stated also as zero-concentrated and approximate DP",
+        )
+
+    def curve(self, delta: float) -> float:
+        return gaussian_epsilon(math.sqrt(self.mu_squared), delta)
+
+    def delta(self, epsilon: float) -> float:
+        return gaussian_delta(math.sqrt(self.mu_squared), epsilon)
+
+    def price(self, leak: float) -> Price:
+        return Price(self.mu_squared, 0.0)
+
+    def compose(self, other: Event) -> Gaussian | None:
+        return Gaussian(self.mu_squared + other.mu_squared) if isinstance(other, Gaussian) else None
+
+    def without_amplification(self) -> Gaussian:
+        return self
+
+    def to_json(self) -> float:
+        return self.mu_squared

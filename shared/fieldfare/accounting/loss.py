@@ -1,4 +1,4 @@
-"""Privacy loss, as a value that composes: the unit in which budgets are reserved, spent and compared."""
+"""Privacy loss, a multiset of events that composes: the unit in which budgets are reserved, spent and compared."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+# Allocation, Poisson rounds and truncated ones register what texts of losses hold.
+from fieldfare.accounting import allocation, poisson, truncated  # noqa: F401
 from fieldfare.accounting import sampled as _sampled
-from fieldfare.accounting.certified import CertifiedCurve
-from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
-from fieldfare.accounting.sampled import Event, event_from_json
-from fieldfare.accounting.words import Words, words_of
+from fieldfare.accounting.certified import Certified, sampler_of
+from fieldfare.accounting.concentrated import Concentrated
+from fieldfare.accounting.event import Event, Price, Words
+from fieldfare.accounting.gaussian import Gaussian
+from fieldfare.accounting.sampled import SampledEvent, event_from_json
 from fieldfare.errors import BadInput
+from fieldfare.participation import Participation
 
 _LAST_DIGITS = 1e-9
 """By how much two machines' sums of the same numbers may differ, relatively."""
@@ -36,9 +40,9 @@ class PrivacyLoss:
     """
 
     mu_squared: float = 0.0
-    sampled: tuple[Event, ...] = ()
+    sampled: tuple[SampledEvent, ...] = ()
     concentrated: float = 0.0
-    certified: tuple[CertifiedCurve, ...] = ()
+    certified: tuple[Certified, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("mu_squared", "concentrated"):
@@ -46,11 +50,11 @@ class PrivacyLoss:
             if not value >= 0:
                 raise BadInput(f"{name} = {value}", "must be at least 0.", "0")
             object.__setattr__(self, name, float(value) + 0.0)  # no -0.0: equal losses print equal
-        counts: dict[Event, int] = {}
+        counts: dict[SampledEvent, int] = {}
         for event in self.sampled:
             kind = event.times(1)
             counts[kind] = counts.get(kind, 0) + event.count
-        in_order = sorted(counts, key=Event.order)
+        in_order = sorted(counts, key=SampledEvent.order)
         merged = tuple(kind.times(counts[kind]) for kind in in_order if counts[kind])
         object.__setattr__(self, "sampled", merged)
         object.__setattr__(self, "certified", tuple(sorted(self.certified, key=lambda curve: curve.seed)))
@@ -86,9 +90,36 @@ class PrivacyLoss:
         return self.mu if self.gaussian else None
 
     @property
+    def events(self) -> tuple[Event, ...]:
+        """What it is composed of; of one kind those that do not compose into one."""
+        plain = (Gaussian(self.mu_squared),) if self.mu_squared else ()
+        known = (Concentrated(self.concentrated),) if self.concentrated else ()
+        return *plain, *known, *self.sampled, *self.certified
+
+    @property
     def words(self) -> Words:
-        """How it is told to people."""
-        return words_of(self)
+        """How it is told to people: in the words of the events that decide how it is composed."""
+        events = self.events or (Gaussian(0.0),)
+        rank = max(event.rank for event in events)
+        told = [event.words for event in events if event.rank == rank]
+        bounds, samplers = sum((one.bounds for one in told), ()), sum((one.samplers for one in told), ())
+        return replace(told[0], bounds=bounds, samplers=samplers)
+
+    def price(self, leak: float) -> Price:
+        """What it takes across runs at that leak, see `filter.price`. Raises `BadInput` where only zCDP is known."""
+        if len(self.events) == 1:
+            return self.events[0].price(leak)
+        if self.concentrated:
+            return Concentrated(self.concentrated).price(leak)
+        if self.certified or not self.sampled:
+            return Price(self.without_amplification().mu_squared, 0.0)
+        return _sampled.price(self.mu_squared, self.sampled, leak)
+
+    def sampler(self, participation: Participation) -> str | None:
+        """Who takes part by which secret draws, where they lower the loss; None where no amplification is claimed."""
+        if self.sampled:
+            return self.sampled[0].sampler
+        return sampler_of(participation) if self.certified else None
 
     @property
     def seeds(self) -> tuple[tuple[int, str], ...]:
@@ -140,12 +171,6 @@ class PrivacyLoss:
         extra += math.fsum(curve.mu**2 for curve in self.certified)
         return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated)
 
-    @property
-    def _curve(self) -> CertifiedCurve | None:
-        """The certified curve that this loss is, with nothing else."""
-        alone = len(self.certified) == 1 and not (self.mu_squared or self.sampled or self.concentrated)
-        return self.certified[0] if alone else None
-
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon known for which the whole is (epsilon, delta)-DP; exact for plain Gaussians.
 
@@ -153,25 +178,26 @@ class PrivacyLoss:
         rounds the loss upwards, and where it has no grid (see `sampled.grid_for`) amplification is not claimed.
         Raises `BadInput` unless 0 < delta < 1.
         """
-        if self.concentrated:
-            return zcdp_epsilon(self.without_amplification().rho, delta)
-        plain = gaussian_epsilon(self.without_amplification().mu, delta)
-        if self.certified:
-            return plain if self._curve is None else min(plain, self._curve.epsilon(delta))
-        if not self.sampled:
+        if len(self.events) == 1:
+            return self.events[0].curve(delta)
+        plain = self._plain().curve(delta)
+        if self.concentrated or self.certified or not self.sampled:
             return plain
         return min(plain, _sampled.epsilon(self.mu_squared, self.sampled, delta))
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta known for which the whole is (epsilon, delta)-DP, epsilon >= 0. As `epsilon`."""
-        if self.concentrated:
-            return zcdp_delta(self.without_amplification().rho, epsilon)
-        plain = gaussian_delta(self.without_amplification().mu, epsilon)
-        if self.certified:
-            return plain if self._curve is None else min(plain, self._curve.delta(epsilon))
-        if not self.sampled:
+        if len(self.events) == 1:
+            return self.events[0].delta(epsilon)
+        plain = self._plain().delta(epsilon)
+        if self.concentrated or self.certified or not self.sampled:
             return plain
         return min(plain, _sampled.delta(self.mu_squared, self.sampled, epsilon))
+
+    def _plain(self) -> Event:
+        """All of it without amplification, as one event: by mu where that is known of all, else by rho."""
+        whole = self.without_amplification()
+        return Concentrated(whole.rho) if whole.concentrated else Gaussian(whole.mu_squared)
 
     def within(self, least: PrivacyLoss, most: PrivacyLoss) -> PrivacyLoss:
         """This loss moved up to `least` and down to `most`, by parts; its events become those that `most` has.
@@ -219,7 +245,7 @@ class PrivacyLoss:
             if set(data) - {"certified", "concentrated"} != {"mu_squared", "sampled"}:
                 raise ValueError("other keys than mu_squared, sampled, certified and concentrated")
             events = tuple(event_from_json(each) for each in data["sampled"])
-            curves = tuple(CertifiedCurve.from_json(each) for each in data.get("certified", ()))
+            curves = tuple(Certified.from_json(each) for each in data.get("certified", ()))
             return cls(_number(data["mu_squared"]), events, _number(data.get("concentrated", 0.0)), curves)
         except (ValueError, TypeError, KeyError) as error:
             raise BadInput("privacy loss", f"{text[:80]!r} is not the JSON of a privacy loss ({error}).") from None

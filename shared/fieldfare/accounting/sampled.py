@@ -11,16 +11,6 @@ which says why dp_accounting is not used). The worse order counts. This module c
 once and to full relative precision. Blocks in which a user takes part once, in a secret round, have a pair of theirs
 (`allocation`).
 
-**A cap on the cohort.** Where more than m users are drawn, the round keeps m of them by lot. Let A be the event that
-in some round m or more of the *other* users are drawn, out of at most n - 1. Their coins decide it, and never the coins
-of the user in question. So both worlds are the same mixture of what happens outside of A, which is Poisson sampling
-without a cap, and of something else, with probability tau of A. Hockey-stick divergences are jointly convex, hence
-
-    delta(epsilon) <= (1 - tau) delta_uncapped(epsilon) + tau,      1 - tau >= (1 - P(Bin(n - 1, q) >= m))^T         (1)
-
-in both orders. So a capped round is an uncapped one that shows everything with probability P(Bin(n - 1, q) >= m). Coins
-of users who cannot be asked, or who enrol later, count as tossed. n is public: it must hold in both worlds.
-
 The grid is chosen before anything is computed on it, so that no request (tiny epsilon, tiny sigma, huge counts) can
 exhaust memory or time: beyond `MOST_POINTS` points there is no grid, and callers fall back on the bound without
 amplification, or refuse.
@@ -29,19 +19,20 @@ amplification, or refuse.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
-from scipy.special import betainc, erfcx, ndtr
+from scipy.special import erfcx, ndtr, ndtri, ndtri_exp
 
-from fieldfare.accounting.allocation import LARGEST_LOSS, MOST_BINS, allocated_losses, spread
 from fieldfare.accounting.composition import Composition, DiscreteLoss, Vector
+from fieldfare.accounting.event import ACROSS, Event, Price, Words, cheaper
+from fieldfare.accounting.gaussian import Gaussian
 from fieldfare.errors import BadInput
-from fieldfare.text import decimal
+from fieldfare.participation import Participation
 
 MOST_POINTS = 1 << 22
 """Largest grid of a composed distribution: 32 MB, about a second."""
@@ -55,20 +46,44 @@ _TAIL = 12.0
 """Standard deviations beyond which mass is negligible (1e-32) when a grid is sized."""
 
 
-class Event(ABC):
+class SampledEvent(Event):
     """Rounds or blocks in which secret draws include a user: what a sampler is charged as.
 
-    A new one is a frozen dataclass with `noise_multiplier` (noise std over the most that one user changes) and `count`
-    (of equal rounds or blocks), registered by `register_event`; its sampler is registered by `charge.register_sampler`.
+    A new sampler is one file with one frozen dataclass under `@register`: `noise_multiplier` (noise std over the most
+    that one user changes), `count` (of equal rounds or blocks) and fields of its own, the participations that it
+    charges, and what is abstract here. Its sampler has to include each user independently of all others, and `losses`
+    have to dominate its rounds.
     """
 
+    rank: ClassVar = 2
     own: ClassVar[frozenset[str]]
     """Its fields besides those two: by them `event_from_json` knows it."""
+    participations: ClassVar[tuple[type[Participation], ...]]
+    """Samplers whose rounds are charged as this, under `add_remove`."""
+    independent: ClassVar[bool] = False
+    """Whether that is proven for independent noise only."""
     largest_loss: ClassVar[float] = math.inf
     """Above this, `losses` are not computed."""
 
     noise_multiplier: float
     count: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.noise_multiplier < math.inf:
+            what = f"noise_multiplier = {self.noise_multiplier}"
+            raise BadInput(what, "must be a finite number above 0.", "1.0")
+        if self.count < 0:
+            raise BadInput(f"count = {self.count}", "must be at least 0.", "0")
+
+    @classmethod
+    @abstractmethod
+    def of(cls, participation: Any) -> Self:
+        """One of the events that charge `participation`, at noise multiplier 1."""
+
+    @classmethod
+    def groups(cls, participation: Any) -> int:
+        """Rounds between two events."""
+        return 1
 
     def times(self, count: int) -> Self:
         """So many of these rounds or blocks."""
@@ -93,9 +108,10 @@ class Event(ABC):
         """How it is charged, in words."""
 
     @property
-    @abstractmethod
     def mu_squared(self) -> float:
-        """mu^2 of all of it for an observer who knows the cohorts."""
+        """mu^2 of all of it for an observer who knows the cohorts: each user takes part once in a round or block."""
+        inverse = 1 / self.noise_multiplier
+        return self.count * inverse * inverse
 
     @property
     @abstractmethod
@@ -109,241 +125,96 @@ class Event(ABC):
         Each dominates its order of the pair.
         """
 
+    @property
+    def words(self) -> Words:
+        method = "privacy loss distributions for sampled rounds"
+        return Words(
+            *("sampled-gaussian", method, "Approximate DP", "sampled", ACROSS),
+            bounds=(self.bound,),
+            samplers=(self.sampler,),
+        )
+
+    def curve(self, delta: float) -> float:
+        return min(self.without_amplification().curve(delta), epsilon(0.0, (self,), delta))
+
+    def delta(self, at: float) -> float:
+        return min(self.without_amplification().delta(at), delta(0.0, (self,), at))
+
+    def price(self, leak: float) -> Price:
+        return price(0.0, (self,), leak)
+
+    def compose(self, other: Event) -> Self | None:
+        if not isinstance(other, SampledEvent) or self.times(1) != other.times(1):
+            return None
+        return self.times(self.count + other.count)
+
+    def without_amplification(self) -> Gaussian:
+        return Gaussian(self.mu_squared)
+
     def to_json(self) -> Any:
-        """Of numbers and text, for `event_from_json`."""
         return asdict(self)  # type: ignore[call-overload]
 
     @classmethod
-    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> Event:
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> SampledEvent:
         """The inverse of `to_json`. own: its other fields. Raises TypeError for what is no number."""
         return cls(noise_multiplier=noise_multiplier, count=count, **own)  # type: ignore[call-arg]
 
 
-_EVENTS: dict[frozenset[str], type[Event]] = {}
+_EVENTS: dict[frozenset[str], type[SampledEvent]] = {}
+_CHARGED: dict[type[Participation], type[SampledEvent]] = {}
 
-EventT = TypeVar("EventT", bound=type[Event])
+EventT = TypeVar("EventT", bound=type[SampledEvent])
 
 
-def register_event(kind: EventT) -> EventT:
-    """Let charges hold events of this class, and ledgers read them back: a decorator.
+def register(kind: EventT) -> EventT:
+    """Let charges hold events of this class, ledgers read them back, and its samplers be charged as it: a decorator.
 
-    Raises ValueError where another class has the same fields.
+    Raises ValueError where another class has the same fields, or charges one of its samplers.
     """
     if kind.own in _EVENTS:
         raise ValueError(f"events with the fields {sorted(kind.own)} are {_EVENTS[kind.own].__name__}")
+    if taken := [way.__name__ for way in kind.participations if way in _CHARGED]:
+        raise ValueError(f"{taken[0]} is charged already")
     _EVENTS[kind.own] = kind
+    _CHARGED.update(dict.fromkeys(kind.participations, kind))
     return kind
 
 
-@dataclass(frozen=True)
-class SampledGaussian(Event):
-    """`count` rounds of Gaussian noise, each of which includes every user independently with probability `rate`.
-
-    No round shows who was included, nor how many. noise_multiplier: noise std over the most that one user changes.
-    """
-
-    own: ClassVar = frozenset({"rate"})
-
-    rate: float
-    noise_multiplier: float
-    count: int
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
-        _require_event(self.noise_multiplier, self.count)
-
-    @property
-    def sampler(self) -> str:
-        """Who takes part, in words."""
-        return f"each user independently with probability {self.rate:.4g}"
-
-    @property
-    def bound(self) -> str:
-        """How it is charged, in words."""
-        return f"privacy loss distributions of {self.count} rounds, discretised upwards"
-
-    @property
-    def mu_squared(self) -> float:
-        """mu^2 of all of it for an observer who knows the cohorts."""
-        return _mu_squared(self.count, self.noise_multiplier)
-
-    @property
-    def spread(self) -> float:
-        """About the standard deviation of one round's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma at most."""
-        inverse = 1 / self.noise_multiplier
-        return min(self.rate * math.sqrt(math.expm1(min(inverse * inverse, 700.0))), inverse)
-
-    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
-        """One round's loss with the user against without, and without against with, on multiples of `step`."""
-        return _poisson_losses(self.rate, self.noise_multiplier, step)
-
-    def to_json(self) -> Any:
-        """Of numbers and text, for `event_from_json`."""
-        return [self.rate, self.noise_multiplier, self.count]
+def charged_as(participation: Participation) -> type[SampledEvent] | None:
+    """The events that charge this sampler under `add_remove`; None for what is not sampled, or by a certificate."""
+    return _CHARGED.get(type(participation))
 
 
-@register_event
-@dataclass(frozen=True)
-class TruncatedGaussian(SampledGaussian):
-    """The same where a round keeps at most `cap` of the users that it includes, by lot.
-
-    enrolled: a public number; there are never more users in either world. See equation (1) of the module.
-    """
-
-    own: ClassVar = frozenset({"rate", "cap", "enrolled"})
-
-    cap: int
-    enrolled: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, value in (("cap", self.cap), ("enrolled", self.enrolled)):
-            if value < 1:
-                raise BadInput(f"{name} = {value}", "must be at least 1.", "1")
-
-    @property
-    def sampler(self) -> str:
-        return (
-            f"{super().sampler}, of whom a secret lot keeps {self.cap} where there are more; there are never more than "
-            f"{self.enrolled} users, which is public"
-        )
-
-    @property
-    def bound(self) -> str:
-        filled = decimal(self.count * self.excess, 2)
-        return (
-            f"{super().bound}; that others alone fill a round has probability {filled} at most, which is part of delta"
-        )
-
-    @property
-    def mu_squared(self) -> float:
-        """As of `SampledGaussian`, but a user may displace another one, which changes two updates."""
-        return 4 * super().mu_squared
-
-    @property
-    def excess(self) -> float:
-        """The probability that `cap` or more of all users but one are drawn in one round."""
-        return excess(self.rate, self.cap, self.enrolled)
-
-    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
-        first, second = (_with_infinite(loss, self.excess) for loss in super().losses(step))
-        return first, second
-
-    def to_json(self) -> Any:
-        return asdict(self)
-
-    @classmethod
-    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> Event:
-        return cls(_number(own["rate"]), noise_multiplier, count, _count(own["cap"]), _count(own["enrolled"]))
+Events: TypeAlias = tuple[SampledEvent, ...]
 
 
-@register_event
-@dataclass(frozen=True)
-class AllocatedGaussian(Event):
-    """`count` blocks of `bins` rounds of Gaussian noise; each user takes part in one round of a block, drawn uniformly.
-
-    No block shows who took part when, nor how many. noise_multiplier: noise std over the most that one user changes.
-    """
-
-    own: ClassVar = frozenset({"bins"})
-    largest_loss: ClassVar = LARGEST_LOSS
-
-    bins: int
-    noise_multiplier: float
-    count: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.bins <= MOST_BINS:
-            raise BadInput(f"bins = {self.bins}", f"must be in [1, {MOST_BINS}].", str(MOST_BINS))
-        _require_event(self.noise_multiplier, self.count)
-
-    @property
-    def sampler(self) -> str:
-        """As of `SampledGaussian`, like the others below."""
-        return f"each user in one of {self.bins} rounds of every block, drawn afresh for each block and kept secret"
-
-    @property
-    def bound(self) -> str:
-        return f"privacy loss distributions of {self.count} blocks of {self.bins} rounds, discretised upwards"
-
-    @property
-    def mu_squared(self) -> float:
-        """mu^2 of all of it for an observer who knows the cohorts: each user takes part once in a block."""
-        return _mu_squared(self.count, self.noise_multiplier)
-
-    @property
-    def spread(self) -> float:
-        """About the standard deviation of one block's loss."""
-        return spread(self.bins, self.noise_multiplier)
-
-    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
-        """One block's."""
-        return allocated_losses(self.bins, self.noise_multiplier, step)
-
-    @classmethod
-    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> Event:
-        return cls(_count(own["bins"]), noise_multiplier, count)
+_LISTED = frozenset({"rate"})
+"""The fields of the first kind, which ledgers hold as a list."""
 
 
-Events: TypeAlias = tuple[Event, ...]
-
-
-def event_from_json(table: Any) -> Event:
+def event_from_json(table: Any) -> SampledEvent:
     """The inverse of an event's `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
-    if isinstance(table, list):
-        rate, noise_multiplier, count = table
-        return SampledGaussian(_number(rate), _number(noise_multiplier), _count(count))
-    named = dict(table)
-    noise_multiplier, count = _number(named.pop("noise_multiplier")), _count(named.pop("count"))
+    listed = isinstance(table, list)
+    named = dict(zip(("rate", "noise_multiplier", "count"), table, strict=True)) if listed else dict(table)
+    noise_multiplier, count = number(named.pop("noise_multiplier")), whole(named.pop("count"))
     kind = _EVENTS.get(frozenset(named))
-    if kind is None:
+    if kind is None or listed != (kind.own == _LISTED):
         raise ValueError("not a sampled event")
     return kind.from_table(noise_multiplier, count, named)
 
 
-def _number(value: object) -> float:
+def number(value: object) -> float:
+    """Return `value` as a float. Raises TypeError for what is no number, and for a truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     return float(value)
 
 
-def _count(value: object) -> int:
+def whole(value: object) -> int:
+    """Return `value`, a whole number. Raises TypeError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{value!r} is not a count")
     return value
-
-
-def excess(rate: float, cap: int, enrolled: int) -> float:
-    """P(Bin(enrolled - 1, rate) >= cap): that the others alone fill a round's places."""
-    return float(betainc(cap, enrolled - cap, rate)) if cap < enrolled else 0.0
-
-
-def least_cap(rate: float, enrolled: int, rounds: int, most: float) -> int:
-    """The smallest cap that any of `rounds` rounds exceeds with probability at most `most`."""
-    low, high = 0, enrolled
-    while high - low > 1:
-        cap = (low + high) // 2
-        low, high = (low, cap) if rounds * excess(rate, cap, enrolled) <= most else (cap, high)
-    return high
-
-
-def _mu_squared(count: int, noise_multiplier: float) -> float:
-    inverse = 1 / noise_multiplier
-    return count * inverse * inverse
-
-
-def _require_event(noise_multiplier: float, count: int) -> None:
-    if not 0 < noise_multiplier < math.inf:
-        raise BadInput(f"noise_multiplier = {noise_multiplier}", "must be a finite number above 0.", "1.0")
-    if count < 0:
-        raise BadInput(f"count = {count}", "must be at least 0.", "0")
-
-
-def _with_infinite(loss: DiscreteLoss, probability: float) -> DiscreteLoss:
-    """`loss`, but an infinite one with this probability, whatever it would have been."""
-    infinite = loss.infinite + probability - loss.infinite * probability
-    return DiscreteLoss(loss.step, loss.lowest, loss.probs * (1 - probability), infinite)
 
 
 def grid_for(mu_squared: float, events: Events) -> float | None:
@@ -418,22 +289,61 @@ def compositions(mu_squared: float, events: Events) -> tuple[Composition, Compos
     return None if step is None else _composed(mu_squared, events, step)
 
 
+def price(mu_squared: float, events: Events, leak: float) -> Price:
+    """The least price of all of them together at `leak`; that without sampling where amplification cannot be claimed.
+
+    Composed as one, in both orders, each by itself. The least mu is read off the vertices of the trade-off curve:
+    exact, without a grid of epsilons, because a convex curve lies below a piecewise linear one if and only if it does
+    at the vertices.
+    """
+    plain = mu_squared + math.fsum(event.mu_squared for event in events)
+    orders = compositions(mu_squared, events) if leak > 0 else None
+    mu = math.inf if orders is None else max(_least_mu(order, leak) for order in orders)
+    return cheaper(plain, mu, leak)
+
+
+def _least_mu(order: Composition, leak: float) -> float:
+    """Least mu for one order of the two worlds: the largest of Phi^-1((m - d)/(1 - d)) - Phi^-1(a/(1 - d)) over
+    vertices.
+
+    m is the mass of the first world from a loss up (the composition's own error added), a the second world's. The first
+    vertex with a positive loss covers epsilon down to 0; negative epsilons are the other order's.
+    """
+    mass, log_other = order.vertices()
+    if order.infinite + order.slack >= leak:
+        return math.inf
+    rest = math.log1p(-leak)
+    m = np.minimum(mass + order.slack, 1.0)
+    inside = (m > leak) & (log_other < rest)
+    if not inside.any():
+        return 0.0
+    first = np.minimum((m[inside] - leak) / (1 - leak), 1.0)
+    second = log_other[inside] - rest
+    return max(0.0, float(np.max(ndtri(first) - ndtri_exp(second))))
+
+
 @lru_cache(maxsize=4)
 def _composed(mu_squared: float, events: Events, step: float) -> tuple[Composition, Composition]:
     """Everything together, in both orders of the two worlds."""
     parts = [(_orders(event.times(1), step), event.count) for event in events]
     if mu_squared > 0:
-        parts.append((_orders(SampledGaussian(1.0, 1 / math.sqrt(mu_squared), 1), step), 1))
+        parts.append((_plain_orders(mu_squared, step), 1))
     first, second = ([(orders[i], count) for orders, count in parts] for i in (0, 1))
     return Composition(first), Composition(second)
 
 
 @lru_cache(maxsize=32)
-def _orders(event: Event, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+def _orders(event: SampledEvent, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
     return event.losses(step)
 
 
-def _poisson_losses(rate: float, noise_multiplier: float, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+@lru_cache(maxsize=32)
+def _plain_orders(mu_squared: float, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+    return poisson_losses(1.0, 1 / math.sqrt(mu_squared), step)
+
+
+def poisson_losses(rate: float, noise_multiplier: float, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+    """The losses of one Poisson-sampled round, in both orders, on multiples of `step`."""
     reach = _reach(noise_multiplier)
     # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their negatives.
     high = math.ceil(float(np.logaddexp(_log_complement(rate), math.log(rate) + reach)) / step)

@@ -1,4 +1,4 @@
-"""A sampler from outside: one event, one registration of each, and it is charged, priced, stored and told."""
+"""A sampler from outside: one event under one registration, and it is charged, priced, stored and told."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import ClassVar
 
 import pytest
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, amplification, calibrate, charge, charge_for, sampled
-from fieldfare.accounting.charge import Sampler, register_sampler
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss, amplification, calibrate, charge_for, sampled
 from fieldfare.accounting.composition import DiscreteLoss
 from fieldfare.accounting.filter import price
-from fieldfare.accounting.sampled import Event, register_event
+from fieldfare.accounting.sampled import SampledEvent, register
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import build
 from fieldfare.mechanisms.independent import Independent
@@ -33,15 +32,21 @@ class Twice(Participation):
 
 
 @dataclass(frozen=True)
-class TwiceGaussian(Event):
+class TwiceGaussian(SampledEvent):
     own: ClassVar = frozenset({"coin"})
+    participations: ClassVar = (Twice,)
+    independent: ClassVar = True
 
     coin: float
     noise_multiplier: float
     count: int
 
-    def _as_one_coin(self) -> SampledGaussian:
-        return SampledGaussian(1 - (1 - self.coin) ** 2, self.noise_multiplier, self.count)
+    @classmethod
+    def of(cls, participation: Twice) -> TwiceGaussian:
+        return cls(participation.rate, 1.0, 1)
+
+    def _as_one_coin(self) -> PoissonGaussian:
+        return PoissonGaussian(1 - (1 - self.coin) ** 2, self.noise_multiplier, self.count)
 
     @property
     def sampler(self) -> str:
@@ -50,10 +55,6 @@ class TwiceGaussian(Event):
     @property
     def bound(self) -> str:
         return "that of one better coin"
-
-    @property
-    def mu_squared(self) -> float:
-        return self._as_one_coin().mu_squared
 
     @property
     def spread(self) -> float:
@@ -65,17 +66,16 @@ class TwiceGaussian(Event):
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    register_event(TwiceGaussian)
-    register_sampler(Twice, Sampler(lambda way: TwiceGaussian(way.rate, 1.0, 1), independent=True))
+    register(TwiceGaussian)
     yield
-    del sampled._EVENTS[TwiceGaussian.own], charge.SAMPLERS[Twice]
+    del sampled._EVENTS[TwiceGaussian.own], sampled._CHARGED[Twice]
 
 
 @pytest.mark.usefixtures("registered")
 def test_a_sampler_from_outside_is_charged() -> None:
     mechanism, way = Independent(40), Twice(0.05)
     loss = charge_for(mechanism, way, 1.0, 40, "add_remove")
-    known = PrivacyLoss(sampled=(SampledGaussian(1 - 0.95**2, 1.0, 40),))
+    known = PrivacyLoss(sampled=(PoissonGaussian(1 - 0.95**2, 1.0, 40),))
     assert loss.sampled == (TwiceGaussian(0.05, 1.0, 40),)
     assert loss.epsilon(1e-5) == pytest.approx(known.epsilon(1e-5), rel=1e-12)
     assert price(loss, 1e-6).mu_squared == pytest.approx(price(known, 1e-6).mu_squared, rel=1e-12)
@@ -101,6 +101,11 @@ def test_what_is_not_registered_is_neither_read_nor_charged() -> None:
 @pytest.mark.usefixtures("registered")
 def test_no_sampler_is_replaced() -> None:
     with pytest.raises(ValueError, match="TwiceGaussian"):
-        register_event(TwiceGaussian)
-    with pytest.raises(ValueError, match="charged already"):
-        register_sampler(Twice, Sampler(lambda way: TwiceGaussian(way.rate, 1.0, 1)))
+        register(TwiceGaussian)
+
+    class Thrice(TwiceGaussian):
+        own: ClassVar = frozenset({"coins"})
+
+    with pytest.raises(ValueError, match="Twice is charged already"):
+        register(Thrice)
+    assert Thrice.own not in sampled._EVENTS

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fieldfare import mechanisms
 from fieldfare.accounting import (
+    PoissonGaussian,
     PrivacyLoss,
-    SampledGaussian,
     amplification,
     calibrate,
     charge_for,
@@ -231,7 +231,7 @@ def test_calibrated_noise_of_amplified_bands_is_below_renyi_accounting() -> None
 
 @pytest.mark.slow
 def test_a_gaussian_run_after_a_sampled_one() -> None:
-    already = PrivacyLoss(sampled=(SampledGaussian(0.02, 1.5, 100),))
+    already = PrivacyLoss(sampled=(PoissonGaussian(0.02, 1.5, 100),))
     sigma = calibrate(Independent(4), Single(), epsilon=2.0, delta=1e-6, already=already)
     loss = already + charge_for(Independent(4), Single(), sigma, 4)
     assert 2.0 * (1 - 1e-4) < loss.epsilon(1e-6) <= 2.0

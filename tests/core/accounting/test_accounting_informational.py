@@ -10,7 +10,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
 from dp_accounting.rdp import RdpAccountant
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, gaussian_epsilon
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss, gaussian_epsilon
 from fieldfare.accounting.informational import last_iterate, last_iterate_noise, simple_zcdp_epsilon
 from fieldfare.errors import BadInput
 from oracles.fixed_size_cohorts import fixed_size_epsilon
@@ -84,7 +84,7 @@ def test_fixed_size_cohorts_between_poisson_and_renyi_accounting(users, cohort, 
     found = fixed_size_epsilon(users, cohort, sigma, rounds, delta)
     accountant = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
     accountant.compose(SampledWithoutReplacementDpEvent(users, cohort, GaussianDpEvent(sigma / 2)), rounds)
-    poisson = PrivacyLoss(sampled=(SampledGaussian(cohort / users, sigma / 2, rounds),)).epsilon(delta)
+    poisson = PrivacyLoss(sampled=(PoissonGaussian(cohort / users, sigma / 2, rounds),)).epsilon(delta)
     plain = gaussian_epsilon(2 * math.sqrt(rounds) / sigma, delta)
     assert poisson <= found <= min(accountant.get_epsilon(delta), plain)
 

@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, calibrate, gaussian_epsilon
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss, calibrate, gaussian_epsilon
 from fieldfare.accounting import sampled as numerical
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.independent import Independent
@@ -24,7 +24,7 @@ ROWS = {row["id"]: row for row in REFERENCE["rows"]}
 
 
 def loss(rate: float, sigma: float, count: int, mu_squared: float = 0.0) -> PrivacyLoss:
-    return PrivacyLoss(mu_squared, (SampledGaussian(rate, sigma, count),))
+    return PrivacyLoss(mu_squared, (PoissonGaussian(rate, sigma, count),))
 
 
 @pytest.mark.parametrize("bands", [1, 4, 16, 64])
@@ -138,10 +138,10 @@ def test_one_event_is_a_tight_upper_bound_of_the_closed_form(rate: float, sigma:
 def test_at_rate_one_the_grid_bounds_the_exact_gaussian_tightly(sigma: float, count: int, delta: float) -> None:
     """Also large losses, where e^epsilon overflows: a curve that is too low there would be a breach, not an error."""
     exact = gaussian_epsilon(math.sqrt(count) / sigma, delta)
-    grid = numerical.epsilon(0.0, (SampledGaussian(1.0, sigma, count),), delta)
+    grid = numerical.epsilon(0.0, (PoissonGaussian(1.0, sigma, count),), delta)
     assert exact <= grid <= exact * (1 + 0.02)
     # The composition with a Gaussian part goes through the grid as well.
-    both = numerical.epsilon(1 / sigma**2, (SampledGaussian(1.0, sigma, count),), delta)
+    both = numerical.epsilon(1 / sigma**2, (PoissonGaussian(1.0, sigma, count),), delta)
     assert gaussian_epsilon(math.sqrt(count + 1) / sigma, delta) <= both
 
 
@@ -153,7 +153,7 @@ def test_a_gaussian_beside_sampled_events_costs_at_least_itself(mu_squared: floa
     assert whole.epsilon(1e-6) <= whole.without_amplification().epsilon(1e-6)
 
 
-EVENTS = st.builds(SampledGaussian, st.sampled_from([0.02, 0.3]), st.sampled_from([1.0, 3.0]), st.integers(1, 20))
+EVENTS = st.builds(PoissonGaussian, st.sampled_from([0.02, 0.3]), st.sampled_from([1.0, 3.0]), st.integers(1, 20))
 LOSSES = st.builds(PrivacyLoss, st.floats(0, 4), st.lists(EVENTS, max_size=2).map(tuple))
 
 
@@ -201,7 +201,7 @@ def test_equal_events_are_one_entry_however_many_rounds() -> None:
     total = PrivacyLoss()
     for _ in range(10_000):
         total = total + loss(0.01, 1.0, 1)
-    assert total.sampled == (SampledGaussian(0.01, 1.0, 10_000),)
+    assert total.sampled == (PoissonGaussian(0.01, 1.0, 10_000),)
     assert len(total.to_json()) < 80
 
 
@@ -240,7 +240,7 @@ def test_requests_without_a_grid_are_refused_before_the_accountant_and_not_calle
     mu_squared=st.floats(0, 1e12),
 )
 def test_grids_are_bounded(rate: float, sigma: float, count: int, mu_squared: float) -> None:
-    events = (SampledGaussian(rate, sigma, count),)
+    events = (PoissonGaussian(rate, sigma, count),)
     step = numerical.grid_for(mu_squared, events)
     if step is None:
         assert numerical.refusal(mu_squared, events)
@@ -258,7 +258,7 @@ def test_tiny_epsilon_stays_a_bound_in_bounded_time() -> None:
 
 
 def test_every_delta_counts_what_the_transform_may_be_wrong_by() -> None:
-    both = numerical.compositions(0.0, (SampledGaussian(0.01, 1.0, 10),))
+    both = numerical.compositions(0.0, (PoissonGaussian(0.01, 1.0, 10),))
     assert both is not None
     for composition in both:
         assert composition.delta(1e3) >= 1e-12
@@ -272,12 +272,12 @@ def test_a_delta_below_the_rounding_of_transforms_gets_no_amplification() -> Non
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: SampledGaussian(0.0, 1.0, 1),
-        lambda: SampledGaussian(1.1, 1.0, 1),
-        lambda: SampledGaussian(math.nan, 1.0, 1),
-        lambda: SampledGaussian(0.1, 0.0, 1),
-        lambda: SampledGaussian(0.1, math.inf, 1),
-        lambda: SampledGaussian(0.1, 1.0, -1),
+        lambda: PoissonGaussian(0.0, 1.0, 1),
+        lambda: PoissonGaussian(1.1, 1.0, 1),
+        lambda: PoissonGaussian(math.nan, 1.0, 1),
+        lambda: PoissonGaussian(0.1, 0.0, 1),
+        lambda: PoissonGaussian(0.1, math.inf, 1),
+        lambda: PoissonGaussian(0.1, 1.0, -1),
         lambda: PrivacyLoss(-1.0),
         lambda: PrivacyLoss(math.nan),
     ],

@@ -12,11 +12,12 @@ import pytest
 from scipy.stats import binom
 
 from fieldfare import mechanisms
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, calibrate, charge_for, gaussian_delta
-from fieldfare.accounting.allocation import allocated_losses
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss, calibrate, charge_for, gaussian_delta
+from fieldfare.accounting.allocation import Allocation, allocated_losses
 from fieldfare.accounting.composition import Composition
 from fieldfare.accounting.filter import price
-from fieldfare.accounting.sampled import AllocatedGaussian, TruncatedGaussian, compositions, excess, least_cap
+from fieldfare.accounting.sampled import compositions
+from fieldfare.accounting.truncated import TruncatedGaussian, excess, least_cap
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.independent import Independent
@@ -24,7 +25,7 @@ from fieldfare.participation import Adjacency, Poisson, RandomAllocation, Trunca
 from oracles.allocation import integrated, sampled
 
 
-def deltas(event: AllocatedGaussian | SampledGaussian, epsilon: float) -> tuple[float, float]:
+def deltas(event: Allocation | PoissonGaussian, epsilon: float) -> tuple[float, float]:
     orders = compositions(0.0, (event,))
     assert orders is not None
     return orders[0].delta(epsilon), orders[1].delta(epsilon)
@@ -41,7 +42,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("case", PUBLISHED, ids=str)
 def test_published_integrals_lie_below_the_charge_and_close_to_it(case: tuple[int, int, float, float]) -> None:
     bins, blocks, sigma, epsilon = case
-    found = deltas(AllocatedGaussian(bins, sigma, blocks), epsilon)
+    found = deltas(Allocation(bins, sigma, blocks), epsilon)
     for charged, exact in zip(found, PUBLISHED[case], strict=True):
         assert exact < charged < exact * (1 + 3e-4)
 
@@ -53,7 +54,7 @@ def test_published_integrals_lie_below_the_charge_and_close_to_it(case: tuple[in
 )
 def test_every_case_of_up_to_four_rounds_by_integration(case: tuple[int, int, float, float]) -> None:
     bins, blocks, sigma, epsilon = case
-    found = deltas(AllocatedGaussian(bins, sigma, blocks), epsilon)
+    found = deltas(Allocation(bins, sigma, blocks), epsilon)
     for charged, exact in zip(found, integrated(blocks, bins, sigma, epsilon), strict=True):
         assert exact * (1 - 1e-8) < charged < exact * (1 + 4e-4)
 
@@ -67,7 +68,7 @@ def test_integration_finds_what_the_specification_prints() -> None:
 def test_samples_of_the_pair_itself_agree(bins: int, blocks: int, sigma: float, epsilon: float) -> None:
     """Five standard errors: a false alarm has probability 6e-7, and the seed is fixed."""
     drawn = sampled(blocks, bins, sigma, epsilon, np.random.default_rng(7), 60_000)
-    for charged, (mean, error) in zip(deltas(AllocatedGaussian(bins, sigma, blocks), epsilon), drawn, strict=True):
+    for charged, (mean, error) in zip(deltas(Allocation(bins, sigma, blocks), epsilon), drawn, strict=True):
         assert abs(charged - mean) < 5 * error + 4e-4 * mean
 
 
@@ -78,12 +79,12 @@ def test_epsilon_lies_in_the_interval_of_the_authors_of_random_allocation(
     sigma: float, blocks: int, interval: tuple[float, float]
 ) -> None:
     """PLD_accounting 2.0 (Feldman and Shenfeld), one round of 16, delta 1e-5; spec/amplification.md 6.3."""
-    found = PrivacyLoss(sampled=(AllocatedGaussian(16, sigma, blocks),)).epsilon(1e-5)
+    found = PrivacyLoss(sampled=(Allocation(16, sigma, blocks),)).epsilon(1e-5)
     assert interval[0] < found < interval[1]
 
 
 def test_one_bin_is_the_gaussian_mechanism() -> None:
-    for charged in deltas(AllocatedGaussian(1, 2.0, 4), 1.0):
+    for charged in deltas(Allocation(1, 2.0, 4), 1.0):
         assert gaussian_delta(1.0, 1.0) * (1 - 1e-9) < charged < gaussian_delta(1.0, 1.0) * (1 + 4e-4)
 
 
@@ -106,9 +107,9 @@ def test_a_coarser_grid_only_costs_more() -> None:
 
 def test_a_fresh_round_costs_less_than_one_for_the_whole_run_and_less_than_none() -> None:
     """Two epochs of 1 of 2, sigma 2, epsilon 1: 1.0547e-2 for balls in bins (spec 6.1)."""
-    fresh = max(deltas(AllocatedGaussian(2, 2.0, 2), 1.0))
+    fresh = max(deltas(Allocation(2, 2.0, 2), 1.0))
     assert fresh < 1.0546986535e-2
-    event = AllocatedGaussian(16, 1.98, 4)
+    event = Allocation(16, 1.98, 4)
     loss = PrivacyLoss(sampled=(event,))
     assert loss.without_amplification().mu_squared == pytest.approx(4 / 1.98**2, rel=1e-12)
     assert loss.epsilon(1e-5) == pytest.approx(1.0142, abs=1e-3)
@@ -119,7 +120,7 @@ def test_a_fresh_round_costs_less_than_one_for_the_whole_run_and_less_than_none(
 
 
 def test_events_survive_a_ledger_and_merge_with_their_own_kind() -> None:
-    events = (AllocatedGaussian(16, 2.0, 3), SampledGaussian(0.1, 2.0, 5), TruncatedGaussian(0.1, 2.0, 5, 40, 90))
+    events = (Allocation(16, 2.0, 3), PoissonGaussian(0.1, 2.0, 5), TruncatedGaussian(0.1, 2.0, 5, 40, 90))
     loss = PrivacyLoss(0.25, events)
     assert PrivacyLoss.from_json(loss.to_json()) == loss
     doubled = loss + loss
@@ -212,7 +213,7 @@ def test_the_smallest_cap_is_the_smallest() -> None:
 
 def test_the_excess_of_every_round_is_part_of_delta() -> None:
     """Equation (1) of `sampled`, as an equality: the worst that may happen outside of Poisson sampling."""
-    plain, capped = SampledGaussian(0.25, 2.0, 6), TruncatedGaussian(0.25, 2.0, 6, 12, 24)
+    plain, capped = PoissonGaussian(0.25, 2.0, 6), TruncatedGaussian(0.25, 2.0, 6, 12, 24)
     tau = 1 - (1 - float(binom.sf(11, 23, 0.25))) ** 6
     assert 1e-4 < tau < 1e-1
     for uncapped, found in zip(deltas(plain, 1.0), deltas(capped, 1.0), strict=True):
@@ -258,13 +259,13 @@ def test_two_users_with_room_for_one_reach_what_is_charged() -> None:
     reached = [float(np.maximum(x, 0).sum() * step) for x in (with_user - grow * without, without - grow * with_user)]
     charged = deltas(TruncatedGaussian(rate, sigma, 1, 1, 2), epsilon)
     assert all(a < b for a, b in zip(reached, charged, strict=True))
-    assert max(reached) > max(deltas(SampledGaussian(rate, sigma, 1), epsilon)), "the cap costs something"
+    assert max(reached) > max(deltas(PoissonGaussian(rate, sigma, 1), epsilon)), "the cap costs something"
 
 
 @pytest.mark.parametrize("sigma", [1e-3, 0.02, 0.06, 50.0])
 def test_extreme_noise_is_charged_or_refused_but_never_too_low(sigma: float) -> None:
     """Below a multiplier of about .05 no amplification is claimed: exp of a loss would leave float64's range."""
-    loss = PrivacyLoss(sampled=(AllocatedGaussian(16, sigma, 4),))
+    loss = PrivacyLoss(sampled=(Allocation(16, sigma, 4),))
     found = loss.epsilon(1e-5)
     assert 0 <= found <= loss.without_amplification().epsilon(1e-5)
     assert (compositions(0.0, loss.sampled) is None) == (sigma < 0.05)

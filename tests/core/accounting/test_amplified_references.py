@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss
 from fieldfare.accounting.balls_in_bins import law_of
 from fieldfare.accounting.certification import certify
 from fieldfare.accounting.chained import Chain, of_matrix
@@ -42,7 +42,7 @@ def test_a_certificate_is_within_three_percent_of_jax_privacy(case: str) -> None
 @pytest.mark.parametrize("row", STORED["poisson"], ids=lambda row: f"{row['row']}-{row['epsilon']:.3g}")
 def test_poisson_rounds_cost_what_dp_accounting_says(row: dict[str, Any]) -> None:
     """Its grid of losses is pessimistic, so that ours may be a little less, and never more than its figure."""
-    loss = PrivacyLoss(sampled=(SampledGaussian(row["rate"], row["noise_multiplier"], row["count"]),))
+    loss = PrivacyLoss(sampled=(PoissonGaussian(row["rate"], row["noise_multiplier"], row["count"]),))
     ours = loss.epsilon(row["delta"])
     assert ours == pytest.approx(row["epsilon"], rel=2e-3)
 

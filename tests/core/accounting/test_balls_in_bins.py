@@ -13,7 +13,7 @@ from fieldfare import mechanisms
 from fieldfare.accounting import PrivacyLoss, certification, gaussian_delta
 from fieldfare.accounting.balls_in_bins import gram, law_of
 from fieldfare.accounting.certification import certify, estimate_noise, least_noise, points_for
-from fieldfare.accounting.certified import CertifiedCurve
+from fieldfare.accounting.certified import Certified
 from fieldfare.accounting.filter import Price, price
 from fieldfare.accounting.importance import Pair, upper_bound
 from fieldfare.errors import BadInput, BudgetRefused
@@ -50,7 +50,7 @@ EXACT = {
 }
 
 
-def certified(coefs: Sequence[float], sigma: float, epsilons: tuple[float, ...], bins: int = 2) -> CertifiedCurve:
+def certified(coefs: Sequence[float], sigma: float, epsilons: tuple[float, ...], bins: int = 2) -> Certified:
     return certify(law_of(toeplitz(coefs), bins), sigma, (0.0, *epsilons), target=epsilons[0], seed=SEED, samples=FEW)
 
 
@@ -230,7 +230,7 @@ def test_the_search_finds_noise_whose_certificate_fits() -> None:
     law = law_of(toeplitz(nu(0.2, 8)), 4)
     sigma = least_noise(law, 1.0, 1e-4, samples=FEW)
     curve = certify(law, sigma, points_for(law, sigma, 1.0, 1e-4), target=1.0, seed=SEED, samples=FEW)
-    assert 0.95 < curve.epsilon(1e-4) <= 1.0
+    assert 0.95 < curve.curve(1e-4) <= 1.0
     estimate = estimate_noise(law, 1.0, 1e-4)
     assert estimate < sigma < 1.05 * estimate
     with pytest.raises(BudgetRefused, match="failure"):
@@ -240,9 +240,9 @@ def test_the_search_finds_noise_whose_certificate_fits() -> None:
 # -- the curve --------------------------------------------------------------------------------------------------------
 
 
-def gaussian_curve(mu: float, last: float = 6.0) -> CertifiedCurve:
+def gaussian_curve(mu: float, last: float = 6.0) -> Certified:
     points = tuple((e, gaussian_delta(mu, e) + 1e-12) for e in np.linspace(0, last, 200).tolist())
-    return CertifiedCurve(mu, points, 1e-12, "0" * 32, 1, (1, 1))
+    return Certified(mu, points, 1e-12, "0" * 32, 1, (1, 1))
 
 
 def test_the_price_of_a_gaussian_curve_is_about_its_mu() -> None:
@@ -291,7 +291,7 @@ def test_the_resolution_of_floats_is_charged() -> None:
         # The Gaussian's own answer is mu + r: the general one must not be less.
         for epsilon in (0.0, 0.5, 1.0, 3.0):
             assert wider.delta(epsilon) >= gaussian_delta(1.0 + r, epsilon) * (1 - 1e-9)
-        assert wider.epsilon(1e-4) < curve.epsilon(1e-4) + 11 * r
+        assert wider.by_points(1e-4) < curve.by_points(1e-4) + 11 * r
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_the_resolution_of_floats_is_charged() -> None:
 )
 def test_points_that_make_no_curve_are_refused(points: tuple[tuple[float, float], ...]) -> None:
     with pytest.raises(BadInput, match="points"):
-        CertifiedCurve(1.0, points, 1e-9, "0" * 32, 1, (1, 1))
+        Certified(1.0, points, 1e-9, "0" * 32, 1, (1, 1))
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_points_that_make_no_curve_are_refused(points: tuple[tuple[float, float]
 def test_a_torn_curve_is_refused(change: dict[str, object]) -> None:
     table = {**gaussian_curve(1.0).to_json(), **change}
     with pytest.raises((ValueError, TypeError)):
-        CertifiedCurve.from_json(table)
+        Certified.from_json(table)
     with pytest.raises(BadInput):
         PrivacyLoss.from_json(
             PrivacyLoss(certified=(gaussian_curve(1.0),)).to_json().replace('"attempt":1', '"attempt":true')

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import ndtri
 
 from fieldfare import mechanisms
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, balls_in_bins, certification, charge_for, sampled_optimum
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss, balls_in_bins, certification, charge_for, sampled_optimum
 from fieldfare.accounting.certification import certify, law_of
 from fieldfare.accounting.chained import Chain, of_matrix
 from fieldfare.accounting.importance import Pair, Tilt
@@ -192,7 +192,7 @@ def test_a_rate_of_one_is_balls_in_bins() -> None:
 
 
 def test_no_pause_is_poisson_sampling() -> None:
-    exact = PrivacyLoss(sampled=(SampledGaussian(0.2, 1.2, 8),))
+    exact = PrivacyLoss(sampled=(PoissonGaussian(0.2, 1.2, 8),))
     curve = certify(of_matrix(np.eye(8), BMinSep(1, 0.2)), 1.2, (0.0, 0.5, 1.5), target=0.5, seed=SEED, samples=FEW)
     for epsilon, delta in curve.points:
         assert exact.delta(epsilon) * (1 - 1e-3) < delta < exact.delta(epsilon) * 1.08

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, filter, sampled
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss, sampled
 from fieldfare.accounting.composition import Composition, DiscreteLoss
 from fieldfare.accounting.filter import Price, Rectangle, gauge, price
 from fieldfare.accounting.gaussian import gaussian_delta
@@ -32,7 +32,7 @@ PRICES = [
 
 
 def run(rate: float, sigma: float, count: int) -> PrivacyLoss:
-    return PrivacyLoss(sampled=(SampledGaussian(rate, sigma, count),))
+    return PrivacyLoss(sampled=(PoissonGaussian(rate, sigma, count),))
 
 
 @pytest.mark.parametrize(("rate", "sigma", "count", "mu", "gauges"), PRICES)
@@ -226,13 +226,13 @@ def test_no_adaptive_choice_among_random_runs_exceeds_delta(seed: int) -> None:
     """The best adversary is computed exactly, by dynamic programming over what it saw: no sampling, no false alarm."""
     generator = np.random.default_rng(seed)
     rate, sigma = float(generator.uniform(0.01, 0.1)), float(generator.uniform(0.8, 2.0))
-    family = [random_pair(generator), random_pair(generator), sampled.SampledGaussian(rate, sigma, 1).losses(STEP)]
+    family = [random_pair(generator), random_pair(generator), PoissonGaussian(rate, sigma, 1).losses(STEP)]
     delta, leak = 0.05, 0.02
     rectangle = Rectangle.of(1.0, delta, leak)
     prices = []
     for pair in family:
         share = leak / int(generator.integers(1, 4))
-        mu = max(filter._least_mu(Composition([(loss, 1)]), share) for loss in pair)
+        mu = max(sampled._least_mu(Composition([(loss, 1)]), share) for loss in pair)
         prices.append(Price(mu * mu, share))
     assert sum(rectangle.holds(each) for each in prices) >= 1  # else there is nothing to run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss
 from fieldfare.accounting.filter import Price, is_price, leak_of_noise, leak_of_run, pay, require_priced, reserve
 from fieldfare.errors import BadInput
 
@@ -35,7 +35,7 @@ def test_no_code_outside_asks_for_a_kind() -> None:
     assert not found
 
 
-PLAIN, SAMPLED, OLD = PrivacyLoss(0.25), PrivacyLoss(sampled=(SampledGaussian(0.1, 1.0, 9),)), PrivacyLoss(0, (), 0.125)
+PLAIN, SAMPLED, OLD = PrivacyLoss(0.25), PrivacyLoss(sampled=(PoissonGaussian(0.1, 1.0, 9),)), PrivacyLoss(0, (), 0.125)
 
 
 def test_a_charge_answers_for_itself() -> None:
@@ -45,7 +45,7 @@ def test_a_charge_answers_for_itself() -> None:
     assert [loss.words.accountant for loss in (PLAIN, SAMPLED, OLD)] == ["gaussian", "sampled-gaussian", "zcdp"]
     assert [bool(loss.words.price) for loss in (PLAIN, SAMPLED, OLD)] == [False, True, False]
     assert (PLAIN.quieter(2.0), OLD.quieter(2.0)) == (None, None)
-    assert SAMPLED.quieter(2.0) == PrivacyLoss(sampled=(SampledGaussian(0.1, 2.0, 9),))
+    assert SAMPLED.quieter(2.0) == PrivacyLoss(sampled=(PoissonGaussian(0.1, 2.0, 9),))
     assert PLAIN.part_of(PrivacyLoss(0.25))
     assert not PrivacyLoss(0.26).part_of(PLAIN)
     assert not SAMPLED.part_of(PLAIN)
@@ -60,7 +60,7 @@ def test_the_accountant_judges_what_a_run_reserves_and_has_spent() -> None:
     whole = reserve(SAMPLED, 1e-7)
     assert 0 < whole.leak == 1e-7
     assert pay(PLAIN, spent, reserve(PLAIN)) == Price(0.1, 0.0)
-    assert pay(SAMPLED, PrivacyLoss(sampled=(SampledGaussian(0.1, 1.0, 2),)), whole) == whole
+    assert pay(SAMPLED, PrivacyLoss(sampled=(PoissonGaussian(0.1, 1.0, 2),)), whole) == whole
     assert is_price(SAMPLED, whole)
     assert not is_price(SAMPLED, Price(whole.mu_squared / 2, whole.leak))
     assert not is_price(PLAIN, Price(0.24, 0.0))

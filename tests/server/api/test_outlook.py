@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from conftest import client_at
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import UNIT, Demand
 from fieldfare.errors import BudgetRefused
 from fieldfare_server.api import Settings
@@ -110,7 +110,7 @@ def client(ledger: Ledger) -> Iterator[TestClient]:
     for number in range(12):
         ledger.create_population(f"zone-{number:02}", 4.0, 1e-6, actor="test")
         if number % 3:
-            loss = Loss(mu=0.1 * (1 + number * 5 % 7))
+            loss = Foreign(mu=0.1 * (1 + number * 5 % 7))
             ledger.reserve_charge(f"zone-{number:02}", "other", loss, what="ranker", why="weekly", actor="test")
     with client_at("127.0.0.1", ledger.url, Settings(verify_seconds=0)) as opened:
         yield opened

@@ -13,7 +13,7 @@ import ledger_data
 import pytest
 from chromium import WAIT, chromium, headline, new_page, sign_in
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, create_app
@@ -107,7 +107,7 @@ def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found
         ledger.create_population(f"zone-{i:03}", 4.0, 1e-6, actor="officer")
     near = {"zone-211": 0.61, "zone-007": 0.6, "zone-299": 0.58}
     for name, mu_squared in near.items():
-        ledger.reserve_charge(name, "other", Loss(mu=mu_squared**0.5), what="ranker", why="weekly", actor="test")
+        ledger.reserve_charge(name, "other", Foreign(mu=mu_squared**0.5), what="ranker", why="weekly", actor="test")
     page.goto(url)
     rows = page.locator("#budgets tbody tr")
     rows.first.wait_for()

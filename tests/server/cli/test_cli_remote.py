@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli import main
@@ -30,7 +30,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         run = start(opened, 0.8, id="r1")
         run.register_users(np.arange(3, dtype=np.uint64))
         commit(run, [0, 1], 0.4)
-        opened.reserve_charge("people", "ranker", Loss(mu=0.1), what="ranker", why="weekly", actor="test")
+        opened.reserve_charge("people", "ranker", Foreign(mu=0.1), what="ranker", why="weekly", actor="test")
         opened.raise_population("people", epsilon=5.0, reason="a second study", actor="test")
         yield opened
 

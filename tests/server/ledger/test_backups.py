@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import make_url
 from typer.testing import CliRunner
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.cli.application import assemble
@@ -30,7 +30,7 @@ def write(url: str, done: threading.Event, keys: list[str]) -> None:
     with Ledger.open(url) as ledger:
         while not done.is_set():
             key = f"k{len(keys)}"
-            ledger.reserve_charge("people", key, Loss(mu=0.001), what="x", why="y", actor="ranker")
+            ledger.reserve_charge("people", key, Foreign(mu=0.001), what="x", why="y", actor="ranker")
             keys.append(key)
 
 
@@ -62,7 +62,7 @@ def require_restored(url: str, before: list[str]) -> None:
         assert set(before) <= known, "what was acknowledged before the backup is in it"
         assert before
         assert len(ledger.runs().items) == 1
-        ledger.reserve_charge("people", "after", Loss(mu=0.001), what="x", why="y", actor="ranker")
+        ledger.reserve_charge("people", "after", Foreign(mu=0.001), what="x", why="y", actor="ranker")
 
 
 def test_a_backup_of_sqlite_under_load_restores(tmp_path: Path) -> None:

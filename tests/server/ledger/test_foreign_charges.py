@@ -21,7 +21,7 @@ from flwr.serverapp import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.accounting.foreign import Loss, priced
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.accountant import LedgerAccountant
 from fieldfare_server.evidence.verify import verify
@@ -44,31 +44,31 @@ def ledger(tmp_path: Path) -> Ledger:
     [(0.005, 1.3636), (0.02, 1.3641), (0.1, 1.3666), (0.5, 1.3799), (1, 1.3980), (2, 1.4394), (5, 1.5872)],
 )
 def test_zcdp_costs_what_the_specification_says(rho: float, factor: float) -> None:
-    mu = priced(Loss(rho=rho), "zero_out", 0.0).mu
+    mu = Foreign(rho=rho).price("zero_out", 0.0).mu
     assert mu / math.sqrt(2 * rho) == pytest.approx(factor, abs=1.1e-4)
 
 
 def test_a_small_rho_is_never_free() -> None:
     """Round-off priced 1e-20 at nothing, and 1e-12 at mu 3.3."""
-    prices = [priced(Loss(rho=10.0**power), "zero_out", 0.0).mu for power in (-300, -20, -17, -12, -9, -7, -5, -3)]
+    prices = [Foreign(rho=10.0**power).price("zero_out", 0.0).mu for power in (-300, -20, -17, -12, -9, -7, -5, -3)]
     assert prices == sorted(prices)
     # sqrt(pi / 2) sqrt(2 rho) is what no valid price is below (spec/budgets.md 1.7).
     assert all(mu > 1.2533 * math.sqrt(2e-7) for mu in prices)
     assert prices[0] == pytest.approx(1.3636 * math.sqrt(2e-7), rel=1e-3)
-    assert priced(Loss(rho=0.0), "zero_out", 0.0).mu == 0.0
+    assert Foreign(rho=0.0).price("zero_out", 0.0).mu == 0.0
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(1.0, 1.232035385), (0.5, 0.623892592), (0.1, 0.125309012)])
 def test_pure_dp_costs_what_the_specification_says(epsilon: float, mu: float) -> None:
-    assert priced(Loss(epsilon=epsilon), "zero_out", 0.0).mu == pytest.approx(mu, abs=1e-9)
-    assert priced(Loss(epsilon=epsilon, delta=1e-7), "zero_out", 0.0).leak == 1e-7
+    assert Foreign(epsilon=epsilon).price("zero_out", 0.0).mu == pytest.approx(mu, abs=1e-9)
+    assert Foreign(epsilon=epsilon, delta=1e-7).price("zero_out", 0.0).leak == 1e-7
 
 
 def test_sampling_is_amplified_under_add_remove_only() -> None:
-    sampled = Loss(rate=0.01, noise_multiplier=1.0, steps=1000)
-    assert priced(sampled, "add_remove", 4e-6).mu == pytest.approx(0.46084, abs=1e-4)
-    assert priced(sampled, "zero_out", 4e-6).mu_squared == pytest.approx(1000)
-    assert priced(sampled, "replace_one", 4e-6).mu_squared == pytest.approx(4000)
+    sampled = Foreign(rate=0.01, noise_multiplier=1.0, steps=1000)
+    assert sampled.price("add_remove", 4e-6).mu == pytest.approx(0.46084, abs=1e-4)
+    assert sampled.price("zero_out", 4e-6).mu_squared == pytest.approx(1000)
+    assert sampled.price("replace_one", 4e-6).mu_squared == pytest.approx(4000)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_sampling_is_amplified_under_add_remove_only() -> None:
 )
 def test_an_impossible_loss_is_refused(table: dict[str, float]) -> None:
     with pytest.raises(BadInput):
-        Loss.of(table)
+        Foreign.of(table)
 
 
 def test_a_charge_is_everyones_and_counts_from_its_reservation_on(ledger: Ledger) -> None:
     before = ledger.population("people").remaining_mu
-    made = ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    made = ledger.reserve_charge("people", "a", Foreign(mu=0.3), **WORDS)
     assert (made.state, made.who, made.what, made.why) == ("reserved", "trainer", "ranker", "weekly training")
     view = ledger.population("people")
     assert (view.spent.mu_squared, view.committed.mu_squared) == (0.0, pytest.approx(0.09))
@@ -105,7 +105,7 @@ def test_a_charge_is_everyones_and_counts_from_its_reservation_on(ledger: Ledger
     assert ledger.population("people").spent.mu_squared == pytest.approx(0.09)
     with pytest.raises(BudgetRefused):
         start(ledger, before * 0.9)
-    ledger.reserve_charge("people", "b", Loss(mu=0.2), **WORDS)
+    ledger.reserve_charge("people", "b", Foreign(mu=0.2), **WORDS)
     ledger.release_charge("people", "b", actor="trainer")
     assert ledger.population("people").committed.mu_squared == pytest.approx(0.09)
     assert [charge.state for charge in ledger.charges("people")] == ["committed", "released"]
@@ -114,10 +114,10 @@ def test_a_charge_is_everyones_and_counts_from_its_reservation_on(ledger: Ledger
 
 def test_a_repeated_request_changes_nothing_and_another_loss_is_refused(ledger: Ledger) -> None:
     for _ in range(2):
-        ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+        ledger.reserve_charge("people", "a", Foreign(mu=0.3), **WORDS)
     rows = ledger.head().count
     with pytest.raises(BadInput, match="names another loss"):
-        ledger.reserve_charge("people", "a", Loss(mu=0.2), **WORDS)
+        ledger.reserve_charge("people", "a", Foreign(mu=0.2), **WORDS)
     for _ in range(2):
         ledger.commit_charge("people", "a", actor="trainer")
     with pytest.raises(BadInput, match="what is spent never returns"):
@@ -125,19 +125,19 @@ def test_a_repeated_request_changes_nothing_and_another_loss_is_refused(ledger: 
     with pytest.raises(BadInput, match="none with that key"):
         ledger.commit_charge("people", "b", actor="trainer")
     with pytest.raises(BadInput, match="why"):
-        ledger.reserve_charge("people", "c", Loss(mu=0.2), what="x", why=" ", actor="trainer")
+        ledger.reserve_charge("people", "c", Foreign(mu=0.2), what="x", why=" ", actor="trainer")
     with pytest.raises(BadInput, match="it is committed, and one charge pays for one training"):
-        ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
-    ledger.reserve_charge("people", "d", Loss(mu=0.1), **WORDS)
+        ledger.reserve_charge("people", "a", Foreign(mu=0.3), **WORDS)
+    ledger.reserve_charge("people", "d", Foreign(mu=0.1), **WORDS)
     ledger.release_charge("people", "d", actor="trainer")
     with pytest.raises(BadInput, match="it is released"):
-        ledger.reserve_charge("people", "d", Loss(mu=0.1), **WORDS)
+        ledger.reserve_charge("people", "d", Foreign(mu=0.1), **WORDS)
     assert ledger.head().count == rows + 3
 
 
 def test_a_key_of_another_trainer_or_training_pays_for_nothing(ledger: Ledger) -> None:
     """Two trainers that took the same key for the same loss shared one charge, and both trained."""
-    ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    ledger.reserve_charge("people", "a", Foreign(mu=0.3), **WORDS)
     rows = ledger.head().count
     for change, why in (
         ({"actor": "other"}, "another trainer's charge, 'trainer'"),
@@ -145,13 +145,13 @@ def test_a_key_of_another_trainer_or_training_pays_for_nothing(ledger: Ledger) -
         ({"why": "a test"}, "another reason, 'weekly training'"),
     ):
         with pytest.raises(BadInput, match=why):
-            ledger.reserve_charge("people", "a", Loss(mu=0.3), **{**WORDS, **change})
+            ledger.reserve_charge("people", "a", Foreign(mu=0.3), **{**WORDS, **change})
     assert ledger.head().count == rows
 
 
 def test_a_trainer_closes_its_own_charges_only(ledger: Ledger) -> None:
     """Any trainer could release what another had reserved and was spending."""
-    ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+    ledger.reserve_charge("people", "a", Foreign(mu=0.3), **WORDS)
     for close in (ledger.release_charge, ledger.commit_charge):
         with pytest.raises(BadInput, match="trainer reserved it"):
             close("people", "a", actor="other")
@@ -164,9 +164,9 @@ def test_a_trainer_closes_its_own_charges_only(ledger: Ledger) -> None:
 
 def test_a_delta_needs_a_population_with_a_leak(ledger: Ledger) -> None:
     with pytest.raises(BudgetRefused, match="leak"):
-        ledger.reserve_charge("people", "a", Loss(epsilon=0.1, delta=1e-7), **WORDS)
+        ledger.reserve_charge("people", "a", Foreign(epsilon=0.1, delta=1e-7), **WORDS)
     ledger.create_population("wide", 2.0, 1e-5, leak=1e-6, actor="officer")
-    assert ledger.reserve_charge("wide", "a", Loss(epsilon=0.1, delta=1e-7), **WORDS).price.leak == 1e-7
+    assert ledger.reserve_charge("wide", "a", Foreign(epsilon=0.1, delta=1e-7), **WORDS).price.leak == 1e-7
 
 
 def test_trainers_that_race_never_overspend(ledger: Ledger) -> None:
@@ -176,7 +176,7 @@ def test_trainers_that_race_never_overspend(ledger: Ledger) -> None:
         with Ledger.open(ledger.url) as opened:
             for number in range(4):
                 try:
-                    opened.reserve_charge("people", f"{name}-{number}", Loss(mu=0.2), **WORDS)
+                    opened.reserve_charge("people", f"{name}-{number}", Foreign(mu=0.2), **WORDS)
                     admitted.append(name)
                 except BudgetRefused:
                     return
@@ -194,7 +194,7 @@ def test_trainers_that_race_never_overspend(ledger: Ledger) -> None:
 
 def _reserve_and_die(url: str) -> None:
     with Ledger.open(url) as opened:
-        opened.reserve_charge("people", "a", Loss(mu=0.3), **WORDS)
+        opened.reserve_charge("people", "a", Foreign(mu=0.3), **WORDS)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -204,7 +204,7 @@ def test_a_trainer_that_dies_before_it_commits_stays_charged(ledger: Ledger) -> 
     child.join()
     assert child.exitcode == -signal.SIGKILL
     assert ledger.population("people").committed.mu_squared == pytest.approx(0.09)
-    assert ledger.reserve_charge("people", "a", Loss(mu=0.3), **WORDS).state == "reserved"
+    assert ledger.reserve_charge("people", "a", Foreign(mu=0.3), **WORDS).state == "reserved"
     assert verify(ledger).ok
 
 

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import update
 from test_ledger_migrations import DUMPS, load
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian, discretised, gaussian_mu
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss, discretised, gaussian_mu
 from fieldfare.accounting.filter import PLAIN_SHARE, Price, default_leak, price
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
@@ -26,7 +26,7 @@ DELTA = 1e-5
 
 
 def sampled(rate: float, sigma: float, rounds: int) -> PrivacyLoss:
-    return PrivacyLoss(sampled=(SampledGaussian(rate, sigma, rounds),))
+    return PrivacyLoss(sampled=(PoissonGaussian(rate, sigma, rounds),))
 
 
 AIRCRAFT = sampled(202 / 3243, 2.18, 64)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Boolean, text, update
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome
@@ -116,7 +116,7 @@ def test_other_numbers_of_the_same_shape_are_refused_everywhere(ledger_url: str)
         for charge in (
             lambda: start(ledger, 0.01),
             lambda: start(ledger, 0.01, demand=demand(10)),
-            lambda: ledger.reserve_charge("people", "a", Loss(mu=0.1), what="x", why="y", actor="z"),
+            lambda: ledger.reserve_charge("people", "a", Foreign(mu=0.1), what="x", why="y", actor="z"),
             lambda: ledger.tighten_population("people", epsilon=3.0, reason="less", actor="officer"),
             lambda: run.register_users(np.arange(9, dtype=np.uint64)),
         ):
@@ -171,7 +171,7 @@ def test_the_journal_has_the_same_sum_as_the_tables_with_odometers(ledger_url: s
             asked = demand(int(random.integers(10, 2**38))) if turn % 2 else None
             run = start(ledger, float(random.uniform(0.01, 0.1)), demand=asked)
             key, mu = f"k{turn}", float(random.uniform(0.01, 0.1))
-            ledger.reserve_charge("people", key, Loss(mu=mu), what="x", why="y", actor="z")
+            ledger.reserve_charge("people", key, Foreign(mu=mu), what="x", why="y", actor="z")
             if turn % 3 == 0:
                 ledger.release_charge("people", key, actor="z")
             if turn == 2:

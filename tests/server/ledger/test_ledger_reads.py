@@ -12,7 +12,7 @@ import pytest
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, price
 from fieldfare.accounting.individual import UNIT
-from fieldfare.accounting.sampled import SampledGaussian
+from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome, watch
@@ -189,11 +189,11 @@ def test_statistics_must_be_finite_json(ledger: Ledger) -> None:
 
 def test_sampled_and_gaussian_runs_share_one_budget(ledger: Ledger) -> None:
     ledger.create_population("sampled", 4.0, 1e-6, adjacency="add_remove", simulated=True, actor="officer")
-    sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 100),))
+    sampled = PrivacyLoss(0.0, (PoissonGaussian(0.01, 1.0, 100),))
     run = start(ledger, rounds=100, planned=sampled, population="sampled", plan_json="{}")
-    commit_sampled = PrivacyLoss(0.0, (SampledGaussian(0.01, 1.0, 1),))
+    commit_sampled = PrivacyLoss(0.0, (PoissonGaussian(0.01, 1.0, 1),))
     run.commit_round(run.open_round([]), Outcome([], commit_sampled), digest("x"))
-    foreign = PrivacyLoss(0.0, (SampledGaussian(0.02, 1.0, 1),))
+    foreign = PrivacyLoss(0.0, (PoissonGaussian(0.02, 1.0, 1),))
     with pytest.raises(BudgetRefused, match="reserved"):
         run.commit_round(run.open_round([]), Outcome([], commit_sampled + foreign), digest("y"))
     view = ledger.population("sampled")
@@ -215,8 +215,8 @@ def test_room_is_never_too_much_and_nearly_all() -> None:
 
 
 def test_one_loss_is_part_of_another_or_not() -> None:
-    event = SampledGaussian(0.1, 1.0, 3)
-    fewer, other = SampledGaussian(0.1, 1.0, 2), SampledGaussian(0.2, 1.0, 1)
+    event = PoissonGaussian(0.1, 1.0, 3)
+    fewer, other = PoissonGaussian(0.1, 1.0, 2), PoissonGaussian(0.2, 1.0, 1)
     assert budget.at_most(PrivacyLoss(0.5, (fewer,)), PrivacyLoss(0.5, (event,)))
     assert not budget.at_most(PrivacyLoss(0.5, (event,)), PrivacyLoss(0.5, (fewer,)))
     assert not budget.at_most(PrivacyLoss(0.5, (other,)), PrivacyLoss(9.0, (event,)))

@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import Row, event, select
 from test_ledger_migrations import DUMPS, load
 
-from fieldfare.accounting import PrivacyLoss, SampledGaussian
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.plan import Plan
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.ledger import Ledger, Outcome, RunHandle
@@ -107,7 +107,7 @@ class Story:
     def charge(self) -> None:
         self.done += 1
         key = f"k{self.done}"
-        self.ledger.reserve_charge("people", key, Loss(mu=0.1 + 0.01 * self.done), what="x", why="y", actor="z")
+        self.ledger.reserve_charge("people", key, Foreign(mu=0.1 + 0.01 * self.done), what="x", why="y", actor="z")
         end = (self.ledger.commit_charge, self.ledger.release_charge, None)[int(self.random.integers(3))]
         if end is not None:
             end("people", key, actor="z")
@@ -258,7 +258,7 @@ def test_no_view_makes_more_statements_with_more_runs(tmp_path: Path) -> None:
 
 def test_the_history_prices_old_runs_by_all_before_them_and_reads_no_ended_run_twice(tmp_path: Path) -> None:
     """Each sampled run of the first version took a quarter of what was left, also of runs recomputed since."""
-    sampled = PrivacyLoss(sampled=(SampledGaussian(0.05, 2.0, 20),))
+    sampled = PrivacyLoss(sampled=(PoissonGaussian(0.05, 2.0, 20),))
     with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
         ledger.create_population("people", 8.0, 1e-5, leak=1e-6, actor="officer")
         for _ in range(2):

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, chain
@@ -232,7 +232,7 @@ def test_random_statements_of_a_role_leave_a_ledger_that_charges(apart: str, par
     Ledger.separate_roles(apart, PASSWORDS)
     with Ledger.open(of(apart, "coordinator")) as coordinator:
         commit(start(coordinator, 0.1), [], 0.1)
-        coordinator.reserve_charge("people", "k", Loss(mu=0.1), what="x", why="y", actor="ranker")
+        coordinator.reserve_charge("people", "k", Foreign(mu=0.1), what="x", why="y", actor="ranker")
         assert verify(coordinator).ok
     with Ledger.open(of(apart, "api")) as api:
         _, view = api.create_token("page", ("read",), actor="service")

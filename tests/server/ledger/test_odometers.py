@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from fieldfare.accounting import gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.filter import reserve
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import UNIT, Demand, units_up
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify, verify_on
@@ -354,7 +354,7 @@ def test_tightening_stops_at_the_user_who_has_least_left(ledger: Ledger) -> None
     spend(run, [1], TENTH // 2)
     run.finish("stopped")
     start(ledger, 0.3, demand=demand(TENTH))
-    ledger.reserve_charge("people", "k", Loss(mu=0.2), what="x", why="y", actor="z")
+    ledger.reserve_charge("people", "k", Foreign(mu=0.2), what="x", why="y", actor="z")
     # User 1 has spent half, holds all of the second run, and every user pays for the other trainer.
     mu_squared = 1.5 * 0.09 + 0.04
     least = gaussian_epsilon(math.sqrt(mu_squared), DELTA)
@@ -378,7 +378,7 @@ def test_the_history_never_shows_less_than_was_spent(ledger: Ledger) -> None:
             assert moments[-1].spent_epsilon == pytest.approx(seen[-1].spent_epsilon, rel=1e-12)
             assert moments[-1].committed_epsilon == pytest.approx(seen[-1].committed_epsilon, rel=1e-9)
         run.finish("done")
-    ledger.reserve_charge("people", "k", Loss(mu=0.2), what="x", why="y", actor="z")
+    ledger.reserve_charge("people", "k", Foreign(mu=0.2), what="x", why="y", actor="z")
     ledger.commit_charge("people", "k", actor="z")
     start(ledger, 0.1)
     moments = history(ledger, "people").moments

@@ -14,7 +14,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.cli.application import assemble
@@ -187,7 +187,7 @@ def test_each_role_is_refused_every_statement_that_is_not_its_own(apart: Apart) 
     with Ledger.open(apart.url) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         _, office = ledger.create_token("office", ("admin",), actor="officer")
-        ledger.reserve_charge("people", "k1", Loss(mu=0.1), what="x", why="y", actor="z")
+        ledger.reserve_charge("people", "k1", Foreign(mu=0.1), what="x", why="y", actor="z")
         run = start(ledger, 0.2, demand=demand(1000))
         run.register_users(np.arange(5, dtype=np.uint64))
     for part, own in (("coordinator", COORDINATOR), ("api", API), ("admin", ADMIN)):
@@ -227,7 +227,7 @@ def test_each_role_does_its_own_work(apart: Apart) -> None:
         single = start(coordinator, 0.2, demand=demand(1000))
         single.register_users(np.arange(9, dtype=np.uint64))
         single.finish("stopped")
-        coordinator.reserve_charge("people", "k", Loss(mu=0.1), what="x", why="y", actor="ranker")
+        coordinator.reserve_charge("people", "k", Foreign(mu=0.1), what="x", why="y", actor="ranker")
         coordinator.commit_charge("people", "k", actor="ranker")
         with pytest.raises(LedgerError, match=r"no right to do that.*permission denied.*admin/ledger.url"):
             coordinator.create_population("more", 4.0, 1e-6, actor="x")
@@ -277,13 +277,13 @@ def test_the_api_changes_nothing_but_in_the_name_of_a_token(apart: Apart) -> Non
         with api.presenting(chief):
             api.request(run.id, "stop", "token chief")
         with api.presenting(charger):
-            api.reserve_charge("people", "k", Loss(mu=0.1), what="x", why="y", actor="token charger")
+            api.reserve_charge("people", "k", Foreign(mu=0.1), what="x", why="y", actor="token charger")
         with api.presenting(rival), pytest.raises(LedgerError, match="no right"):
             api.release_charge("people", "k", actor="token rival", anyones=True)
         with api.presenting(charger):
             api.release_charge("people", "k", actor="token charger")
         with pytest.raises(LedgerError, match="no right"):
-            api.reserve_charge("people", "k2", Loss(mu=0.1), what="x", why="y", actor="token charger")
+            api.reserve_charge("people", "k2", Foreign(mu=0.1), what="x", why="y", actor="token charger")
         # An expired token is revoked by whoever sees it, and no other.
         assert api.check_token(late) is None
         assert {token.id for token in api.tokens() if token.revoked_at} >= {late_view.id}

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text, update
 
 from fieldfare.accounting import charge_for
-from fieldfare.accounting.sampled import AllocatedGaussian, TruncatedGaussian
+from fieldfare.accounting.allocation import Allocation
+from fieldfare.accounting.truncated import TruncatedGaussian
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.independent import Independent
@@ -265,7 +266,7 @@ def test_a_run_is_charged_by_its_sampler_and_verified(done: tuple[StateDirectory
         view = ledger.run(run_id)
     (event,) = view.planned.sampled
     if participation is ALLOCATED:
-        assert isinstance(event, AllocatedGaussian)
+        assert isinstance(event, Allocation)
         assert (event.bins, event.count) == (3, 2)
     else:
         assert isinstance(event, TruncatedGaussian)
