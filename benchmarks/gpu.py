@@ -51,7 +51,9 @@ from fieldfare import clipping  # noqa: E402
 from fieldfare.plan_tables import ClientSpec  # noqa: E402
 from fieldfare.schema import Schema  # noqa: E402
 from fieldfare.task import Task  # noqa: E402
-from fieldfare_client.training import Trainer, clip_with, isolation  # noqa: E402
+from fieldfare_client.training import isolation  # noqa: E402
+from fieldfare_client.training.clip import clip_with  # noqa: E402
+from fieldfare_client.training.trainer import Trainer  # noqa: E402
 from fieldfare_client.users import UserTable  # noqa: E402
 from simulation_models import BATCH, CLIP, RATE, ROWS, columns, example_loss, make  # noqa: E402
 

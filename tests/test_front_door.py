@@ -101,7 +101,7 @@ except ImportError as error:
         ("Ledger", "sqlalchemy", "'fieldfare[server]'"),
         ("simulate", "sqlalchemy", "'fieldfare[server,client]'"),
         ("LocalGrid", "flwr", "'fieldfare[client]'"),
-        ("private", "flwr", "'fieldfare[client]'"),
+        ("private", "flwr", "'fieldfare[node]'"),
     ],
 )
 def test_a_missing_package_names_the_extra_that_brings_it(name: str, missing: str, install: str) -> None:

@@ -28,7 +28,7 @@ from torch.nn.functional import one_hot
 from fieldfare.clipping import ClippingSpec
 from fieldfare.schema import Schema
 from fieldfare_client import app as client_app
-from fieldfare_client.app import Settings
+from fieldfare_client.settings import Settings
 from fieldfare_client.training.engines import is_plain
 from fieldfare_client.training.trainer import CohortUpdate
 from fieldfare_client.users import UserTable

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import layer_norm, linear
 
 from fieldfare.schema import Schema
-from fieldfare_client.app import Settings
+from fieldfare_client.settings import Settings
 from fieldfare_client.training.engines import is_plain
 from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
 from fieldfare_client.training.trainer import CohortUpdate

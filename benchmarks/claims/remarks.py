@@ -11,7 +11,7 @@ from one_pass import OnePass
 
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare_client.app import Settings
+from fieldfare_client.settings import Settings
 from fieldfare_research.fashion import FashionTask
 from fieldfare_research.tables import table
 

@@ -28,19 +28,19 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fieldfare import clipping
 from fieldfare.errors import BadInput
-from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import HeadRefused
 from fieldfare.task import Task, load_task
 from fieldfare_client import own_data, witness
 from fieldfare_client.check import check_task
+from fieldfare_client.settings import Settings
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
-from fieldfare_client.training import CohortUpdate, Trainer, clip_with
+from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.cores import CoreChoice, processes
 from fieldfare_client.training.schedule import steps_of
+from fieldfare_client.training.trainer import CohortUpdate, Trainer
 from fieldfare_client.training.workers import WorkersLost, WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower import logs
@@ -78,23 +78,6 @@ class Hosted:
         places[places == len(self.names)] = 0
         found: NDArray[np.int64] = self.order[places[self.names[places] == names]]
         return found
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What an instruction says about local training (`Session.settings` writes it)."""
-
-    client: ClientSpec
-    clipping: clipping.ClippingSpec
-    seed: int
-    isolated: bool
-    """Whether every user trains alone: where it is secret who else does."""
-
-    @classmethod
-    def parse(cls, settings: dict[str, Any]) -> Settings:
-        """Read the JSON of an instruction. An instruction of an older server has no key `isolated`."""
-        client, spec = ClientSpec.model_validate(settings["client"]), clipping.parse(settings["clipping"])
-        return cls(client, spec, int(settings["seed"]), bool(settings.get("isolated", False)))
 
 
 @lru_cache(maxsize=1)

@@ -26,9 +26,9 @@ from fieldfare.task import Task, load_task
 from fieldfare_client.independence import UP_TO_ROUNDING, Dependent, Raised, can_fork, require_independent
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty, Kind, as_fault, explain_error, show_dtype, show_shape
-from fieldfare_client.training import Trainer
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.rows import describe_conversion, standard_dtypes
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_flower.npy import BadReply

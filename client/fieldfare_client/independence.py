@@ -16,14 +16,17 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import has_torch, torch
 
-Train = Callable[[int], torch.Tensor]
+Update: TypeAlias = "torch.Tensor | NDArray[np.float32]"
+Train = Callable[[int], Update]
 """Trains the user at a place in the list; its update, float (d,)."""
 GRAIN = 50_000_000
 """Nanoseconds by which a file must be older than a training for another to have written it: file times are coarse."""
@@ -47,7 +50,7 @@ class Raised(Exception):
 
 def can_fork() -> bool:
     """Whether this process can try trainings in others: it has no GPU open, which a forked one could not use."""
-    return hasattr(os, "fork") and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return hasattr(os, "fork") and not (has_torch() and torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 Same = Callable[[Any, Any], bool]
@@ -57,19 +60,22 @@ Same = Callable[[Any, Any], bool]
 class Marks(NamedTuple):
     """What comes back of an update in its place."""
 
-    of: Callable[[torch.Tensor], Any]
+    of: Callable[[Update], Any]
     same: Same
 
 
-def _digest(update: torch.Tensor) -> str:
-    return hashlib.sha256(update.detach().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+def _digest(update: Update) -> str:
+    return hashlib.sha256(_values(update).tobytes()).hexdigest()
 
 
-def _project(update: torch.Tensor) -> list[float]:
+def _project(update: Update) -> list[float]:
     """The norm, and a few fixed random projections."""
-    flat, generator = update.detach().double().reshape(-1), torch.Generator().manual_seed(0)
-    others = [float(flat @ torch.randn(flat.numel(), generator=generator, dtype=torch.float64)) for _ in range(4)]
-    return [float(flat.norm()), *others]
+    flat, generator = _values(update).astype(np.float64).reshape(-1), np.random.default_rng(0)
+    return [float(np.linalg.norm(flat)), *(float(flat @ generator.standard_normal(flat.size)) for _ in range(4))]
+
+
+def _values(update: Update) -> NDArray[Any]:
+    return update if isinstance(update, np.ndarray) else update.detach().numpy()
 
 
 def _are_close(one: list[float], other: list[float]) -> bool:
@@ -164,7 +170,8 @@ def _train_all(
 
     logging.disable()  # what the parent says of the same training is enough
     sys.addaudithook(listen)
-    torch.set_num_threads(1)  # the threads of the parent are not here
+    if has_torch():
+        torch.set_num_threads(1)  # the threads of the parent are not here
     with threadpool_limits(1):
         for place in order:
             start = time.time_ns()

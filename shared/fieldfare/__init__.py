@@ -24,7 +24,7 @@ _PUBLIC = {
     "errors": ("fieldfare.errors", ""),
     "mechanisms": ("fieldfare.mechanisms", ""),
     "price": ("fieldfare_server.run.pricing:price", "server"),
-    "private": ("fieldfare_client.private", "client"),
+    "private": ("fieldfare_client.private", "node"),
     "simulate": ("fieldfare_server.notebook.simulation:simulate", "server,client"),
 }
 

@@ -6,10 +6,23 @@ costs a look-up of an attribute, and says what to install where PyTorch is missi
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fieldfare.errors import BadInput
+
+
+@lru_cache
+def has_torch() -> bool:
+    """Whether PyTorch is installed. Imports it."""
+    try:
+        import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return False
+    return True
 
 
 class _Lazy:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from fieldfare.lazily import torch
 
 Arrays = dict[str, NDArray[Any]]
+Flat = TypeVar("Flat", "torch.Tensor", NDArray[Any])
+"""Of PyTorch or of numpy."""
 
 
 def pseudonym(user_id: str) -> int:
@@ -69,10 +71,10 @@ class Schema:
         ends = itertools.accumulate(self.sizes, initial=0)
         return tuple(slice(first, last) for first, last in itertools.pairwise(ends))
 
-    def split(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+    def split(self, flat: Flat) -> dict[str, Flat]:
         """Views into `flat` (numel,), by name."""
         pairs = zip(self.names, self.shapes, self.slices(), strict=True)
-        return {name: flat[place].view(shape) for name, shape, place in pairs}
+        return {name: flat[place].reshape(shape) for name, shape, place in pairs}
 
     def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """A new flat float32 vector (numel,)."""

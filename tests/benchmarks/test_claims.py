@@ -20,7 +20,7 @@ from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
-from fieldfare_client.app import Settings
+from fieldfare_client.settings import Settings
 from fieldfare_client.storage import write
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.trainer import Trainer

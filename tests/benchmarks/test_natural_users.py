@@ -17,7 +17,7 @@ from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.sources import fetch
 from fieldfare_client.storage import open_table
-from fieldfare_client.training import Trainer
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from fieldfare_research import chess, poems
 from fieldfare_research.chess import ChessTask

@@ -15,7 +15,7 @@ from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.storage import write
 from fieldfare_client.tasks.regression import RegressionTask, power_law
-from fieldfare_client.training import Trainer
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from fieldfare_research import stackoverflow
 from fieldfare_research.changelog import (

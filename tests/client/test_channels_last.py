@@ -12,10 +12,10 @@ from torch import nn
 
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task, seeded
-from fieldfare_client.training import Trainer
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import KNOWN
 from fieldfare_client.training.loop import LoopEngine
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")

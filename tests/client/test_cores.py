@@ -19,8 +19,9 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import WORKERS, Plan
 from fieldfare_client import app as client_app
 from fieldfare_client.main_guard import GUARD
-from fieldfare_client.training import CohortUpdate, cores
+from fieldfare_client.training import cores
 from fieldfare_client.training.cores import CoreChoice
+from fieldfare_client.training.trainer import CohortUpdate
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session

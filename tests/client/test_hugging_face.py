@@ -18,7 +18,7 @@ from fieldfare.schema import Schema, pseudonym, pseudonyms
 from fieldfare.task import Task, complete_state, seeded
 from fieldfare_client import private
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_client.training import Trainer
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import Occasion, TrainInstruction, TrainReply
 

@@ -17,11 +17,13 @@ from fieldfare import clipping
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare_client.training import Trainer, clip_with, isolation
+from fieldfare_client.training import isolation
 from fieldfare_client.training.batched import BatchedEngine
+from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.engines import Batches, Chunk
 from fieldfare_client.training.isolation import Isolation, ladder
 from fieldfare_client.training.loop import LoopEngine
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 
 MODELS = ["mlp-2k", "mlp-197k", "lenet-62k", "lstm-31k", "transformer-35k"]

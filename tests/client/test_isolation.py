@@ -22,9 +22,10 @@ from fieldfare_client import app as client_app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.storage import write
 from fieldfare_client.tasks.flights import FlightsMLPTask, FlightsTask
-from fieldfare_client.training import Trainer, clip_with
 from fieldfare_client.training.batched import BatchedEngine
+from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.loop import LoopEngine
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.workers import WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_research.changelog import ChangelogTask, ChangelogWordsTask

@@ -10,7 +10,8 @@ from fieldfare import clipping
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
-from fieldfare_client.training import Trainer, clip_with
+from fieldfare_client.training.clip import clip_with
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 
 

@@ -14,9 +14,9 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
-from fieldfare_client.training import KeyedDropout, Trainer
-from fieldfare_client.training.dropout import key_dropout, set_keys
+from fieldfare_client.training.dropout import KeyedDropout, key_dropout, set_keys
 from fieldfare_client.training.local_model import Buffers
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 
 SIZES = [7, 0, 1, 16, 3, 12]

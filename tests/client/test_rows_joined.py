@@ -10,8 +10,8 @@ import torch
 from test_training_engines import Toy, clip, start
 
 from fieldfare.plan_tables import ClientSpec
-from fieldfare_client.training import Trainer
 from fieldfare_client.training.rows import join
+from fieldfare_client.training.trainer import Trainer
 
 WHOLE = torch.arange(60.0).reshape(10, 3, 2)
 Parts = Sequence[torch.Tensor]

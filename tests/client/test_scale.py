@@ -18,7 +18,7 @@ import numpy as np, torch
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task, seeded
 from fieldfare.schema import Schema
-from fieldfare_client.training import Trainer
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 
 def peak():

@@ -274,7 +274,7 @@ import numpy as np, torch
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task
 from fieldfare.schema import Schema
-from fieldfare_client.training import Trainer
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 
 USERS, ROWS, PIXELS = 16_300, 100, 3072

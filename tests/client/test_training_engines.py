@@ -14,10 +14,11 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
-from fieldfare_client.training import KeyedDropout, Trainer, clip_with
 from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
-from fieldfare_client.training.dropout import set_keys
+from fieldfare_client.training.clip import clip_with
+from fieldfare_client.training.dropout import KeyedDropout, set_keys
 from fieldfare_client.training.layers import layers_of
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.wide_input import pays
 from fieldfare_client.users import UserTable
 

@@ -13,9 +13,10 @@ from torch import nn
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare_client.training import Trainer, machine
+from fieldfare_client.training import machine
 from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
 from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 
 TINY = 5e-324

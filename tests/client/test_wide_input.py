@@ -12,7 +12,7 @@ from torch import nn
 from fieldfare.plan import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare_client.training import Trainer
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.wide_input import InputLayer
 from fieldfare_client.users import UserTable
 

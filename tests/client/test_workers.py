@@ -16,7 +16,8 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.tasks.digits import DigitsTask
-from fieldfare_client.training import Trainer, clip_with
+from fieldfare_client.training.clip import clip_with
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.workers import WorkerTrainer
 
 FLAT = clipping.parse({"kind": "flat", "norm": 0.5})

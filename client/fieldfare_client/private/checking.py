@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
+import numpy as np
 from flwr.app import Context, RecordDict
+from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.schema import pseudonym
@@ -51,7 +52,7 @@ def check(
     point = node.model.initial()
     instruction = Instruction([point], [1.0], 0, 0, {"server-round": 1, **(config or {})})
 
-    def update(place: int) -> torch.Tensor:
+    def update(place: int) -> NDArray[np.float32]:
         return node.train_once(instruction, point, pseudonym(ids[place]), ids[place], context)
 
     try:

@@ -4,42 +4,56 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
-import torch
 
-_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_default_device, torch.set_default_device),
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    (lambda: torch.backends.cudnn.benchmark, lambda value: setattr(torch.backends.cudnn, "benchmark", value)),
-    (lambda: torch.backends.cudnn.deterministic, lambda value: setattr(torch.backends.cudnn, "deterministic", value)),
-)
-"""torch's settings of a process that change what training computes: (read, write)."""
+from fieldfare.lazily import has_torch, torch
+
+
+def _settings() -> tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]:
+    """torch's settings of a process that change what training computes: (read, write)."""
+    cudnn = torch.backends.cudnn
+    return (
+        (torch.get_default_dtype, torch.set_default_dtype),
+        (torch.get_default_device, torch.set_default_device),
+        (torch.get_num_threads, torch.set_num_threads),
+        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+        (lambda: cudnn.benchmark, lambda value: setattr(cudnn, "benchmark", value)),
+        (lambda: cudnn.deterministic, lambda value: setattr(cudnn, "deterministic", value)),
+    )
 
 
 def uses_cuda() -> bool:
-    """Whether this process has begun to use a GPU."""
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    """Whether this process has begun to use a GPU with torch."""
+    return has_torch() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def own_randomness(key: int) -> Iterator[None]:
-    """Seed `random`, numpy and torch (CPU and CUDA) from `key` inside, and let gradients be computed.
+    """Seed `random`, numpy and, where it is installed, torch (CPU and CUDA) from `key` inside; compute gradients.
 
     Afterwards the generators continue where they were, and torch's settings are what they were, so that nothing passes
     from one user's loop to the next. Generators that a loop keeps for itself are out of reach.
     """
     ours, arrays = random.getstate(), np.random.get_state()
-    tensors = torch.get_rng_state()
-    devices = torch.cuda.get_rng_state_all() if uses_cuda() else []
-    settings = [read() for read, _ in _SETTINGS]
     random.seed(key)
     np.random.seed(key % 2**32)
+    try:
+        with _torchs(key) if has_torch() else nullcontext():
+            yield
+    finally:
+        random.setstate(ours)
+        np.random.set_state(arrays)
+
+
+@contextmanager
+def _torchs(key: int) -> Iterator[None]:
+    tensors = torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if uses_cuda() else []
+    settings = [(read, write, read()) for read, write in _settings()]
     if torch.accelerator.is_available():
         torch.manual_seed(key)
     else:
@@ -48,11 +62,9 @@ def own_randomness(key: int) -> Iterator[None]:
         with torch.enable_grad():
             yield
     finally:
-        for (read, write), before in zip(_SETTINGS, settings, strict=True):
+        for read, write, before in settings:
             if read() != before:
                 write(before)
-        random.setstate(ours)
-        np.random.set_state(arrays)
         torch.set_rng_state(tensors)
         if devices:
             torch.cuda.set_rng_state_all(devices)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from fieldfare.errors import BadInput
-from fieldfare.schema import Schema
+from fieldfare.schema import Arrays, Schema
 from fieldfare_client.private.isolation import own_randomness
+from fieldfare_client.private.local_arrays import Altered
 from fieldfare_client.training.local_model import Buffers
 
 CHUNK = 1 << 20
@@ -24,10 +27,6 @@ _HOOKS = (
     "_load_state_dict_pre_hooks",
 )
 _SIMPLE = (bool, int, float, str, bytes, type(None))
-
-
-class Altered(Exception):
-    """A loop left another model than the one it got, so there is no update to read."""
 
 
 class _Shape:
@@ -96,15 +95,16 @@ class LocalModel:
     Args:
         build: makes the model. It is called with the same seeds every time, on every machine.
         rebuild: build for every user.
+        built: the first that it built.
 
     Raises:
-        BadInput: `build` gives no module, or nothing to train.
+        BadInput: `build` gives nothing to train.
     """
 
-    def __init__(self, build: Callable[[], nn.Module], rebuild: bool) -> None:
+    def __init__(self, build: Callable[[], nn.Module], rebuild: bool, built: nn.Module) -> None:
         self._build, self._rebuild = build, rebuild
-        self._public: Mapping[str, torch.Tensor] = {}
-        self._make()
+        self._public: Arrays = {}
+        self._take(built)
         self.schema = Schema.of(self._model)
         if self.schema.numel == 0:
             raise BadInput("ff.private.train(build)", "the model that it builds has no parameter with requires_grad.")
@@ -112,25 +112,27 @@ class LocalModel:
     def _make(self) -> None:
         with own_randomness(0):
             model = self._build()
-        if not isinstance(model, nn.Module):
-            raise BadInput("ff.private.train(build)", f"builds a {type(model).__name__}.", "a torch.nn.Module")
         if self._public:
-            model.load_state_dict(self._public, strict=False)
+            tensors = {name: torch.from_numpy(value) for name, value in self._public.items()}
+            model.load_state_dict(tensors, strict=False)
+        self._take(model)
+
+    def _take(self, model: nn.Module) -> None:
         self._model, self._shape, self._buffers = model, _Shape(model), Buffers(model)
 
-    def initial(self) -> dict[str, torch.Tensor]:
+    def initial(self) -> Arrays:
         """The trained parameters as they are now, float32 copies."""
         named = self._shape.parameters
-        return {name: named[name].detach().to("cpu", torch.float32, copy=True) for name in self.schema.names}
+        return {name: named[name].detach().to("cpu", torch.float32, copy=True).numpy() for name in self.schema.names}
 
-    def set_public(self, values: Mapping[str, torch.Tensor]) -> None:
+    def set_public(self, values: Arrays) -> None:
         """Use `values` for frozen parameters and buffers from now on, by their names in `state_dict()`."""
         known = self._public
-        if values.keys() != known.keys() or any(not torch.equal(value, known[name]) for name, value in values.items()):
+        if values.keys() != known.keys() or not all(np.array_equal(values[name], known[name]) for name in known):
             self._public = values
             self._make()
 
-    def load(self, point: Mapping[str, torch.Tensor]) -> nn.Module:
+    def load(self, point: Arrays) -> nn.Module:
         """The model for the next user: as built, with the trained parameters of `point`, float32, in its own dtype."""
         if self._rebuild or not self._shape.is_same(self._model) or self._shape.why_unreadable(self._model):
             self._make()
@@ -138,20 +140,22 @@ class LocalModel:
         self._buffers.restore()
         with torch.no_grad():
             for name in self.schema.names:
-                self._shape.parameters[name].copy_(point[name])
+                self._shape.parameters[name].copy_(torch.from_numpy(point[name]))
         return self._model
 
-    def read(self, point: Mapping[str, torch.Tensor], out: torch.Tensor) -> None:
+    def read(self, point: Arrays, out: NDArray[np.float32], returned: object) -> None:
         """Write the update, trained less loaded parameters in float64, to `out`, float32 (d,).
+
+        What the loop returned is not looked at.
 
         Raises `Altered` where the loop left another model; the next user gets one that is built again.
         """
         why = self._shape.why_unreadable(self._model)
         if why:
             raise Altered(why)
-        for name, target in self.schema.split(out).items():
+        for name, target in self.schema.split(torch.from_numpy(out)).items():
             now = self._shape.parameters[name].detach()
-            loaded = point[name].to(now.dtype).view(-1)
+            loaded = torch.from_numpy(point[name]).to(now.dtype).view(-1)
             now, flat = now.cpu().reshape(-1), target.view(-1)
             for start in range(0, flat.numel(), CHUNK):
                 part = slice(start, start + CHUNK)

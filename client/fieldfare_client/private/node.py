@@ -8,7 +8,6 @@ config as if they were the first.
 from __future__ import annotations
 
 import copy
-import itertools
 import logging
 import math
 import traceback
@@ -16,33 +15,33 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from torch import nn
+from numpy.typing import NDArray
 
+from fieldfare.clipping import Flat, clip_one
 from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.lazily import has_torch, torch
 from fieldfare.schema import Arrays, pseudonyms
 from fieldfare_client import own_data
-from fieldfare_client.app import Settings
 from fieldfare_client.private.isolation import own_randomness, uses_cuda
-from fieldfare_client.private.local_model import LocalModel
+from fieldfare_client.private.local_arrays import LocalArrays
 from fieldfare_client.private.progress import Progress
-from fieldfare_client.training.clip import clip_with
+from fieldfare_client.settings import Settings
 from fieldfare_client.training.schedule import user_keys
 from fieldfare_flower import logs
 from fieldfare_flower.messages import HEADER, TrainInstruction, TrainReply, write_users
 
+if TYPE_CHECKING:
+    from fieldfare_client.private.local_model import LocalModel
+
 log = logging.getLogger("fieldfare.client")
 
-Build = Callable[[], nn.Module]
-Loop = Callable[[nn.Module, str, Context, dict[str, Any]], Any]
+Build = Callable[[], Any]
+Loop = Callable[[Any, str, Context, dict[str, Any]], Any]
 ListUsers = Callable[[Context], Iterable[str]]
-Point = Mapping[str, torch.Tensor]
-"""A model's trained parameters by name, float32."""
-
 CONFIG = "config"
 ROUND = "server-round"
 CLIPPING_NORM = "clipping_norm"
@@ -61,7 +60,8 @@ class LostDevice(FieldfareError):
 class Instruction:
     """What one round asks of every user of a node."""
 
-    points: Sequence[Point]
+    points: Sequence[Arrays]
+    """Trained parameters by name, float32, writable."""
     weights: Sequence[float]
     """A weight a point for each query, one query after another, (queries x points,)."""
     seed: int
@@ -108,15 +108,22 @@ class Node:
     def __init__(self, loop: Loop, build: Build, rebuild: bool, user_list: UserList | None) -> None:
         self._loop, self._build, self._rebuild = loop, build, rebuild
         self.user_list = user_list
-        self._model: LocalModel | None = None
+        self._model: LocalModel | LocalArrays | None = None
         self.has_trained = False
         """Whether the loop was called in this process: it may have left something."""
 
     @property
-    def model(self) -> LocalModel:
-        """The model, built at its first use."""
+    def model(self) -> LocalModel | LocalArrays:
+        """The model, built at its first use. Raises `BadInput` for what is none."""
         if self._model is None:
-            self._model = LocalModel(self._build, self._rebuild)
+            with own_randomness(0):
+                built = self._build()
+            if has_torch() and isinstance(built, torch.nn.Module):
+                from fieldfare_client.private.local_model import LocalModel  # imports PyTorch
+
+                self._model = LocalModel(self._build, self._rebuild, built)
+            else:
+                self._model = LocalArrays(built, self._rebuild)
         return self._model
 
     # -- messages -------------------------------------------------------------------------------------------------
@@ -144,25 +151,24 @@ class Node:
                 raise BadInput("cohort", "names a user twice.")
             if missing := sum(name not in users for name in asked):
                 raise BadInput("cohort", f"{missing} of {len(asked)} asked users are not hosted here.")
-            points = [_tensors(point) for point in read.points]
+            # Copies: arrays read from the wire are read-only views of the message.
+            points = [{name: np.array(value) for name, value in point.items()} for point in read.points]
             config = {**_config(message.content), ROUND: read.occasion.round + 1}
             instruction = Instruction(points, read.weights, settings.seed, read.batches, config)
-            clip, total = clip_with(settings.clipping, schema), torch.zeros(read.queries, schema.numel).double()
-            counts: list[float] = []
+            total, layout = np.zeros((read.queries, schema.numel)), schema.slices()
+            counts = np.zeros(settings.clipping.counts)
             failures: Counter[str] = Counter()
             progress = Progress(len(asked))
             for name in asked:
                 updates = self.updates(instruction, name, users[name], context, failures)
                 for query, update in zip(total, updates, strict=True):
-                    over = clip(update[None])
+                    counts += clip_one(update, settings.clipping, layout)
                     query += update
-                    counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
                 progress.count()
             own_data.note(len(asked), failures)
             _report(failures, len(asked))
-            sums = schema.stacked(read.queries).arrays(total.view(-1).float())
-            reported = tuple(counts) or (0.0,) * settings.clipping.counts
-            reply = TrainReply(read.occasion, sums, len(asked), reported)
+            sums = schema.stacked(read.queries).split(total.reshape(-1).astype(np.float32))
+            reply = TrainReply(read.occasion, sums, len(asked), tuple(counts.tolist()))
         return Message(reply.write(), reply_to=message)
 
     def _answer_plainly(self, message: Message, context: Context, users: Mapping[int, str]) -> Message:
@@ -176,12 +182,12 @@ class Node:
         if len(records) != 1 or len(settings) > 1:
             raise BadInput("the instruction", f"has {len(records)} ArrayRecords and {len(settings)} ConfigRecords.")
         ((record_name, record),) = records.items()
-        sent = {name: torch.from_numpy(np.array(array.numpy())) for name, array in record.items()}
+        sent = {name: np.array(array.numpy()) for name, array in record.items()}
         model = self.model
         self._check_names(sent)
         model.set_public({name: value for name, value in sent.items() if name not in model.schema.names})
         config = dict(next(iter(settings.values()), {}))
-        point = {name: sent[name].float() for name in model.schema.names}
+        point = {name: sent[name].astype(np.float32) for name in model.schema.names}
         ((name, user),) = users.items()
         turn = config.get(ROUND)
         instruction = Instruction([point], [1.0], context.run_id, turn if type(turn) is int else 0, config)
@@ -190,15 +196,15 @@ class Node:
         own_data.note(1, failures)
         _report(failures, 1)
         if CLIPPING_NORM in config:
-            shorten(update, norm_of(config))
+            clip_one(update, Flat(norm=norm_of(config)), model.schema.slices())
         arrays = dict(record)
         for trained, change in model.schema.split(update).items():
-            after = sent[trained].double() + change.double()
-            arrays[trained] = Array(after.to(sent[trained].dtype).numpy())
+            after = sent[trained].astype(np.float64) + change.astype(np.float64)
+            arrays[trained] = Array(after.astype(sent[trained].dtype))
         content = RecordDict({record_name: ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": 1})})
         return Message(content, reply_to=message)
 
-    def _check_names(self, sent: Point) -> None:
+    def _check_names(self, sent: Arrays) -> None:
         expected = dict(zip(self.model.schema.names, self.model.schema.shapes, strict=True))
         if missing := sorted(expected.keys() - sent.keys()):
             raise BadInput("the instruction", f"lacks {len(missing)} arrays that the model trains: {missing[0]!r}.")
@@ -210,7 +216,7 @@ class Node:
 
     def updates(
         self, instruction: Instruction, name: int, user: str, context: Context, failures: Counter[str]
-    ) -> list[torch.Tensor]:
+    ) -> list[NDArray[np.float32]]:
         """One user's update for each query, float32 (d,), not clipped; zero, and counted in `failures`, where it fails.
 
         Raises only what ends the node's task: KeyboardInterrupt, SystemExit, `LostDevice`.
@@ -219,24 +225,24 @@ class Node:
         queries = len(weights) // len(points)
         numel = self.model.schema.numel
         try:
-            combined = torch.zeros(queries, numel)
+            combined = np.zeros((queries, numel), np.float32)
             for place, point in enumerate(points):
                 shares = weights[place :: len(points)]
                 if not any(shares):
                     continue
                 update = self.train_once(instruction, point, name, user, context)
                 if len(weights) == 1:
-                    combined = update.mul_(shares[0])[None]
+                    update *= np.float32(shares[0])
+                    combined = update[None]
                     break
                 for query, share in zip(combined, shares, strict=True):
-                    query.add_(update, alpha=share)
-            # One sum first: it is not finite if any element is not, and costs a fraction of looking at each.
-            if not bool(combined.sum().isfinite()) and not bool(combined.isfinite().all()):
+                    query += np.float32(share) * update
+            if not np.isfinite(combined).all():
                 failures["update that is not finite"] += 1
-                combined = torch.zeros(queries, numel)
+                combined = np.zeros((queries, numel), np.float32)
         except Exception as error:  # any: it is the app's code and the user's data
             _require_device(error)
-            combined = torch.zeros(queries, numel)
+            combined = np.zeros((queries, numel), np.float32)
             # For the node's operator. The text may quote a user's data, so it is shown only where it is asked for.
             failures[f"{type(error).__name__} at {_place(error, self._loop)}"] += 1
             own_data.note_error(error)
@@ -244,15 +250,15 @@ class Node:
         return list(combined)
 
     def train_once(
-        self, instruction: Instruction, point: Point, name: int, user: str, context: Context
-    ) -> torch.Tensor:
+        self, instruction: Instruction, point: Arrays, name: int, user: str, context: Context
+    ) -> NDArray[np.float32]:
         """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`."""
         model, self.has_trained = self.model.load(point), True
         key = int(user_keys(np.array([name], np.uint64), instruction.seed, instruction.batches)[0])
         with own_randomness(key):
-            self._loop(model, user, copied(context), copy.deepcopy(dict(instruction.config)))
-        update = torch.empty(self.model.schema.numel)
-        self.model.read(point, update)
+            returned = self._loop(model, user, copied(context), copy.deepcopy(dict(instruction.config)))
+        update = np.empty(self.model.schema.numel, np.float32)
+        self.model.read(point, update, returned)
         return update
 
 
@@ -270,18 +276,6 @@ def norm_of(config: Mapping[str, Any]) -> float:
     if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0 < norm < math.inf:
         raise BadInput(f"{CLIPPING_NORM} = {norm!r}", "is no clip norm.", "1.0")
     return float(norm)
-
-
-def shorten(update: torch.Tensor, norm: float) -> None:
-    """Scale `update`, floating (d,), to at most `norm`, in place."""
-    length = float(torch.linalg.vector_norm(update, dtype=torch.float64))
-    if length > norm:
-        update.mul_(norm / length)
-
-
-def _tensors(point: Arrays) -> dict[str, torch.Tensor]:
-    # Copies: arrays read from the wire are read-only views of the message; torch wants writable memory.
-    return {name: torch.from_numpy(value.copy()) for name, value in point.items()}
 
 
 def _config(content: RecordDict) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fieldfare.clipping.base import MARGIN, ClippingSpec, Layout, clippings, par
 from fieldfare.clipping.flat import Flat
 from fieldfare.clipping.kernels import clip_, count_over, norms
 from fieldfare.clipping.normalised import Normalised
+from fieldfare.clipping.one import clip_one
 from fieldfare.clipping.per_layer import PerLayer
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Normalised",
     "PerLayer",
     "clip_",
+    "clip_one",
     "clippings",
     "count_over",
     "norms",

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fieldfare.clipping.base import MARGIN, ClippingSpec, clippings, divide
-from fieldfare.lazily import torch
+from fieldfare.clipping.base import MARGIN, ClippingSpec, Norms, clippings, divide, where
 from fieldfare.registry import NORM
 
 
@@ -18,6 +17,6 @@ class Automatic(ClippingSpec):
     kind: Literal["automatic"] = "automatic"
     stabiliser: float = Field(default=0.01, ge=0, description="keeps short updates short", json_schema_extra=NORM)
 
-    def factors(self, norms: torch.Tensor) -> torch.Tensor:
-        scaled = divide(self.norm * (1.0 - MARGIN), norms + self.stabiliser)
-        return torch.where(norms > 0, scaled, 0.0)
+    def factors(self, norms: Norms) -> Norms:
+        scaled: Norms = where(norms > 0, divide(self.norm * (1.0 - MARGIN), norms + self.stabiliser), 0.0)
+        return scaled

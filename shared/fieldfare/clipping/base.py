@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from fieldfare.lazily import torch
@@ -14,6 +16,8 @@ MARGIN = 2.0**-17
 """Clipped norms stay this (relative) distance below the bound. It covers the error of `norms` (at most 2^-17.9), the
 rounding of the product to float32, and that of a float64 sum of many users to float32."""
 
+Norms = TypeVar("Norms", "torch.Tensor", NDArray[np.float64])
+"""Of PyTorch or of numpy: nodes without PyTorch clip by the same formulas."""
 Layout = Sequence[slice]
 """Where each layer lies in the flat vector, in order and without gaps: `fieldfare.schema.Schema.slices()`."""
 
@@ -58,13 +62,13 @@ class ClippingSpec(Table):
         """What multiplies the noised mean update of a round that was clipped at `norm`."""
         return 1.0
 
-    def factors(self, norms: torch.Tensor) -> torch.Tensor:
+    def factors(self, norms: Norms) -> Norms:
         """What multiplies a vector of each given norm, float64 (users,) -> float64 (users,). Norms are finite.
 
         By default min(1, norm / r), in units in which the longest result has the length `bound`.
         """
         limit = self.norm * (1.0 - MARGIN)
-        shortened = torch.where(norms > limit, divide(limit, norms), 1.0)
+        shortened: Norms = where(norms > limit, divide(limit, norms), 1.0)
         return shortened / (self.norm / self.bound)
 
     def blocks(self, layout: Layout, numel: int) -> tuple[tuple[slice, Self], ...]:
@@ -77,6 +81,13 @@ parse = clippings.parse
 """The spec of a mapping such as {"kind": "flat", "norm": 1.0}. Raises `BadInput`."""
 
 
-def divide(bound: float, norms: torch.Tensor) -> torch.Tensor:
+def where(condition: Any, value: Any, other: Any) -> Any:
+    """`torch.where` or `numpy.where`, as `condition` is."""
+    choose = np.where if isinstance(condition, np.ndarray) else torch.where
+    return choose(condition, value, other)
+
+
+def divide(bound: float, norms: Norms) -> Norms:
     """bound / norms, and 0 where a norm is 0."""
-    return torch.where(norms > 0, bound / torch.where(norms > 0, norms, 1.0), 0.0)
+    quotient: Norms = where(norms > 0, bound / where(norms > 0, norms, 1.0), 0.0)
+    return quotient

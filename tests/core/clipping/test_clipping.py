@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf, erfinv
 
-from fieldfare.clipping import AdaptiveQuantile, Normalised, clip_, clippings, count_over, norms, parse
+from fieldfare.clipping import AdaptiveQuantile, Normalised, clip_, clip_one, clippings, count_over, norms, parse
 from fieldfare.errors import BadInput
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "adaptive_clip.json").read_text())
@@ -38,6 +38,37 @@ matrices = st.lists(st.lists(floats, min_size=8, max_size=8), min_size=1, max_si
 
 def test_every_kind_is_covered_here() -> None:
     assert {kind["kind"] for kind in KINDS} == set(clippings.kinds())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@settings(max_examples=80, deadline=None)
+@given(row=st.lists(floats, min_size=8, max_size=8), exponent=st.integers(-15, 15), most=st.none() | st.just(2.0))
+def test_numpy_clips_one_update_as_torch_does(
+    kind: dict[str, Any], row: list[float], exponent: int, most: float | None
+) -> None:
+    spec = parse(kind | {"norm": 10.0**exponent, "linf_filter": most})
+    one, other = np.array(row, np.float32), torch.tensor([row], dtype=torch.float32)
+    over = (float(count_over(other, spec)),) * spec.counts
+    clip_(other, spec, LAYOUT)
+    assert clip_one(one, spec, LAYOUT) == over
+    assert np.isfinite(one).all()
+    assert np.sqrt((one.astype(np.float64) ** 2).sum()) <= spec.bound
+    np.testing.assert_allclose(one, other[0].numpy(), rtol=2e-5, atol=1e-44)
+
+
+@pytest.mark.parametrize("place", [0, 5, 11])
+def test_a_nan_in_any_part_of_a_long_update_makes_it_zero(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fieldfare.clipping.one._CHUNK", 4)
+    update = np.ones(12, np.float32)
+    update[place] = np.nan
+    clip_one(update, parse({"kind": "flat", "norm": 1.0}), (slice(0, 12),))
+    assert not update.any()
+
+
+def test_numpy_refuses_what_is_no_update() -> None:
+    for wrong in (np.zeros(3), np.zeros((1, 3), np.float32)):
+        with pytest.raises(ValueError, match="float32"):
+            clip_one(wrong, parse({"kind": "flat", "norm": 1.0}), (slice(0, 3),))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -20,7 +20,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_client.training import Trainer
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_flower.messages import TrainInstruction
 from fieldfare_server.optimizers import StepInfo, build
 from fieldfare_server.optimizers.three_query import ThreeQuerySpec, shares

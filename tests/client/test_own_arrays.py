@@ -1,0 +1,134 @@
+"""`ff.private` for models that are plain arrays: no PyTorch on the node, any framework, many users."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+
+import fieldfare as ff
+from fieldfare.errors import BadInput, Refused
+from fieldfare_client.private.local_arrays import LocalArrays
+from support import without_torch
+
+
+def test_a_node_without_pytorch_sums_clipped_updates_of_numpy_and_scikit_learn() -> None:
+    """Also in a virtual environment of its own, there with JAX and Keras: docs/versions.md."""
+    script = Path(without_torch.__file__)
+    done = subprocess.run(
+        [sys.executable, str(script), "numpy", "sklearn"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "numpy: 4 parameters\nsklearn: 4 parameters\n"
+
+
+def start(tmp_path: Path, build: Any, train: Any, **keywords: Any) -> Any:
+    app, _ = without_torch.node(build, train)
+    strategy = ff.PrivateStrategy(
+        epsilon=8.0,
+        delta=1e-5,
+        cohort=3,
+        clip=0.5,
+        mechanism="independent",
+        population="people",
+        budget=20.0,
+        participation={"scheme": "min-separation", "separation": 1, "max_participations": 2},
+        dialect="cohort",
+        home=tmp_path / "home",
+        **keywords,
+    )
+    built = build()
+    arrays = ArrayRecord(built) if isinstance(built, list) else ArrayRecord({n: _array(v) for n, v in built.items()})
+    return strategy.start(ff.LocalGrid(app, 1, {}), arrays, num_rounds=2, train_config=ConfigRecord({"lr": 0.1}))
+
+
+def _array(value: Any) -> Any:
+    from flwr.app import Array
+
+    return Array(np.asarray(value))
+
+
+@pytest.mark.parametrize("framework", ["numpy", "sklearn"])
+def test_a_private_run_over_plain_arrays_ends_with_a_model_of_their_names_and_types(
+    framework: str, tmp_path: Path
+) -> None:
+    build, train = without_torch.LOOPS[framework]()
+    result = start(tmp_path, build, train)
+    before = build() if framework == "numpy" else dict(zip("01", build(), strict=True))
+    after = {name: array.numpy() for name, array in result.arrays.items()}
+    assert {n: (v.dtype, v.shape) for n, v in after.items()} == {n: (v.dtype, v.shape) for n, v in before.items()}
+    assert all((after[name] != before[name]).any() for name in after if name != "classes")
+    if framework == "numpy":
+        assert (after["classes"] == before["classes"]).all()
+    else:
+        model = LogisticRegression()
+        model.classes_, (model.coef_, model.intercept_) = np.array([0, 1]), after.values()
+        assert set(model.predict(without_torch.rows("anna")[0])) <= {0, 1}
+
+
+def forget_to_return(model: Any, user: str, context: Any, config: dict[str, Any]) -> None:
+    model[0] += 1.0
+
+
+def another_shape(model: Any, user: str, context: Any, config: dict[str, Any]) -> list[Any]:
+    return [np.zeros((2, 3)), model[1]]
+
+
+@pytest.mark.parametrize("loop", [forget_to_return, another_shape])
+def test_a_loop_that_returns_no_such_arrays_costs_nothing(loop: Any, tmp_path: Path) -> None:
+    build, _ = without_torch.sklearn_loop()
+    with pytest.raises(Refused, match="3 Altered"):
+        start(tmp_path, build, loop)
+    with ff.Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}") as ledger:
+        assert ledger.population("people").spent_epsilon == 0
+
+
+class Booster:
+    """Of a module that is named as XGBoost's is."""
+
+
+Booster.__module__ = "xgboost.core"
+
+
+@pytest.mark.parametrize(
+    ("built", "says"),
+    [
+        (Booster(), "Booster: trees"),
+        (RandomForestClassifier(), "RandomForestClassifier: trees"),
+        ([np.zeros(9, np.uint8)], "XGBoost"),
+        (LogisticRegression(), r"LogisticRegression.*model\.coef_, model\.intercept_"),
+        ([np.array(["a"])], "not numbers"),
+        (5, "builds a int"),
+    ],
+    ids=str,
+)
+def test_what_is_no_vector_is_refused_by_name(built: Any, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        LocalArrays(built, rebuild=False)
+
+
+def test_rebuilding_arrays_would_do_nothing_and_is_refused() -> None:
+    with pytest.raises(BadInput, match="leave rebuild out"):
+        LocalArrays([np.zeros(3)], rebuild=True)
+
+
+def test_what_a_user_does_to_the_arrays_is_not_there_for_the_next() -> None:
+    local = LocalArrays({"w": np.zeros(2), "seen": np.zeros(1, np.int64)}, rebuild=False)
+    point = {"w": np.ones(2, np.float32)}
+    first = local.load(point)
+    first["w"] += 5.0
+    first["seen"] += 1
+    again = local.load(point)
+    assert again["w"].tolist() == [1.0, 1.0]
+    assert again["w"].dtype == np.float64
+    assert again["seen"].tolist() == [0]
+    update = np.empty(2, np.float32)
+    local.read(point, update, first)
+    assert update.tolist() == [5.0, 5.0]
