@@ -1,14 +1,23 @@
-"""`fieldfare ledger`: put the ledger's tables right from its journal."""
+"""`fieldfare ledger`: put a ledger right, and make it again from a copy."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from fieldfare_server.cli.administer import Answer, actor, on_ledger
-from fieldfare_server.cli.output import print_outcome
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import print_json, print_outcome, refusals
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger, chain
+from fieldfare_server.ledger.sql.segments import Segments
 
-ledger = typer.Typer(help="Put the ledger's tables right from its journal.", no_args_is_help=True)
+ledger = typer.Typer(help="Put a ledger right, and make it again from a copy.", no_args_is_help=True)
+KeyOption = Annotated[
+    Path | None, typer.Option("--key", help="the key that seals the segments [ledger.segments.key of the home]")
+]
 
 
 @ledger.callback()
@@ -24,7 +33,63 @@ def rebuild(opened: Ledger) -> Answer:
 
     def tell() -> None:
         print_outcome(f"The tables say what the journal proves, up to row {opened.head().count}.")
-        for run in voided:
-            print_outcome(f"The open round of run {run} is void: who was selected for it is lost.")
+        _tell_voided(voided)
 
     return Answer({"rows": opened.head().count, "voided": voided}, tell)
+
+
+@ledger.command()
+def export(
+    directory: Annotated[Path, typer.Argument(help="where the segments go; a copy that is there goes on")],
+    key: KeyOption = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Write journal and content as sealed segment files, while services work. Keep the key elsewhere too."""
+    with refusals(json_):
+        state = StateDirectory.of(home, ledger)
+        state.prepare()
+        segments = _segments(directory, key, state)
+        with Ledger.open(state.ledger, head_file=state.head_file) as opened:
+            end = segments.follow(opened.database)
+        if json_:
+            print_json({"rows": end.count, "hash": end.hash})
+        else:
+            print_outcome(f"{end.count} rows are in {directory}.")
+
+
+@ledger.command("import")
+def import_(
+    directory: Annotated[Path, typer.Argument(help="the segments: those of a home, or an export")],
+    key: KeyOption = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Make a ledger from segments in an empty database: chain, heads and every rule are checked first."""
+    with refusals(json_):
+        state = StateDirectory.of(home, ledger)
+        state.prepare()
+        segments = _segments(directory, key, state)
+        files = map(chain.HeadFile, (state.head_file, state.service_head_file))
+        held = [head for file in files if (head := file.read()) is not None]
+        with Ledger.open(state.ledger, create=True) as opened:
+            voided = opened.restore(segments, held=held, actor=actor())
+        # What the home holds and keeps goes on from here.
+        with Ledger.open(state.ledger, head_file=state.head_file) as opened:
+            rows = opened.head().count
+        if json_:
+            print_json({"rows": rows, "voided": voided})
+            return
+        print_outcome(f"The ledger has {rows} rows, and every table says what they prove.")
+        _tell_voided(voided)
+
+
+def _segments(directory: Path, key: Path | None, state: StateDirectory) -> Segments:
+    return Segments(directory, key or Segments.beside(state.head_file).key_file)
+
+
+def _tell_voided(voided: tuple[str, ...]) -> None:
+    for run in voided:
+        print_outcome(f"The open round of run {run} is void: who was selected for it is lost.")

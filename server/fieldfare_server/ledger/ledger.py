@@ -7,7 +7,7 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -32,9 +32,11 @@ from fieldfare_server.ledger.sql import head_keys, leases, nodes, odometer_table
 from fieldfare_server.ledger.sql import migrate as schema
 from fieldfare_server.ledger.sql.database import Database, is_empty
 from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
+from fieldfare_server.ledger.sql.load import load, require_empty
 from fieldfare_server.ledger.sql.memory import Memory
-from fieldfare_server.ledger.sql.proof import Disproved
+from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.sql.rebuild import rebuild
+from fieldfare_server.ledger.sql.segments import Segments
 from fieldfare_server.ledger.sql.takeover import start_run, take_over
 from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import Request, Scope
@@ -66,6 +68,7 @@ class Ledger(Reader):
         migrate: bool = False,
         head_file: Path | None = None,
         coordinator: bool = False,
+        segments: bool = False,
         to_show: bool = False,
         lease_seconds: float = leases.SECONDS,
         patience: float = 60.0,
@@ -80,6 +83,7 @@ class Ledger(Reader):
             head_file: where this writer holds the end of the journal, so that it notices when an old copy of the
                 ledger was put back.
             coordinator: this machine runs plans: a head file that is missing although there are runs is a fault.
+            segments: keep the log in files beside the head file too, as a coordinator does (`sql.segments`).
             to_show: open also a ledger that is behind the held head, or corrupt at its end. It can be read; every
                 write and `hold_head` raise what the opening would have raised.
             lease_seconds: how long a coordinator of a run may be silent before another may take over.
@@ -101,7 +105,7 @@ class Ledger(Reader):
                 _upgrade(database)
             schema.check(database)
             held = None if head_file is None else chain.HeadFile(head_file)
-            journal = Journal(database, held, clock, coordinator=coordinator)
+            journal = Journal(database, held, clock, coordinator=coordinator, segments=segments)
             with contextlib.suppress(*((LedgerError,) if to_show else ())):
                 journal.check()
         except BaseException:
@@ -459,21 +463,46 @@ class Ledger(Reader):
         Raises:
             LedgerError: the journal does not fit, or content that it names is missing.
         """
+        return self._remake(actor)
+
+    def restore(self, segments: Segments, *, held: Iterable[chain.Head] = (), actor: str) -> tuple[str, ...]:
+        """Make this ledger, which is empty, from segments: chain, heads and fold are proved, and every table is made.
+
+        Args:
+            held: heads that were seen, which the journal must go on from.
+
+        Returns:
+            The runs whose open round is void: who was selected for it is kept nowhere.
+
+        Raises:
+            OldCopy: the segments are older than a head that was seen.
+            LedgerError: the ledger is not empty; a segment is missing or was changed, or is sealed with another key.
+        """
+
+        def place(connection: Connection) -> chain.Head:
+            require_empty(connection, self.url)
+            return load(connection, self.url, segments, held)
+
+        return self._remake(actor, place)
+
+    def _remake(self, actor: str, place: Callable[[Connection], chain.Head] | None = None) -> tuple[str, ...]:
+        """`rebuild`. place: puts another journal in place first, and returns where it ends."""
 
         def work(connection: Connection, entry: Entry) -> tuple[str, ...]:
-            lost = rebuild(connection)
+            lost = rebuild(connection, None if place is None else lambda: entry.move(place(connection)))
             for row in lost:
                 population = entry.state.populations[entry.state.runs[row.run].row.population].row
                 event = Voided(row.attempt, "its cohort was lost with its table", 0, {})
                 hidden = hides_presence(population.adjacency)
                 entry.append(event, actor, population=population.name, run=row.run, round=row.index, blind=hidden)
+            entry.flush()
+            Proof(self.database).require(connection)
             return tuple(row.run for row in lost)
 
         lost = self._journal.write(work)
+        if place is not None:
+            self._journal.forget()
         self.proof.restart()
-        checked = self.proof.advance()
-        if not checked.ok:
-            raise Disproved(self.url, checked.fault)
         return lost
 
     # -- tokens -------------------------------------------------------------------------------------------------
