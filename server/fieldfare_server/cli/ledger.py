@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, print_outcome, refusals
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, chain
+from fieldfare_server.ledger.sql.mend import Mending
 from fieldfare_server.ledger.sql.segments import Segments
 
 ledger = typer.Typer(help="Put a ledger right, and make it again from a copy.", no_args_is_help=True)
@@ -84,6 +86,53 @@ def import_(
             return
         print_outcome(f"The ledger has {rows} rows, and every table says what they prove.")
         _tell_voided(voided)
+
+
+@ledger.command()
+def mend(
+    yes: Annotated[bool, typer.Option("--yes", help="do it; without it, only what would be done is said")] = False,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Drop rows of the journal that stop every budget, and charge for them. Stop all services first, and back it up.
+
+    Runs in the coordinator's home, whose segments are believed; on PostgreSQL with the URL of the tables' owner.
+    """
+    with refusals(json_):
+        state = StateDirectory.of(home, ledger)
+        state.prepare()
+        with Ledger.open(state.ledger, to_show=True) as opened:
+            files = (state.head_file, state.service_head_file)
+            mending = opened.mend(files, actor=actor(), sure=yes)
+        if json_:
+            said = {name: getattr(mending, name) for name in ("kept", "restored", "whole", "closed")}
+            print_json({**said, "done": yes and mending.needed, "dropped": [asdict(row) for row in mending.dropped]})
+            return
+        if not mending.needed:
+            print_outcome(f"All {mending.end.count} rows fit. If a table does not: `fieldfare ledger rebuild`.")
+            return
+        _tell_mended(mending, "is" if yes else "would be")
+        print_outcome("Nodes that saw a dropped row refuse the journal: docs/head.md says what their operators do.")
+        if not yes:
+            print_outcome("Nothing was changed. Again with --yes to do it.")
+
+
+def _tell_mended(mending: Mending, verb: str) -> None:
+    print_outcome(f"The first {mending.kept} rows stay as they are. {mending.restored} come back from a copy.")
+    for row in mending.dropped[:_SHOWN]:
+        where = "" if row.run is None else f" of run {row.run}"
+        print_outcome(f"Row {row.number}, {row.action}{where}, {verb} dropped: {row.why}.")
+    if len(mending.dropped) > _SHOWN:
+        print_outcome(f"So {verb} {len(mending.dropped) - _SHOWN} more.")
+    for run in mending.whole:
+        print_outcome(f"Run {run} {verb} ended, and charged all that it reserved.")
+    for name in mending.closed:
+        print_outcome(f"Population {name} {verb} closed: `fieldfare population reopen` once you know what was dropped.")
+
+
+_SHOWN = 20
+"""Dropped rows that are listed for people; --json has all."""
 
 
 def _segments(directory: Path, key: Path | None, state: StateDirectory) -> Segments:

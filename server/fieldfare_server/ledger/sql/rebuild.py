@@ -76,7 +76,7 @@ def rebuild(connection: Connection, load: Callable[[], None] | None = None) -> l
         try:
             lost = _fold(connection, known)
         except Unfit as unfit:
-            raise LedgerError("rebuilding the ledger", str(unfit), "`fieldfare verify`, and a backup") from None
+            raise LedgerError("rebuilding the ledger", str(unfit), "`fieldfare verify`, and a backup") from unfit
         if load is not None:
             connection.execute(_LINK)
         _require_numbered(connection, numbers)

@@ -164,6 +164,14 @@ class Segments:
         """Whether there is any."""
         return any(self._files())
 
+    def set_aside(self) -> None:
+        """Keep them under another name: what follows does not go on from them. Raises `LedgerError`."""
+        if self.there:
+            with self._writing():
+                names = (self.directory.with_suffix(f".segments.before-{n}") for n in range(1, 10_000))
+                self.directory.rename(next(name for name in names if not name.exists()))
+                sync_directory(self.directory.parent)
+
     def follow(self, database: Database) -> chain.Head:
         """Append every row that the ledger has and these do not; returns where both end.
 
