@@ -16,6 +16,7 @@ from fieldfare.errors import LedgerError, OldCopy
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome, chain
+from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.sql import roles
 from fieldfare_server.ledger.sql.mend import Mending
 from fieldfare_server.ledger.sql.segments import Segments
@@ -202,6 +203,9 @@ def test_a_dropped_commit_charges_its_run_in_full(url: str, home: Path) -> None:
         # What was reserved is spent, to the last bit.
         assert after.committed_epsilon == reserved
         assert after.spent_epsilon > before.spent_epsilon
+        newest = history(ledger, "people").moments[-1]
+        assert newest.committed_epsilon == pytest.approx(reserved, rel=1e-12)
+        assert newest.spent_epsilon == pytest.approx(after.spent_epsilon, rel=1e-12)
     charges_again(url, home)
 
 
