@@ -1,4 +1,4 @@
-"""The walks in docs/one-*.md name files and functions that exist."""
+"""The walks in docs/one-*.md and the map in CONTRIBUTING.md name files and functions that exist."""
 
 from __future__ import annotations
 
@@ -11,14 +11,30 @@ ROOT = Path(__file__).parents[1]
 STEP = re.compile(r"`((?:fieldfare\w*/)?[\w/]+\.py)`((?:, `[\w.]+`|,? and `[\w.]+`)*)")
 
 
-@pytest.mark.parametrize("walk", sorted((ROOT / "docs").glob("one-*.md")), ids=lambda path: path.stem)
-def test_a_walk_names_what_exists(walk: Path) -> None:
-    steps = [match.groups() for match in STEP.finditer(walk.read_text())]
-    assert len(steps) >= 9
+PLACES = (ROOT, ROOT / "shared", ROOT / "shared/fieldfare", ROOT / "server/fieldfare_server")
+
+
+def require_existing(text: str, at_least: int) -> None:
+    """Every file that the text names exists once, and has the functions and classes that follow it."""
+    steps = [match.groups() for match in STEP.finditer(text)]
+    assert len(steps) >= at_least
     for path, names in steps:
-        places = [ROOT / path, ROOT / "shared" / path, ROOT / "server/fieldfare_server" / path]
-        [file] = [place for place in places if place.is_file()]
+        [file] = [place / path for place in PLACES if (place / path).is_file()]
         source = file.read_text()
         for name in re.findall(r"`([\w.]+)`", names):
             for part in name.split("."):
                 assert re.search(rf"^\s*(async def|def|class) {part}\b", source, re.MULTILINE), (path, name)
+
+
+@pytest.mark.parametrize("walk", sorted((ROOT / "docs").glob("one-*.md")), ids=lambda path: path.stem)
+def test_a_walk_names_what_exists(walk: Path) -> None:
+    require_existing(walk.read_text(), at_least=9)
+
+
+def test_the_map_names_what_exists() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = [line for line in page.splitlines() if re.match(r"\| (Where|Who|What|How)\b.*\?", line)]
+    assert len(rows) >= 10
+    for row in rows:
+        require_existing(row, at_least=1)
+        assert all(names for _, names in STEP.findall(row)), row

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, select, text
 from typer.testing import CliRunner
 
 from fieldfare.errors import LedgerError
@@ -15,11 +16,21 @@ from fieldfare_server.cli.application import assemble
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.proof import Disproved
 from fieldfare_server.ledger.sql.rebuild import PROJECTED
 from support.fill import fill
 from support.ledgers import start
-from support.rows import everything
+
+
+def everything(connection: Connection) -> dict[str, list[Any]]:
+    """All rows of all tables, and on SQLite the schema."""
+    tables = models.metadata.sorted_tables
+    rows = {table.name: sorted(connection.execute(select(table)).all(), key=repr) for table in tables}
+    if connection.dialect.name == "sqlite":
+        schema = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        rows["schema"] = sorted(connection.execute(text(schema)).all(), key=repr)
+    return rows
 
 
 @pytest.fixture
