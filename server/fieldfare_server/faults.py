@@ -23,6 +23,7 @@ POINTS = (
     "ledger.transaction.begun",
     "ledger.transaction.worked",
     "ledger.transaction.committed",
+    "ledger.segment.written",
     "ledger.head.written",
     "ledger.round.opening",
     "ledger.round.opened",

@@ -54,7 +54,7 @@ MEMBERS = {
     "round.void": "attempt reason reports rejects",
     "round.commit": "attempt noise_row spent epsilon checkpoint participants participant_count statistics reports "
     "rejects nonce? charges?",
-    "run.finish": "state message spent settled odometers?",
+    "run.finish": "state message spent settled odometers? whole?",
     "run.key_destroyed": "key_commitment",
     "charge.reserve": "key who what why loss price largest?",
     "charge.commit": "key",
@@ -64,6 +64,7 @@ MEMBERS = {
     "token.use": "id what",
     "node.admit": "key name most_users",
     "node.release": "key name",
+    "ledger.mend": "kept dropped hash",
 }
 """The members of each body; with a question mark, those that may be left out."""
 
@@ -100,7 +101,7 @@ class Fold:
                 continue
             mu, d = price_of(run["price"])
             if run["ended"]:
-                mu, d = (mu_squared(run["spent"]), d) if run["next"] else (0.0, 0.0)
+                mu, d = (mu_squared(run["spent"]), d) if run["next"] or mu_squared(run["spent"]) else (0.0, 0.0)
             parts.append((0.0 if run["accounting"] == SINGLY else mu, d))
         return math.fsum(mu for mu, _ in parts), math.fsum(d for _, d in parts)
 
@@ -247,10 +248,11 @@ class Fold:
 
     def run_finish(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run, found = self.run(row), self.population(row)
-        need(run["open"] is None and mu_squared(body["spent"]) == mu_squared(run["spent"]))
-        settled = found["settled"] + mu_squared(run["spent"])
+        spent = run["planned"] if body.get("whole") else run["spent"]
+        need(run["open"] is None and mu_squared(body["spent"]) == mu_squared(spent))
+        settled = found["settled"] + mu_squared(spent)
         need(mu_squared(body["settled"]) == settled and ("odometers" in body) == (run["accounting"] == SINGLY))
-        run.update(state=body["state"], request=None, ended=True)
+        run.update(state=body["state"], request=None, ended=True, spent=spent)
         found["settled"] = settled
 
     def run_key_destroyed(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
@@ -285,3 +287,6 @@ class Fold:
         need(len(body["key"]) == 64 and body.get("most_users", 1) >= 1)
 
     node_release = node_admit
+
+    def ledger_mend(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        need(0 <= body["kept"] < row["id"])

@@ -71,7 +71,7 @@ def prepare(place: Place) -> None:
 
 def live(place: Place) -> None:
     """One life: to the end of the run, unless a fault ends it."""
-    with Ledger.open(place.url, head_file=place.root / "head.json", patience=5.0) as ledger:
+    with Ledger.open(place.url, head_file=place.root / "head.json", coordinator=True, patience=5.0) as ledger:
         store = RunFiles(place.root, RUN, keep=2)
         handle = _begin(ledger, store)
         if handle is None:

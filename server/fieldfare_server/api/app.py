@@ -48,7 +48,8 @@ def create_app(
     root: the state directory, if it is on this machine. Only the strategies of runs, which are public, and digests of
         checkpoints are read there; without them `verify` recomputes no charge, and the sensitivity of a strategy that
         an optimiser decided is not shown.
-    head_file: where this service holds the journal's head. A ledger that is behind it is shown, and not written to.
+    head_file: where this service holds the journal's head, and beside it the segments: a charge of another trainer that
+        it takes is in both. A ledger that is behind it is shown, and not written to.
         None for a service that is part of a process which holds one.
     backups: where the ledger's backups go, if that can be seen from here: their age is on /metrics.
 
@@ -56,7 +57,7 @@ def create_app(
     """
     settings = settings or Settings()
     # A short patience: while the database is away, a probe must be answered, not held.
-    opened = Ledger.open(ledger_url, head_file=head_file, to_show=True, patience=2.0)
+    opened = Ledger.open(ledger_url, head_file=head_file, segments=True, to_show=True, patience=2.0)
     answers = Answers(opened, root)
     broker = Broker(answers, settings)
     readiness = Readiness(answers, settings.verify_seconds, version())

@@ -51,7 +51,7 @@ GROUPS = {
     "certificates": "Make keys, certificates and secrets of a federation.",
     "head": "The key that signs the journal's head.",
     "nodes": "Admit nodes to the federation, or remove them.",
-    "ledger": "Put the ledger's tables right from its journal.",
+    "ledger": "Put a ledger right, and make it again from a copy.",
 }
 
 NOT_SERVED = {

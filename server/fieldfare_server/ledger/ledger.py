@@ -6,8 +6,9 @@ import contextlib
 import functools
 import logging
 import secrets
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,7 @@ from fieldfare.errors import BadInput, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
-from fieldfare_server.ledger.events.base import Event
+from fieldfare_server.ledger.events.base import Event, Unfit
 from fieldfare_server.ledger.events.runs import Audited, Certified, KeyDestroyed, Voided
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules import charges, populations, runs
@@ -31,10 +32,13 @@ from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.sql import head_keys, leases, nodes, odometer_tables, roles, rows, tokens
 from fieldfare_server.ledger.sql import migrate as schema
 from fieldfare_server.ledger.sql.database import Database, is_empty
-from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
+from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean, read_head
+from fieldfare_server.ledger.sql.load import load, require_empty
 from fieldfare_server.ledger.sql.memory import Memory
-from fieldfare_server.ledger.sql.proof import Disproved
+from fieldfare_server.ledger.sql.mend import Mending, charge_for, examine
+from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.sql.rebuild import rebuild
+from fieldfare_server.ledger.sql.segments import Segments
 from fieldfare_server.ledger.sql.takeover import start_run, take_over
 from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import Request, Scope
@@ -43,6 +47,10 @@ OPENING = 3.0
 """Seconds to wait for a database that cannot be reached when a ledger is opened."""
 
 log = logging.getLogger(__name__)
+
+
+class _Undone(Exception):
+    """Nothing is to change."""
 
 
 class Ledger(Reader):
@@ -66,6 +74,7 @@ class Ledger(Reader):
         migrate: bool = False,
         head_file: Path | None = None,
         coordinator: bool = False,
+        segments: bool = False,
         to_show: bool = False,
         lease_seconds: float = leases.SECONDS,
         patience: float = 60.0,
@@ -80,6 +89,7 @@ class Ledger(Reader):
             head_file: where this writer holds the end of the journal, so that it notices when an old copy of the
                 ledger was put back.
             coordinator: this machine runs plans: a head file that is missing although there are runs is a fault.
+            segments: keep the log in files beside the head file too, as a coordinator does (`sql.segments`).
             to_show: open also a ledger that is behind the held head, or corrupt at its end. It can be read; every
                 write and `hold_head` raise what the opening would have raised.
             lease_seconds: how long a coordinator of a run may be silent before another may take over.
@@ -101,7 +111,7 @@ class Ledger(Reader):
                 _upgrade(database)
             schema.check(database)
             held = None if head_file is None else chain.HeadFile(head_file)
-            journal = Journal(database, held, clock, coordinator=coordinator)
+            journal = Journal(database, held, clock, coordinator=coordinator, segments=segments)
             with contextlib.suppress(*((LedgerError,) if to_show else ())):
                 journal.check()
         except BaseException:
@@ -459,21 +469,114 @@ class Ledger(Reader):
         Raises:
             LedgerError: the journal does not fit, or content that it names is missing.
         """
+        return self._remake(self._journal, actor)
+
+    def restore(self, segments: Segments, *, held: Iterable[chain.Head] = (), actor: str) -> tuple[str, ...]:
+        """Make this ledger, which is empty, from segments: chain, heads and fold are proved, and every table is made.
+
+        Args:
+            held: heads that were seen, which the journal must go on from.
+
+        Returns:
+            The runs whose open round is void: who was selected for it is kept nowhere.
+
+        Raises:
+            OldCopy: the segments are older than a head that was seen.
+            LedgerError: the ledger is not empty; a segment is missing or was changed, or is sealed with another key.
+        """
+
+        def place(connection: Connection) -> chain.Head:
+            require_empty(connection, self.url)
+            return load(connection, self.url, segments, held)
+
+        return self._remake(self._journal, actor, place)
+
+    def mend(self, head_files: Sequence[Path], *, actor: str, sure: bool) -> Mending:
+        """Drop what stops every budget from the journal, and charge for it; see `sql.mend`.
+
+        Args:
+            head_files: of this home, that of its coordinator first; the segments beside them are believed.
+            sure: False changes nothing.
+
+        Raises:
+            OldCopy: a row that this home has seen is nowhere.
+            LedgerError: a copy is not whole, or content that the rows name is missing.
+        """
+        files = [chain.HeadFile(path) for path in head_files]
+        held = [head for file in files if (head := file.read()) is not None]
+        copies = [Segments.beside(path) for path in head_files]
+        own = copies[0]
+        target = Segments(own.directory.with_suffix(".mending"), own.key_file)
+        journal = Journal(self.database, clock=self._clock).unchecked()
+        unfit: dict[str, str] = {}
+        mending: Mending | None = None
+
+        def place(connection: Connection) -> chain.Head:
+            nonlocal mending
+            mending = examine(connection, copies, held, target, unfit)
+            return load(connection, self.url, target, ())
+
+        def charge(connection: Connection, entry: Entry) -> None:
+            assert mending is not None
+            charge_for(mending, connection, entry, actor)
+            entry.flush()
+            if not (sure and mending.needed):
+                raise _Undone
+
+        while True:
+            shutil.rmtree(target.directory, ignore_errors=True)
+            try:
+                self._remake(journal, actor, place, charge, signer=files[0] if held else None)
+                break
+            except _Undone:
+                shutil.rmtree(target.directory, ignore_errors=True)
+                assert mending is not None
+                return mending
+            except LedgerError as error:
+                # The fold of the odometers, which needs who took part, found one more.
+                fault = error.__cause__
+                if not isinstance(fault, Unfit) or fault.table != "audit":
+                    raise
+                rows = (row for _, frame in target.frames() for row in frame.rows)
+                unfit[next(row["event"] for row in rows if str(row["id"]) == fault.row)] = fault.why
+        with self.database.read() as connection:
+            end = read_head(connection)
+        for file, copy in zip(files, copies, strict=True):
+            copy.set_aside()
+            if file.path.exists():
+                file.write(end, again=True)
+        target.directory.rename(own.directory)
+        Segments.beside(head_files[0]).follow(self.database)
+        assert mending is not None
+        return mending
+
+    def _remake(
+        self,
+        journal: Journal,
+        actor: str,
+        place: Callable[[Connection], chain.Head] | None = None,
+        after: Callable[[Connection, Entry], None] | None = None,
+        signer: chain.HeadFile | None = None,
+    ) -> tuple[str, ...]:
+        """`rebuild`. place: puts another journal in place first, and returns where it ends. after: goes on from it."""
 
         def work(connection: Connection, entry: Entry) -> tuple[str, ...]:
-            lost = rebuild(connection)
+            lost = rebuild(connection, None if place is None else lambda: entry.move(place(connection)))
             for row in lost:
                 population = entry.state.populations[entry.state.runs[row.run].row.population].row
                 event = Voided(row.attempt, "its cohort was lost with its table", 0, {})
                 hidden = hides_presence(population.adjacency)
                 entry.append(event, actor, population=population.name, run=row.run, round=row.index, blind=hidden)
+            entry.flush()
+            if after is not None:
+                after(connection, entry)
+            Proof(self.database).require(connection)
             return tuple(row.run for row in lost)
 
-        lost = self._journal.write(work)
+        lost = journal.write(work, signer=signer)
+        if place is not None:
+            self._journal.forget()
         self.proof.restart()
-        checked = self.proof.advance()
-        if not checked.ok:
-            raise Disproved(self.url, checked.fault)
         return lost
 
     # -- tokens -------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ WRITING = {
     *("init", "simulate", "run", "supervise", "serve", "abandon", "backup", "migrate", "charge"),
     *(f"population {verb}" for verb in ("create", "raise", "approve", "withdraw", "tighten", "close", "reopen")),
     *("population odometers", "token create", "token revoke", "head enrol", "head rotate"),
-    *("nodes register", "nodes release", "ledger rebuild"),
+    *("nodes register", "nodes release", "ledger rebuild", "ledger export", "ledger import", "ledger mend"),
 }
 
 

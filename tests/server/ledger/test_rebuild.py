@@ -5,10 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 from fieldfare.errors import LedgerError
@@ -16,21 +15,11 @@ from fieldfare_server.cli.application import assemble
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.rules.populations import Rules
-from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.proof import Disproved
 from fieldfare_server.ledger.sql.rebuild import PROJECTED
 from support.fill import fill
 from support.ledgers import start
-
-
-def everything(connection: Connection) -> dict[str, list[Any]]:
-    """All rows of all tables, and on SQLite the schema."""
-    tables = models.metadata.sorted_tables
-    rows = {table.name: sorted(connection.execute(select(table)).all(), key=repr) for table in tables}
-    if connection.dialect.name == "sqlite":
-        schema = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
-        rows["schema"] = sorted(connection.execute(text(schema)).all(), key=repr)
-    return rows
+from support.rows import everything
 
 
 @pytest.fixture

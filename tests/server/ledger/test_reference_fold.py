@@ -182,14 +182,20 @@ class Journal(RuleBasedStateMachine):
         charge = {"spent": loss(spent), "epsilon": 1.0, "attempt": attempt, "noise_row": index}
         self.of_run("round.commit", {**about, **charge, "reports": 1, "rejects": {}, **extra}, run, round=index)
 
-    @rule(run=runs, wrong=st.sampled_from((0.0, 0.0, 0.0, 0.25)))
-    def finish(self, run: str, wrong: float) -> None:
-        known = self.fold.runs.get(run, {"spent": loss(0.0), "accounting": "worst-case", "population": "p"})
-        spent = float(json.loads(known["spent"])["mu_squared"])
+    @rule(run=runs, wrong=st.sampled_from((0.0, 0.0, 0.0, 0.25)), whole=flags, said=flags)
+    def finish(self, run: str, wrong: float, whole: bool, said: bool) -> None:
+        nothing = {"spent": loss(0.0), "planned": loss(0.5), "accounting": "worst-case", "population": "p"}
+        known = self.fold.runs.get(run, nothing)
+        spent = float(json.loads(known["planned" if whole else "spent"])["mu_squared"])
         settled = self.fold.populations.get(known["population"], {"settled": 0.0})["settled"] + spent
         body = {"state": "done", "message": "", "spent": loss(spent), "settled": loss(settled + wrong)}
         extra = {"odometers": "0" * 64} if known["accounting"] == "individual" else {}
+        extra |= {"whole": True} if whole == said else {}
         self.of_run("run.finish", {**body, **extra}, run)
+
+    @rule(kept=st.integers(-1, 5))
+    def mended(self, kept: int) -> None:
+        self.append("ledger.mend", {"kept": kept, "dropped": {"token.use": 1}, "hash": "0" * 64})
 
     @rule(
         name=names,

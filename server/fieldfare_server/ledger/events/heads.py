@@ -1,8 +1,10 @@
-"""What happens to the key that signs the journal's head."""
+"""What happens to the journal's end: its key changes, or rows are dropped."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fieldfare_server.ledger.events.base import Event
 
@@ -14,3 +16,16 @@ class HeadKeyChanged(Event):
     action = "head.key"
     line: str
     """The signed line of `fieldfare.head_keys`, by which nodes and witnesses know it too."""
+
+
+@dataclass(frozen=True)
+class Mended(Event):
+    """Rows that stopped every budget were dropped, and the rows after them have new numbers."""
+
+    action = "ledger.mend"
+    kept: int
+    """How many rows stayed as they were."""
+    dropped: Mapping[str, Any]
+    """Action -> how many rows of it were dropped."""
+    hash: str
+    """Of the row in which the journal ended before."""

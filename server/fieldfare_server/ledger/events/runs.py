@@ -86,6 +86,8 @@ class Finished(Event):
     """The composed loss of all ended runs of the population, with this one."""
     odometers: str | None = None
     """Digest of what ended runs have cost each user, where the run was charged to odometers."""
+    whole: bool | None = None
+    """It is charged all that it reserved: what it released is not known."""
 
 
 @dataclass(frozen=True)

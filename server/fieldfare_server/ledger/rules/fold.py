@@ -54,6 +54,7 @@ RULES: dict[type[Event], Rule] = {
     n.NodeAdmitted: tokens.node_admitted,
     n.NodeReleased: tokens.node_released,
     h.HeadKeyChanged: tokens.head_key_changed,
+    h.Mended: tokens.mended,
 }
 
 

@@ -298,14 +298,19 @@ def requested(state: State, record: Record, event: events.Requested) -> Iterator
 # -- its end --------------------------------------------------------------------------------------------------------
 
 
-def finish(state: State, run_id: str, end: EndState, message: str, settled: str | None) -> events.Finished:
+def finish(
+    state: State, run_id: str, end: EndState, message: str, settled: str | None, *, whole: bool = False
+) -> events.Finished:
     """The end of a run.
 
-    settled: digest of what ended runs have cost each user, with this one; None where it is charged to all alike.
+    Args:
+        settled: digest of what ended runs have cost each user, with this one; None where it is charged to all alike.
+        whole: charge all that it reserved: what it released is not known.
     """
-    run = state.runs[run_id]
-    total = budget.loss(state.populations[run.row.population].row.settled) + run.spent
-    return events.Finished(end, message, run.row.spent, total.to_json(), settled)
+    row = state.runs[run_id].row
+    spent = row.planned if whole else row.spent
+    total = budget.loss(state.populations[row.population].row.settled) + budget.loss(spent)
+    return events.Finished(end, message, spent, total.to_json(), settled, True if whole else None)
 
 
 def finished(state: State, record: Record, event: events.Finished) -> Iterator[Fact]:
@@ -313,11 +318,13 @@ def finished(state: State, record: Record, event: events.Finished) -> Iterator[F
     run = under_way(state, record)
     row, population = run.row, state.populations[record.place].row
     require(run.open is None, "the run ends with a round open")
-    require(event.spent == row.spent, "it names a loss other than the committed one")
-    settled = budget.loss(population.settled) + run.spent
+    right = row.planned if event.whole else row.spent
+    require(event.spent == right, "it names a loss other than the committed one")
+    settled = budget.loss(population.settled) + budget.loss(right)
     require(budget.loss(event.settled) == settled, "the settled total is not the sum")
     require((event.odometers is not None) == row.individual, "it settles otherwise than the run was charged")
-    yield row._replace(state=event.state, message=event.message, request=None, ended_at=record.at)
+    ended = row._replace(state=event.state, message=event.message, request=None, ended_at=record.at)
+    yield ended._replace(spent=event.spent)
     yield population._replace(settled=event.settled)
     if event.odometers is not None:
         yield Odometers(population.name, event.odometers)

@@ -1,4 +1,4 @@
-"""What may happen to a token of the API, and to a node."""
+"""What may happen to a token of the API, to a node, and to the journal's end."""
 
 from __future__ import annotations
 
@@ -53,4 +53,10 @@ def node_released(state: State, record: Record, event: nodes.NodeReleased) -> It
 def head_key_changed(state: State, record: Record, event: heads.HeadKeyChanged) -> Iterator[Fact]:
     """The key that signs heads changed, or enrolled another. Whom the line convinces is for those who hold a head."""
     KeyLine.parse(event.line)  # raises ValueError
+    yield from ()
+
+
+def mended(state: State, record: Record, event: heads.Mended) -> Iterator[Fact]:
+    """Rows were dropped. What is charged for them has rows of its own."""
+    require(0 <= event.kept < record.number, "more rows stayed than there are")
     yield from ()

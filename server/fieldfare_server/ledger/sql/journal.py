@@ -19,6 +19,7 @@ from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.projection import Changes, Contents
 from fieldfare_server.ledger.sql.proof import Proof
+from fieldfare_server.ledger.sql.segments import Segments
 from fieldfare_server.ledger.sql.tables import Tables
 from fieldfare_server.ledger.state.state import State
 
@@ -109,6 +110,10 @@ class Entry:
         self._rows.append(linked)
         self._end = chain.Head(self._end.ledger, linked["id"], linked["hash"])
 
+    def move(self, end: chain.Head) -> None:
+        """Go on from `end`: the transaction has put another journal in place."""
+        self._end = end
+
     def flush(self) -> None:
         """Write the rows of the log and of the tables. Row and head move together: the database lets neither alone."""
         self._changes.write(self._connection, self.contents, {} if self._tables is None else self._tables.numbers)
@@ -156,9 +161,18 @@ class Journal:
         clock: Clock = time.time,
         *,
         coordinator: bool = False,
+        segments: bool = False,
     ) -> None:
-        """coordinator: the ledger's readers are shown the heads that this machine signs."""
+        """Begin with what the head file holds.
+
+        Args:
+            coordinator: the ledger's readers are shown the heads that this machine signs.
+            segments: keep the log beside the head file too, as a coordinator does, and whoever shares its home.
+        """
         self._coordinator = coordinator
+        self._segments = None if head_file is None else Segments.beside(head_file.path)
+        self._keeps = coordinator or segments
+        self._copied: chain.Head | None = None
         self.database, self.clock = database, clock
         self.proof = Proof(database)
         self._file = head_file
@@ -188,8 +202,19 @@ class Journal:
             )
         if self._file is not None and self._seen is None:
             self._require_first_time()
+        # A service that shows an old ledger does not keep its readers waiting for the first copy of all of it.
+        self._copy(self._coordinator)
         self._see(end)
         self._checked = True
+
+    def unchecked(self) -> Journal:
+        """Itself, for a transaction that puts right what `check` would refuse."""
+        self._checked = True
+        return self
+
+    def forget(self) -> None:
+        """Begin again with what the head file holds: another journal was put in place."""
+        self._seen, self._checked = None, False
 
     def hold(self) -> None:
         """Hold where the journal ends now, whoever wrote it. Raises `LedgerError` if that is behind the held head."""
@@ -198,6 +223,8 @@ class Journal:
             return
         with self.database.read() as connection:
             end = self._not_behind(connection, read_head(connection))
+        if end != self._copied:
+            self._copy(self._keeps)
         self._see(end)
 
     def _require_first_time(self) -> None:
@@ -240,6 +267,7 @@ class Journal:
 
         result = self.database.write(attempt)
         if entry is not None and entry.head is not None:
+            self._copy(self._keeps)
             self._see(entry.head)
         return result
 
@@ -252,6 +280,14 @@ class Journal:
         # What is new in a long journal is read before the transaction, for which other writers wait.
         self.proof.advance()
         return self.write(work, admits=True)
+
+    def _copy(self, begin: bool) -> None:
+        """Copy what is new into the segments, before the head is held: they are never behind it.
+
+        begin: also where there are none yet.
+        """
+        if self._segments is not None and (begin or self._segments.there):
+            self._copied = self._segments.follow(self.database)
 
     def _see(self, end: chain.Head) -> None:
         # One after another: of two threads the slower would put the older head into the file.
@@ -267,24 +303,28 @@ class Journal:
 
     def _not_behind(self, connection: Connection, end: chain.Head) -> chain.Head:
         """`end`, where the journal of `connection` ends. Raises `OldCopy` if an old copy was put back."""
-        seen = self._seen
-        if seen is None:
-            return end
-        if end.ledger != seen.ledger:
-            raise OldCopy(
-                f"ledger {self.database.name}",
-                f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
-                "the other ledger",
-            )
-        known = connection.execute(_HASH, {"number": seen.count}).scalar() if seen.count else ""
-        if end.count < seen.count or (seen.count and known != seen.hash):
-            raise OldCopy(
-                f"ledger {self.database.name}",
-                f"its journal ends at row {end.count}, and row {seen.count} was seen already: an old copy was put "
-                "back, and what was spent since would be forgotten.",
-                "the newest copy",
-            )
+        require_not_behind(connection, self.database.name, end, self._seen)
         return end
+
+
+def require_not_behind(connection: Connection, name: str, end: chain.Head, seen: chain.Head | None) -> None:
+    """Raise `OldCopy` unless the journal of ledger `name`, which ends at `end`, goes on from `seen`."""
+    if seen is None:
+        return
+    if end.ledger != seen.ledger:
+        raise OldCopy(
+            f"ledger {name}",
+            f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
+            "the other ledger",
+        )
+    known = connection.execute(_HASH, {"number": seen.count}).scalar() if seen.count else ""
+    if end.count < seen.count or (seen.count and known != seen.hash):
+        raise OldCopy(
+            f"ledger {name}",
+            f"its journal ends at row {end.count}, and row {seen.count} was seen already: an old copy was put "
+            "back, and what was spent since would be forgotten.",
+            "the newest copy, or `fieldfare ledger import` of a newer one",
+        )
 
 
 def clean(text: str, longest: int) -> str:

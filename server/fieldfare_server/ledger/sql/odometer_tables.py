@@ -190,8 +190,10 @@ def write_caps(connection: Connection, run_seq: int, values: Units, first: int =
         connection.execute(insert(models.pledges).values(row))
 
 
-def settle(connection: Connection, population: Population, run_id: str) -> Units:
+def settle(connection: Connection, population: Population, run_id: str, *, whole: bool = False) -> Units:
     """What ended runs have cost each user once `run_id` has ended, shape (users,).
+
+    whole: the run costs each user all that it was pledged, whatever its rounds took.
 
     Raises `LedgerError` unless all of it is what the log proves: the sum is logged as what users have spent.
     """
@@ -204,6 +206,8 @@ def settle(connection: Connection, population: Population, run_id: str) -> Units
             "they are not what the journal proves, so no run is settled.",
             "`fieldfare verify` names what was changed",
         )
+    if whole:
+        return before + caps(connection, seq, users)
     c = models.journal.c
     commits = select(c.round, c.body).where(c.run == run_id, c.action == "round.commit")
     proven = {row.round: json.loads(row.body)["charges"] for row in connection.execute(commits)}

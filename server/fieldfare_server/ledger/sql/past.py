@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from fieldfare.accounting.individual import Units, from_units
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
@@ -26,11 +26,18 @@ Left: TypeAlias = Callable[[float], int]
 """Time -> the limit of then, less what all users were charged alike, in units."""
 
 _Move: TypeAlias = tuple[float, int, int, Any]
-"""(time, kind, run, the participation of a round)."""
+"""(time, kind, run, the participation of a round; of an end, a row where the run was charged whole)."""
 
 _MOST_POINTS = 10_000
 _ROUNDS_AT_ONCE = 1000
 _START, _ROUND, _END = range(3)
+_j, _r = models.journal.c, models.runs.c
+_WHOLE = (
+    select(_j.id)
+    .join_from(models.journal, models.runs, _r.id == _j.run)
+    .where(_r.seq == bindparam("seq"), _j.action == "run.finish", _j.body.contains('"whole":true', autoescape=True))
+)
+"""The end of a run that was charged all that it reserved (`mend`)."""
 
 
 class Point(NamedTuple):
@@ -88,9 +95,14 @@ class _Population:
         self.most_spent = max(self.most_spent, int(self.spent[users].max(initial=0)))
         self.active[seq].taken[users] += charges
 
-    def end(self, seq: int) -> None:
+    def end(self, seq: int, whole: bool) -> None:
+        """whole: it costs each user all that it was pledged, whatever its rounds took."""
         run = self.active.pop(seq)
-        self.committed = self.committed + run.taken - run.caps
+        if whole:
+            self.spent += run.caps - run.taken
+            self.most_spent = int(self.spent.max(initial=0))
+        else:
+            self.committed = self.committed + run.taken - run.caps
         self.ended.add(seq)
 
     def note(self, at: float, left: int | None = None) -> None:
@@ -159,7 +171,7 @@ def _replay(connection: Connection, known: _Population, users: int, runs: dict[i
         elif kind == _ROUND:
             known.take(seq, blobs.decode(row.users, row.number), odometer_tables.decode(row.charges or b"", row.number))
         else:
-            known.end(seq)
+            known.end(seq, whole=row is not None)
         known.note(at, None if kind == _ROUND else left(at))
         known.last = max(known.last, at)
 
@@ -176,7 +188,7 @@ def _moves(connection: Connection, run: Priced, known: _Population) -> Iterator[
             yield row.closed_at, _ROUND, run.seq, row
     known.counted[run.seq] = run.charge.rounds
     if run.ended_at is not None:
-        yield run.ended_at, _END, run.seq, None
+        yield run.ended_at, _END, run.seq, connection.execute(_WHOLE, {"seq": run.seq}).first()
 
 
 PAST = Past()

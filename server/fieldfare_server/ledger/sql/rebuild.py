@@ -8,12 +8,12 @@ Who holds a run now is not in the journal: leases are left as they are, and a ru
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, and_, delete, insert, select, text
+from sqlalchemy import Connection, and_, delete, func, insert, select, text, update
 
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import LedgerError
@@ -46,10 +46,17 @@ _STRAY = (
     .where(_t.id.is_(None))
 )
 """Who took part in a round that there is not."""
+_LINK = update(models.participations).values(
+    round_id=select(_t.id)
+    .where(_t.run_seq == _q.run_seq, _t.index == _q.index, _t.state == "committed")
+    .scalar_subquery()
+)
 
 
-def rebuild(connection: Connection) -> list[RoundRow]:
+def rebuild(connection: Connection, load: Callable[[], None] | None = None) -> list[RoundRow]:
     """Make every table again, in the transaction of `connection`, which has locked the ledger and owns its tables.
+
+    load: puts another journal and its content in place first; participations then get the numbers of their rounds.
 
     Returns:
         The open rounds whose cohort is lost with its table: nothing of them was released.
@@ -59,16 +66,21 @@ def rebuild(connection: Connection) -> list[RoundRow]:
             with gaps, which PostgreSQL did before version 0005.
     """
     with _unguarded(connection):
-        numbers = _numbers(connection)
+        numbers = _numbers(connection) if load is None else set()
         known = _Known(connection)
+        fence = connection.execute(select(func.max(models.leases.c.token))).scalar() or 0
+        if load is not None:
+            load()
         for name in PROJECTED:
             connection.execute(delete(models.metadata.tables[name]))
         try:
             lost = _fold(connection, known)
         except Unfit as unfit:
-            raise LedgerError("rebuilding the ledger", str(unfit), "`fieldfare verify`, and a backup") from None
+            raise LedgerError("rebuilding the ledger", str(unfit), "`fieldfare verify`, and a backup") from unfit
+        if load is not None:
+            connection.execute(_LINK)
         _require_numbered(connection, numbers)
-        _free_leases(connection)
+        _free_leases(connection, fence)
     return lost
 
 
@@ -172,10 +184,13 @@ def _require_numbered(connection: Connection, before: set[tuple[str, int]]) -> N
     raise LedgerError("rebuilding the ledger", why, "a backup")
 
 
-def _free_leases(connection: Connection) -> None:
-    """Give a free lease to each run without one, whose token is above every one that was given: each took a row."""
+def _free_leases(connection: Connection, fence: int) -> None:
+    """Give a free lease to each run without one, whose token is above every one that was given: each took a row.
+
+    fence: the largest token before; a journal that was cut may have fewer rows.
+    """
     r, lease = models.runs.c, models.leases.c
-    token = connection.execute(select(models.head.c.count)).scalar_one() + 1
+    token = max(fence, connection.execute(select(models.head.c.count)).scalar_one()) + 1
     held = select(lease.run_seq)
     for (seq,) in connection.execute(select(r.seq).where(r.seq.not_in(held)).order_by(r.seq)).all():
         values = {"run_seq": seq, "holder": "", "token": token, "beat": 0, "renewed_at": 0.0, "seconds": SECONDS}

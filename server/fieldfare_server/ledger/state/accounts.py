@@ -109,8 +109,9 @@ class Accounts:
     def _finished(self, step: Step, event: runs.Finished) -> None:
         if event.odometers is None:
             return
-        self._settled = self._settled + self._taken.pop(step.run)
-        del self.caps[step.run], self._most[step.run]
+        taken, caps = self._taken.pop(step.run), self.caps.pop(step.run)
+        self._settled = self._settled + (caps if event.whole else taken)
+        del self._most[step.run]
         self._compare(step, event.odometers)
 
     def _tightened(self, step: Step, event: populations.Tightened | charges.ChargeReserved) -> None:

@@ -142,7 +142,7 @@ def reserved(run: Charge, left: float) -> tuple[Price, float]:
 
 def paid(run: Charge, whole: Price) -> Price:
     """What of its price `whole` a run has spent."""
-    if run.rounds == 0:
+    if run.rounds == 0 and loss(run.spent) == NOTHING:
         return Price()
     return pay(loss(run.planned), loss(run.spent), whole)
 
