@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pydoc
 import subprocess
 import sys
 from importlib import import_module
@@ -23,6 +24,12 @@ took = time.process_time() - began
 dir(ff)
 print(took, *sorted(sys.modules))
 """
+
+
+def test_the_first_screen_of_help_says_what_each_public_name_is_for() -> None:
+    shown = pydoc.plain(pydoc.render_doc(ff)).splitlines()[:30]
+    rows = {line.split()[0].removeprefix("ff.") for line in shown if line.strip().startswith("ff.")}
+    assert rows == set(ff.__all__) - {"__version__"}
 
 
 def test_importing_it_takes_under_50_ms_and_loads_no_library() -> None:

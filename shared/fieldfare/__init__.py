@@ -1,5 +1,21 @@
 """Fieldfare: federated learning with server-side, user-level differential privacy. `import fieldfare as ff`.
 
+    ff.PrivateStrategy   stands where Flower's FedAvg stands: what it releases is private for every user
+    ff.private           many users a node, your training loop: @ff.private.train(build), @ff.private.users
+    ff.LocalGrid         runs any Flower app in this process, without network and Ray
+
+    ff.Plan              one training, described completely: from keywords, or Plan.from_toml(text)
+    ff.price             what a plan costs and how much noise it adds; runs nothing, charges nothing
+    ff.simulate          runs plans here, on the users of their tasks, and charges their population
+    ff.compare           one plan, several mechanisms: prices, and scores where they train
+    ff.Task              model, loss, data and score of what is trained
+    ff.UserTable         the users, and their rows
+
+    ff.Ledger            the budgets, and all that was charged: Ledger.open(url)
+    ff.LedgerAccountant  charges Flower's own DifferentialPrivacy wrapper to the ledger
+    ff.mechanisms        the kinds of noise
+    ff.errors            what is refused: every refusal says what, why and the nearest that is allowed
+
 Importing it loads nothing heavy: each public name is imported when it is first used. `__init__.pyi` has their types.
 
 This package is also the privacy core (noise mechanisms, participation, accounting, clipping, plans): pure mathematics

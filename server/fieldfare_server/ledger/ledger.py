@@ -54,7 +54,11 @@ class _Undone(Exception):
 
 
 class Ledger(Reader):
-    """An open ledger. Writes are serialised, durable and journaled; see `Reader` for what can be asked."""
+    """An open ledger. Writes are serialised, durable and journaled; see `Reader` for what can be asked.
+
+    with ff.Ledger.open("sqlite:////srv/runs/ledger.sqlite3") as ledger:
+        print(ledger.population("people").spent_epsilon, ledger.runs().items)
+    """
 
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
         super().__init__(database, journal.clock, Memory())

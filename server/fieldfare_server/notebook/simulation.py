@@ -56,7 +56,7 @@ def simulate(
         population: whose budget is charged; None: the one that each plan names.
         budget: epsilon, or (epsilon, delta), of a population that is not there yet, and is made then, marked as
             simulated (not people). Without a delta, it is the plans'. For people, make the population with
-            `ff.Ledger(...).create_population` or `fieldfare population create`.
+            `ff.Ledger.open(url, create=True).create_population` or `fieldfare population create`.
         ledger: a state directory, as `--home`, or the URL of a ledger; None: a temporary one, which is removed with
             the last of the runs.
         nodes: simulated nodes that the users are spread over.
