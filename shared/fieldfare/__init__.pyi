@@ -8,6 +8,7 @@ from fieldfare_client.simulation import LocalGrid as LocalGrid
 from fieldfare_client.users import UserTable as UserTable
 from fieldfare_server.accountant import LedgerAccountant as LedgerAccountant
 from fieldfare_server.ledger import Ledger as Ledger
+from fieldfare_server.notebook.asking import ask as ask
 from fieldfare_server.notebook.comparison import compare as compare
 from fieldfare_server.notebook.simulation import simulate as simulate
 from fieldfare_server.run.pricing import price as price

@@ -14,6 +14,28 @@ LONGEST_NAME = 100
 OWN_APP = "own Flower app"
 """Shown in the place of a task's name where a run trains the arrays of a Flower app (`run.task` is empty)."""
 
+QUESTION = "fieldfare_client.questions:QuestionTask"
+"""The task of a run that asks a question (`fieldfare.questions`)."""
+
+
+def is_question(plan: Mapping[str, Any]) -> bool:
+    """Whether a stored plan, of whatever version, asks a question."""
+    run, task = plan.get("run"), plan.get("task")
+    return isinstance(run, Mapping) and run.get("task") == QUESTION and isinstance(task, Mapping)
+
+
+def task_words(plan: Mapping[str, Any]) -> str:
+    """What a run of a stored plan, of whatever version, trains or asks, on one line."""
+    run = plan.get("run")
+    task = str(run.get("task", "unknown")) if isinstance(run, Mapping) else "unknown"
+    asked = plan["task"].get("question") if is_question(plan) else None
+    if not isinstance(asked, Mapping):
+        return task or OWN_APP
+    models = asked.get("models") or [asked.get("model") or ""]
+    of = f" of {', '.join(map(str, models))}" if any(models) else ""
+    words = f"{asked.get('kind')} of {asked.get('measure')}{of}"
+    return f"question: {words} from {asked.get('low')} to {asked.get('high')}, task {plan['task'].get('of')}"
+
 
 def is_name(text: str) -> bool:
     """Whether `text` is a valid name of at most `LONGEST_NAME` characters."""

@@ -75,6 +75,8 @@ class Task(ABC):
     """One sentence for reports: on whose data the score is computed, and why it costs no privacy."""
     seed: int = 0
     """Of the initial weights. Public."""
+    shows_released: ClassVar[bool] = False
+    """Whether a round's statistics hold the released parameters themselves: a few numbers for people to read."""
     Parameters: ClassVar[type[Table]] = Table
     """The model of the plan's `[task]` table; without one a task takes no parameters. They are public, and
     part of the plan's digest. Give each a default and a description."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
-from fieldfare.names import OWN_APP
+from fieldfare.names import is_question, task_words
 from fieldfare.participation import PRESENCE
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.ledger import states, views, watch
@@ -98,6 +98,32 @@ class LossAnswer(Answer):
         return cls(epsilon=epsilon, delta=delta, rho=None if mu is None else total.mu_squared / 2, mu=mu)
 
 
+class Estimate(Answer):
+    """One number of an answer."""
+
+    name: str = Field(description="what it is")
+    value: float | None = Field(description="null: the noise is too large to say")
+    low: float | None = Field(description="the interval holds the number without noise with probability 95 %")
+    high: float | None = Field(description="its upper end")
+
+
+class Look(Answer):
+    """The answer to a question."""
+
+    users: int = Field(description="how many answered")
+    answer: tuple[Estimate, ...] = Field(description="its numbers, with intervals")
+
+
+def _look(view: views.RunView, latest: watch.Latest | None) -> Look | None:
+    if not is_question(view.plan):
+        return None
+    # Only then: this imports the mechanisms.
+    from fieldfare_server.evidence.looks import look_of
+
+    found = look_of(view, latest)
+    return None if found is None else Look.model_validate(found)
+
+
 class Run(Answer):
     """One execution of a plan, charged to a population."""
 
@@ -109,7 +135,7 @@ class Run(Answer):
     population: str = Field(description="whose budget it is charged to")
     state: states.RunState = Field(description="interrupted: its coordinator has fallen silent, and it can be resumed")
     request: states.Request | None = Field(default=None, description="not yet obeyed")
-    task: str = Field(description="what is trained")
+    task: str = Field(description="what is trained, or what is asked")
     mechanism: str = Field(description="the kind of noise")
     adjacency: str = Field(description=f"under {PRESENCE} no count of users or replies is shown anywhere")
     accounting: states.Accounting = Field(
@@ -122,6 +148,7 @@ class Run(Answer):
     leak: float | None = Field(default=None, description="what it has reserved of the population's leak D")
     score: float | None = Field(default=None, description="latest held-out score that was released")
     score_name: str | None = Field(default=None, description="what the score measures")
+    look: Look | None = Field(default=None, description="of a question: its answer, once that was charged")
     started_at: Time = Field(description="when it was admitted")
     updated_at: Time = Field(description="its newest committed round, its end, or its start")
     ended_at: Time | None = Field(default=None, description="null while it is under way")
@@ -139,7 +166,8 @@ class Run(Answer):
         own = {
             "name": run.get("name"),
             "tags": tuple(run.get("tags", ())),
-            "task": str(run.get("task", "unknown")) or OWN_APP,
+            "task": task_words(view.plan),
+            "look": _look(view, latest),
             "mechanism": str(mechanism.get("kind", "unknown")),
             "committed_rounds": view.next_round,
             "planned": LossAnswer.of(view.planned, view.planned_epsilon, view.delta),

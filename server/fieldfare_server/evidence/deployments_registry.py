@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare.errors import BadInput
-from fieldfare.names import OWN_APP
+from fieldfare.names import task_words
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
@@ -156,7 +156,7 @@ def _implementation(
     return {
         "pre_processing_eda_hyperparameter_tuning": (
             f"{tuned} other runs on the same population; each is charged to the same budget. Plan {run.plan_digest}"
-            + (f", task {facts.plan.run.task or OWN_APP}." if facts else ".")
+            + (f", task {task_words(run.plan)}." if facts else ".")
         ),
         "mechanisms": "\n".join(f"- {line}" for line in lines),
         "justification": curator.justification,

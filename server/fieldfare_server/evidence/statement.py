@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fieldfare.accounting.filter import gauge
-from fieldfare.names import OWN_APP
+from fieldfare.names import is_question, task_words
 from fieldfare.participation import PRESENCE
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Row, Section, Statement
@@ -51,12 +51,9 @@ def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None) -> 
 
 def _setting(evidence: RunEvidence) -> Section:
     run, population = evidence.run, evidence.population
-    # The stored plan is read as it is: another version may have written it, and the task's name needs no parsing.
-    table = run.plan.get("run")
-    task = table.get("task", "unknown") if isinstance(table, dict) else "unknown"
     rows = (
         ("Population", population.name + (" (simulated: not real people)" if population.simulated else "")),
-        ("Task", str(task) or OWN_APP),
+        ("Task", task_words(run.plan)),
         ("Setting", "federated learning, central differential privacy: a trusted server adds the noise"),
         ("Unit of privacy", f"{population.unit}: everything that one {population.unit} contributes to all rounds"),
         ("Adjacency", ADJACENCY[run.adjacency]),
@@ -154,8 +151,11 @@ def _participation(evidence: RunEvidence) -> Section:
 
 
 def _released(evidence: RunEvidence) -> Section:
+    run = evidence.run
     lines = (
-        f"The model after each of {evidence.run.next_round} committed rounds, and everything computed from it.",
+        "The answer, and everything computed from it."
+        if is_question(run.plan)
+        else f"The model after each of {run.next_round} committed rounds, and everything computed from it.",
         "Statistics in the ledger: public, or computed from what was already released.",
         "Nothing else: no losses, norms or metrics of users' data leave the server, and void rounds release nothing.",
         SHAREABLE,

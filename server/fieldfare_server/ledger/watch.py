@@ -28,7 +28,7 @@ from fieldfare_server.ledger.states import RunState
 # Made once: to build a statement takes longer than to run it.
 _r, _t, _j = models.runs.c, models.rounds.c, models.journal.c
 _LATEST = (
-    select(_r.id, _t.closed_at, _t.statistics)
+    select(_r.id, _t.closed_at, _t.statistics, _t.participants)
     .join_from(
         models.runs,
         models.rounds,
@@ -99,13 +99,14 @@ class Latest:
 
     closed_at: float
     statistics: dict[str, Any]
+    participants: int
 
 
 def latest_rounds(source: Source, run_ids: Collection[str]) -> dict[str, Latest]:
     """The newest committed round of each run that has one."""
     with source.read() as connection:
         rows = connection.execute(_LATEST, {"names": list(run_ids)}).all()
-    return {row.id: Latest(row.closed_at, json.loads(row.statistics)) for row in rows}
+    return {row.id: Latest(row.closed_at, json.loads(row.statistics), row.participants) for row in rows}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fieldfare.accounting.filter import Price, gauge, reserve
+from fieldfare.cost import Cost
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
@@ -82,7 +83,7 @@ def simulate(
     if not isinstance(nodes, int) or nodes < 1:
         raise BadInput(f"nodes = {nodes!r}", "must be a whole number, at least 1.", "1")
     require_main_guard()
-    home, kept = _home(ledger)
+    home, kept = home_of(ledger)
     if any(map(_starts_workers, plans or [_resumed(home, resume)])):
         check_main_guard()
     runs: list[Run] = []
@@ -115,7 +116,7 @@ def _resumed(home: StateDirectory, run: str) -> Plan:
         return Plan.stored(ledger.run(run).plan)
 
 
-def _home(ledger: str | Path | None) -> tuple[StateDirectory, object]:
+def home_of(ledger: str | Path | None) -> tuple[StateDirectory, object]:
     """(the state directory, what keeps a temporary one alive)."""
     if ledger is None:
         kept = tempfile.TemporaryDirectory(prefix="fieldfare-", ignore_cleanup_errors=True)
@@ -140,24 +141,24 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
     for plan in plans:
         wanted.setdefault(plan.privacy.population, []).append(plan)
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
-        known = {view.name: view for view in ledger.populations()}
         for name, its in wanted.items():
             costs = [price_with_model(plan, Decisions(plan, home.root)) for plan in its]
-            if name not in known:
-                epsilon, delta = _budget(name, its, budget, [reserve(cost.loss, cost.leak) for cost in costs])
-                ledger.create_population(
-                    name,
-                    epsilon,
-                    delta,
-                    adjacency=its[0].privacy.adjacency,
-                    simulated=True,
-                    actor=f"python:{getpass.getuser()}",
-                )
-            elif budget is not None:
-                _require_same(known[name].epsilon, known[name].delta, budget, name)
+            make_population(ledger, name, its, costs, budget)
             runs = list(zip(its, costs, strict=True))
             for number, (plan, cost) in enumerate(runs):
                 admit(plan, cost, ledger, user_names(plan.task_reference), first=runs[:number])
+
+
+def make_population(ledger: Ledger, name: str, plans: list[Plan], costs: list[Cost], budget: Budget | None) -> None:
+    """Make the population of `plans`, marked as simulated, if it is not there yet. Raises `BadInput` as `simulate`."""
+    known = {view.name: view for view in ledger.populations()}.get(name)
+    if known is not None:
+        if budget is not None:
+            _require_same(known.epsilon, known.delta, budget, name)
+        return
+    epsilon, delta = _budget(name, plans, budget, [reserve(cost.loss, cost.leak) for cost in costs])
+    adjacency, actor = plans[0].privacy.adjacency, f"python:{getpass.getuser()}"
+    ledger.create_population(name, epsilon, delta, adjacency=adjacency, simulated=True, actor=actor)
 
 
 def _budget(name: str, plans: list[Plan], budget: Budget | None, prices: list[Price]) -> tuple[float, float]:

@@ -6,12 +6,12 @@ import { lineChart } from "./chart.js";
 import { STATE_NAMES, stateTag } from "./banner.js";
 import { populationLink } from "./budgets.js";
 import { save } from "./population.js";
-import { scores, span } from "./utility.js";
+import { answerText, scores, span } from "./utility.js";
 
 export const MOST = 4;
 
-const HEAD = ["Compare", "Run", "State", "Population", "Task", "Mechanism", "Rounds", "ε spent", "ε planned", "Score", "Started"];
-const NUMBERS = new Set(["Rounds", "ε spent", "ε planned", "Score"]);
+const HEAD = ["Compare", "Run", "State", "Population", "Task", "Mechanism", "Rounds", "ε spent", "ε planned", "Score or answer", "Started"];
+const NUMBERS = new Set(["Rounds", "ε spent", "ε planned", "Score or answer"]);
 
 // Makes the elements of a row once. Later only changed cells are drawn: a commit touches one row, not the whole table.
 function makeRow(id, latest) {
@@ -31,7 +31,7 @@ function updateRow(row, run, view) {
   const label = [run.name, ...run.tags.map((tag) => `#${tag}`)].filter(Boolean).join(" ");
   if (row.label.textContent !== label) row.label.textContent = label;
   const texts = [run.state, run.population, run.task, run.mechanism, `${run.committed_rounds} / ${run.rounds}`, epsilon(run.spent.epsilon), epsilon(run.planned.epsilon),
-    run.score === null ? "—" : number(run.score), moment(run.started_at)];
+    run.look ? answerText(run.look.answer[0]) : run.score === null ? "—" : number(run.score), moment(run.started_at)];
   texts.forEach((value, i) => {
     if (row.values[i] !== value) row.cells[i].replaceChildren(i === 0 ? stateTag(value) : i === 1 ? populationLink(value) : value);
   });

@@ -5,6 +5,8 @@ import { lineChart } from "./chart.js";
 
 // Released scores against rounds, or against another figure of a point.
 export const scores = (series, along = (point) => point.round + 1) => series.points.filter((p) => Number.isFinite(p.statistics.score) && Number.isFinite(along(p))).map((p) => [along(p), p.statistics.score]);
+// An estimate with its interval.
+export const answerText = (each) => (each.value === null ? "the noise is too large to say" : `${number(each.value)} (${number(each.low)} to ${number(each.high)})`);
 export function span(values) {
   const low = Math.min(...values);
   const high = Math.max(...values);
@@ -12,7 +14,13 @@ export function span(values) {
   return [low - room, high + room];
 }
 
+// Of a question: its answer. Otherwise the held-out score.
 export function drawUtility(parent, run, series) {
+  if (run.look) {
+    show(parent, facts(run.look.answer.map((each) => [each.name, answerText(each)])),
+      h("p", { class: "hint" }, `${number(run.look.users)} users answered. Each interval holds the number without noise with probability 95 %.`));
+    return;
+  }
   const points = scores(series);
   if (!points.length) {
     show(parent, empty("This run has released no held-out score."));

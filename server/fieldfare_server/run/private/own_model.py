@@ -40,6 +40,7 @@ class OwnModel:
 
     score_name = ""
     """The app's own evaluation has no one score."""
+    shows_released = False
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], roles: Roles, buffer_weight: float = 1.0) -> None:
         self.values, self.roles = dict(arrays), roles

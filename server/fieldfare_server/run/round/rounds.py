@@ -206,7 +206,7 @@ class Rounds:
             schema=self.model.schema.digest(),
             participants=participants,
             spent=self._charge_round(opened.index, participants),
-            statistics=self._statistics(total, update, score, noise_std),
+            statistics=self._statistics(total, update, params, score, noise_std),
             rejects={} if secret else dict(total.rejects),
             reports=0 if secret else total.users,
             clip=clip,
@@ -337,7 +337,7 @@ class Rounds:
         return self.cost.charged(self._charge.add(index, participants), self.newest.spent)
 
     def _statistics(
-        self, total: Aggregate, update: torch.Tensor, score: Mapping[str, float], noise_std: float
+        self, total: Aggregate, update: torch.Tensor, params: torch.Tensor, score: Mapping[str, float], noise_std: float
     ) -> Statistics:
         coordinates = self.model.schema.numel * sum(share > 0 for share in total.shares)
         numbers = {
@@ -348,7 +348,8 @@ class Rounds:
             "clip_norm": self.newest.clip,
         }
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
-        return {**finite, "score_name": self.model.score_name}
+        released = {"released": params.tolist()} if self.model.shows_released else {}
+        return {**finite, **released, "score_name": self.model.score_name}
 
 
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:

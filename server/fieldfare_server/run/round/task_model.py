@@ -25,6 +25,8 @@ class Model(Protocol):
     """The public initial parameters, flat float32 (d,)."""
 
     @property
+    def shows_released(self) -> bool: ...
+    @property
     def score_name(self) -> str: ...
     def evaluate(self, params: torch.Tensor) -> dict[str, float]: ...
     def is_finite(self, params: torch.Tensor) -> bool: ...
@@ -50,6 +52,11 @@ class TaskModel:
         self._buffers = [(value, value.clone()) for value in self._module.buffers()]
         self.initial = self.schema.flatten(dict(self._module.named_parameters()))
         """The public initial parameters, flat float32 (d,)."""
+
+    @property
+    def shows_released(self) -> bool:
+        """Whether statistics hold the parameters themselves."""
+        return self.task.shows_released
 
     @property
     def score_name(self) -> str:

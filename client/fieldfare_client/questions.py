@@ -1,0 +1,217 @@
+"""The task of a run that asks a question: what it trains is the answer.
+
+Each user has one row, the user's contribution c (`fieldfare.questions`), and the model is one vector w that begins at
+zero, with the loss -<w, c>. One step of SGD at rate 1 makes w = c, so a user's update is the user's contribution, and
+the released model is the noised mean of all of them. Clipping, noise, journal, odometers and certificate are those of
+any run of one round.
+
+A user's contribution depends on that user's rows alone. A measure of a model is computed for one user at a time; its
+buffers are put back before the next. A user for whom it raises has no value, and counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, JsonValue, field_validator
+
+from fieldfare.arrays import Floats
+from fieldfare.errors import BadInput
+from fieldfare.questions import Question, Values, parse
+from fieldfare.registry import Table
+from fieldfare.task import Task, complete_state, load_task
+from fieldfare_client.shared_users import users_of
+from fieldfare_client.training.local_model import Buffers
+from fieldfare_client.training.rows import standard_dtypes
+from fieldfare_client.users import UserTable
+
+log = logging.getLogger("fieldfare.client")
+
+_models: dict[str, Path] = {}
+"""Files of released models, by their runs."""
+
+
+def names_of_asked(reference: str) -> NDArray[np.uint64]:
+    """The pseudonyms of all users whom a question is put to, where node, server and data are one person's.
+
+    reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and where no user
+    has a value: on a node of its own that would count, and cost, as any other answer.
+    """
+    from fieldfare_client.app import _hosted
+
+    hosted = _hosted(reference, 0, 1)
+    task = hosted.task
+    if isinstance(task, QuestionTask) and 0 < task.tried == task.failures.total():
+        kinds = ", ".join(sorted(task.failures))
+        raise BadInput(f"question.measure = {task.question.measure!r}", f"it fails for every user: {kinds}.")
+    return hosted.table.pseudonyms
+
+
+def provide(run: str, file: Path) -> None:
+    """Let questions of this process evaluate the released model of `run`, a safetensors file of its state dict."""
+    _models[run] = file
+
+
+class QuestionParameters(Table):
+    """What is asked of whom."""
+
+    of: str = Field(min_length=1, description="the task whose users are asked, with its parameters, on one line")
+    question: dict[str, JsonValue] = Field(description="the [question] table")
+
+    @field_validator("question")
+    @classmethod
+    def _is_one(cls, table: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        dumped: dict[str, JsonValue] = parse(table).model_dump(mode="json")
+        return dumped
+
+
+class QuestionTask(Task):
+    """Asks the users of another task.
+
+    Args:
+        of: that task, as `load_task` takes it.
+        question: what.
+    """
+
+    Parameters: ClassVar[type[Table]] = QuestionParameters
+    name: ClassVar[str] = "question"
+    score_name: ClassVar[str] = "answer"
+    held_out: ClassVar[str] = "The noised answer, which was charged before it was shown."
+    shows_released: ClassVar[bool] = True
+
+    def __init__(self, of: str, question: Mapping[str, Any] | Question) -> None:
+        self.of, self.question = of, parse(question)
+        self.tried = 0
+        """Users of whose rows a model's measure was computed."""
+        self.failures: Counter[str] = Counter()
+        """Users for whom the measure raised, by kind of error. It stays here."""
+        self._table: UserTable | None = None
+
+    def build_model(self) -> torch.nn.Module:
+        model = torch.nn.Linear(self.question.width, 1, bias=False)
+        torch.nn.init.zeros_(model.weight)
+        return model
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return -outputs[:, 0]
+
+    def users(self) -> UserTable:
+        if self._table is None:
+            task = load_task(self.of)
+            table = users_of(self.of, task)
+            if not isinstance(table, UserTable):
+                raise BadInput(f"question of {self.of!r}", "its users() is not a fieldfare_client.users.UserTable.")
+            vectors = self.question.contributions(self._values(task, table)).astype(np.float32)
+            count = len(table)
+            # A user without a row contributes zero, as one whose contribution is zero.
+            columns = {"x": vectors, "y": np.zeros(count, np.float32)}
+            self._table = UserTable(table.pseudonyms, np.arange(count + 1), columns)
+        return self._table
+
+    def _values(self, task: Task, table: UserTable) -> Values:
+        """The numbers of all users' rows that the question is about."""
+        question = self.question
+        if question.measure == "rows":
+            return Values(table.sizes.astype(np.float64)[:, None], np.arange(len(table)), len(table))
+        if not question.runs:
+            return _column(question.measure, table)
+        measures = [_OfModel(question.measure, task, _released(task, run)) for run in question.runs]
+        numbers, owner = [np.zeros((0, measures[0].width * len(measures)))], [np.zeros(0, np.int64)]
+        filled = np.flatnonzero(table.sizes)
+        self.tried = len(filled)
+        for user in filled:
+            columns = table.rows(np.array([user])).columns
+            try:
+                found = np.concatenate([measure(columns) for measure in measures], axis=1)
+            except Exception as error:
+                self.failures[type(error).__name__] += 1
+                continue
+            numbers.append(found)
+            owner.append(np.full(len(found), user))
+        if self.failures:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.failures.items()))
+            log.warning("%d of %d users have no value: %s", self.failures.total(), len(table), kinds)
+        return Values(np.concatenate(numbers), np.concatenate(owner), len(table))
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        """Nothing: the answer is read from the released model, with its noise (`Question.read`)."""
+        return {}
+
+
+def _column(name: str, table: UserTable) -> Values:
+    column = table.columns.get(name)
+    if column is None:
+        known = ", ".join(("rows", *table.columns))
+        raise BadInput(f"question.measure = {name!r}", "is no column of the users' table.", known)
+    if len(column[np.zeros(0, np.int64)].shape) != 1 or column.dtype.kind == "c":
+        raise BadInput(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
+    users = np.arange(len(table))
+    sizes, starts = table.sizes, table.offsets[table.positions(users)]
+    places = np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    return Values(column[places].astype(np.float64)[:, None], np.repeat(users, sizes), len(table))
+
+
+def _released(task: Task, run: str) -> torch.nn.Module:
+    from safetensors.torch import load_file
+
+    if run not in _models:
+        raise BadInput(f"the model of run {run!r}", "is not here.", "a run of the same state directory")
+    model = task.build_model()
+    state = load_file(_models[run])
+    trained = {name: state[name] for name, value in model.named_parameters() if value.requires_grad and name in state}
+    model.load_state_dict(complete_state(model, trained))
+    return model.eval()
+
+
+class _OfModel:
+    """From the rows of one user to the numbers that a measure of a released model gives each of them.
+
+    Args:
+        measure: loss, correct, or the probability of the second class, beside which the row's label stands.
+    """
+
+    def __init__(self, measure: str, task: Task, model: torch.nn.Module) -> None:
+        self._measure, self._task, self._model = measure, task, model
+        self._buffers = Buffers(model)
+        self.width = 2 if measure == "probability" else 1
+
+    def __call__(self, columns: Mapping[str, torch.Tensor]) -> Floats:
+        """Shape (rows, width). What the model keeps of a user is put back before the next."""
+        inputs, targets = standard_dtypes(self._task.prepare(columns))
+        self._buffers.restore()
+        with torch.no_grad():
+            outputs = self._model(inputs)
+            if self._measure == "loss":
+                found = self._task.loss(outputs, targets)
+            elif self._measure == "correct":
+                found = (_classes(outputs) == targets).float()
+            else:
+                found = torch.stack([_second(outputs), targets.to(outputs.dtype)], dim=1)
+        rows = len(targets)
+        if found.ndim == 0:  # a loss that takes the mean by itself: each row has it
+            found = found.expand(rows)
+        numbers: Floats = found.double().reshape(rows, self.width).numpy()
+        return numbers
+
+
+def _classes(outputs: torch.Tensor) -> torch.Tensor:
+    """The class that each row is given: of several outputs the largest, of one the sign."""
+    if outputs.ndim == 2 and outputs.shape[1] > 1:
+        return outputs.argmax(dim=1)
+    return outputs.reshape(len(outputs)) > 0
+
+
+def _second(outputs: torch.Tensor) -> torch.Tensor:
+    """The probability of the second of two classes: a logit's, or the second of two."""
+    if outputs.ndim == 2 and outputs.shape[1] == 2:
+        return outputs.softmax(dim=1)[:, 1]
+    if outputs.numel() != len(outputs):
+        raise BadInput("question.kind = 'auc'", "the model gives more than two classes.", "measure = 'correct'")
+    return outputs.reshape(len(outputs)).sigmoid()

@@ -1,0 +1,125 @@
+"""Looks at users' data: questions that were asked, and their answers, as the ledger alone has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fieldfare.cost import Cost
+from fieldfare.errors import BadInput
+from fieldfare.names import is_question, task_words
+from fieldfare.plan import Plan
+from fieldfare.questions import Estimate, Question, parse
+from fieldfare.questions.base import WIDE
+from fieldfare.text import decimal
+from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger.views import RunView
+
+
+def question_of(plan: Mapping[str, Any]) -> Question | None:
+    """The question that a stored plan asks; None for a plan that trains, or one of another version."""
+    if not is_question(plan):
+        return None
+    try:
+        return parse(plan["task"]["question"])
+    except (BadInput, KeyError, AttributeError):
+        return None
+
+
+@dataclass(frozen=True)
+class Look:
+    """A question that was asked, and its answer. Each interval holds the number without noise with probability 95 %."""
+
+    run: str
+    """The run that asked it: its journal, its certificate, its statement."""
+    population: str
+    words: str
+    users: int
+    """How many answered."""
+    epsilon: float
+    """Of this look taken alone, at `delta`."""
+    delta: float
+    answer: tuple[Estimate, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields for `--json`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = "\n".join(f"  {estimate}" for estimate in self.answer)
+        return (
+            f"{self.words}\n{lines}\n{self.users} users answered; epsilon {self.epsilon:.4g} at delta "
+            f"{decimal(self.delta)}, charged to population {self.population} by run {self.run}. "
+            "Each interval holds the number without noise with probability 95 %."
+        )
+
+
+def look_of(view: RunView, latest: watch.Latest | None) -> Look | None:
+    """The look of a run: None for a run that trains, and for a question that has no answer.
+
+    latest: its newest committed round.
+    """
+    question = question_of(view.plan)
+    if question is None or latest is None:
+        return None
+    cohort, users = int(view.plan["run"]["cohort"]), latest.participants
+    total = np.asarray(latest.statistics["released"], np.float64) * cohort
+    answer = question.read(total, float(latest.statistics["noise_std"]) * cohort, users)
+    return Look(view.id, view.population, task_words(view.plan), users, view.spent_epsilon, view.delta, answer)
+
+
+def look(ledger: Ledger, run_id: str) -> Look:
+    """The look of run `run_id`. Raises `BadInput` where it has no answer."""
+    with ledger.snapshot() as snapshot:
+        found = look_of(snapshot.run(run_id), watch.latest_rounds(snapshot, [run_id]).get(run_id))
+    if found is None:
+        raise BadInput(f"run {run_id}", "it has no answer.", f"fieldfare ask --resume {run_id}, if it asks a question")
+    return found
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a question would cost and how wide its answer would be."""
+
+    words: str
+    users: int
+    """How many would be asked."""
+    epsilon: float
+    delta: float
+    mu: float
+    """Its Gaussian price; mu squared is what the population is charged."""
+    noise_multiplier: float
+    widths: tuple[tuple[str, float, float], ...]
+    """(what, its standard deviation, half the width of its interval)."""
+
+    @classmethod
+    def of(cls, plan: Plan, cost: Cost) -> Offer:
+        """The offer of a question's plan, by its cost."""
+        question = parse(plan.task["question"])  # type: ignore[arg-type]
+        users = plan.run.cohort
+        spread = question.spread(cost.noise_multiplier, users)
+        return cls(
+            task_words(plan.model_dump(mode="json")),
+            users,
+            cost.loss.epsilon(plan.privacy.delta),
+            plan.privacy.delta,
+            cost.loss.mu_squared**0.5,
+            cost.noise_multiplier,
+            tuple((what, sd, WIDE * sd) for what, sd in spread),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields for `--json`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = "\n".join(
+            f"  {what}: standard deviation {sd:.4g}, interval +- {half:.4g}" for what, sd, half in self.widths
+        )
+        return (
+            f"{self.words}\n{lines}\nof {self.users} users, for epsilon {self.epsilon:.4g} at delta "
+            f"{decimal(self.delta)} (mu {self.mu:.6g}). Nothing was asked or charged."
+        )

@@ -1,0 +1,162 @@
+"""What every kind of question says of itself, and the numbers that users have."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fieldfare.arrays import Floats, Indices
+from fieldfare.errors import BadInput
+from fieldfare.registry import Registry, Table
+
+WIDE: Final = 1.959963984540054
+"""Standard deviations on either side of an estimate that hold 95 % of normal noise."""
+FEWEST: Final = 4.0
+"""Standard deviations that a noised number must be above 0 before anything is divided by it."""
+MOST_CELLS: Final = 4096
+
+
+@dataclass(frozen=True)
+class Values:
+    """Numbers of users' rows. NaN: this row has no value.
+
+    Args:
+        numbers: float64, shape (rows, m): m numbers a row.
+        owner: the user of each row, int64 from 0, shape (rows,).
+        users: how many users there are; some may have no row.
+    """
+
+    numbers: Floats
+    owner: Indices
+    users: int
+
+    def means(self) -> Floats:
+        """Each user's mean over the rows that have a value, shape (users, m); NaN without such a row."""
+        means = np.full((self.users, self.numbers.shape[1]), np.nan)
+        for place, column in enumerate(self.numbers.T):
+            rows = ~np.isnan(column)
+            owner = self.owner[rows]
+            with np.errstate(all="ignore"):
+                total = np.bincount(owner, weights=column[rows], minlength=self.users)
+                means[:, place] = total / np.bincount(owner, minlength=self.users)
+        return means
+
+    def shares(self, cells: Indices, count: int) -> Floats:
+        """The share of each user's rows that lie in each cell, shape (users, count): not negative, summing to 1 or 0.
+
+        cells: of each row, shape (rows,); -1: the row has no value.
+        """
+        rows = cells >= 0
+        places = self.owner[rows] * count + cells[rows]
+        found: Floats = np.bincount(places, minlength=self.users * count).reshape(self.users, count).astype(np.float64)
+        found /= np.maximum(found.sum(axis=1, keepdims=True), 1.0)
+        return found
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number of an answer, and the interval that holds what it would be without noise, with probability 95 %."""
+
+    name: str
+    value: float | None
+    """None: the noise is too large to say."""
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.value is None or self.low is None or self.high is None:
+            return f"{self.name}: the noise is too large to say"
+        return f"{self.name}: {self.value:.6g} ({self.low:.6g} to {self.high:.6g})"
+
+    @classmethod
+    def normal(cls, name: str, value: float, sd: float, least: float = -np.inf, most: float = np.inf) -> Self:
+        """An estimate with normal noise, cut to what is possible: from `least` to `most`."""
+        low, middle, high = (
+            float(np.clip(each, least, most)) for each in (value - WIDE * sd, value, value + WIDE * sd)
+        )
+        return cls(name, middle, low, high)
+
+
+class Question(Table):
+    """The `[question]` table. One final subclass a kind; bounds are public, and never taken from the data."""
+
+    kind: str
+    measure: str = Field(
+        default="rows",
+        min_length=1,
+        max_length=100,
+        description="the number that is asked about: rows (how many a user has), a column of the users' table, or, of "
+        "a model, loss or correct",
+    )
+    low: float = Field(description="the least value; what is below counts as this")
+    high: float = Field(description="the largest value; what is above counts as this")
+
+    of_models: ClassVar[tuple[str, ...]] = ("loss", "correct")
+    """Measures that need a model."""
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
+        return self
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The runs whose released models it needs."""
+        return ()
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many numbers a user contributes."""
+
+    @abstractmethod
+    def contributions(self, values: Values) -> Floats:
+        """What each user contributes, shape (users, width), of norm at most 1.
+
+        A user's row depends on that user's values alone.
+        """
+
+    @abstractmethod
+    def read(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+        """The answer, from the noised sum of all contributions.
+
+        Args:
+            total: shape (width,).
+            sd: standard deviation of the noise in each of its numbers.
+            users: how many answered, which is public.
+        """
+
+    @abstractmethod
+    def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
+        """Before it is asked: (what, its standard deviation by noise of `sd` with so many users)."""
+
+
+class ModelQuestion(Question):
+    """A question that may be about the output of a model."""
+
+    model: str = Field(
+        default="", max_length=40, description="the run whose released model is evaluated, for loss and correct"
+    )
+
+    @model_validator(mode="after")
+    def _model_fits(self) -> Self:
+        if (self.measure in self.of_models) != bool(self.model):
+            near = f"measure = {self.of_models[0]!r}" if self.model else "model = RUN"
+            raise BadInput(f"question.measure = {self.measure!r}", f"model = {self.model!r} does not fit it.", near)
+        return self
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return (self.model,) if self.model else ()
+
+
+_registry: Registry[Question] = Registry("question")
+register = _registry.register
+kinds = _registry.kinds
+parse = _registry.parse
+spec = _registry.spec

@@ -1,0 +1,367 @@
+"""`ff.ask`: a look is charged before it is shown, through the same budget, journal, odometers and certificate."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from typer.testing import CliRunner
+
+import fieldfare as ff
+from fieldfare.accounting.filter import Rectangle
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.names import QUESTION, task_reference
+from fieldfare.nonces import NONCE_BYTES
+from fieldfare_client import questions as client
+from fieldfare_client.app import _hosted
+from fieldfare_server import faults
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.cli.application import application
+from fieldfare_server.evidence.certificate import certificate
+from fieldfare_server.evidence.looks import Look, Offer, look
+from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.evidence.verify import recharge, verify
+from fieldfare_server.ledger import Ledger
+from oracles import questions as oracle
+
+USERS = 120
+ROWS: dict[str, Any] = {"kind": "mean", "measure": "rows", "low": 0, "high": 8}
+
+
+class Heights(ff.Task):
+    """Two classes on a line, users with 0 to 6 rows."""
+
+    name = "heights"
+    score_name = "accuracy"
+    held_out = "drawn here"
+    broken: ClassVar[set[int]] = set()
+    """Users of whom `prepare` fails, by their number of rows."""
+
+    def build_model(self) -> torch.nn.Module:
+        model = torch.nn.Linear(1, 1)
+        torch.nn.init.ones_(model.weight)
+        torch.nn.init.zeros_(model.bias)
+        return model
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            outputs[:, 0], targets.to(outputs.dtype), reduction="none"
+        )
+
+    def users(self) -> ff.UserTable:
+        draw = np.random.default_rng(1)
+        sizes = draw.integers(0, 7, USERS)
+        x = draw.normal(size=(int(sizes.sum()), 1)).astype(np.float32)
+        y = (x[:, 0] + draw.normal(size=len(x)) > 0).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        return ff.UserTable([f"u{i}" for i in range(USERS)], offsets, {"x": x, "y": y, "height": x[:, 0]})
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        if len(columns["y"]) in self.broken:
+            raise ValueError("these rows say something of their user")
+        return columns["x"], columns["y"]
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        return {"accuracy": 0.5}
+
+
+@pytest.fixture(autouse=True)
+def one_task() -> Any:
+    yield
+    ff_app_forget()
+    Heights.broken.clear()
+    faults.load({})
+
+
+def ff_app_forget() -> None:
+    from fieldfare_client.app import forget_users
+
+    forget_users()
+
+
+def ask(question: Any, home: Path, **keywords: Any) -> Look:
+    given = {"task": f"{__name__}:Heights", "population": "people", "epsilon": 1.0, "delta": 1e-6, "ledger": home}
+    found = ff.ask(question, **{**given, **keywords})
+    assert isinstance(found, Look)
+    return found
+
+
+def truth() -> tuple[np.ndarray, list[list[float]]]:
+    table = Heights().users()
+    return table.sizes, [table.columns["height"][a:b].tolist() for a, b in itertools.pairwise(table.offsets)]
+
+
+def test_an_answer_is_near_the_truth_and_its_charge_is_in_the_ledger(tmp_path: Path) -> None:
+    sizes, heights = truth()
+    found = ask(ROWS, tmp_path, budget=20)
+    (mean,) = found.answer
+    noise = 4 / USERS / 0.21  # half the range over users and mu(1, 1e-6) of .24
+    assert mean.value == pytest.approx(sizes.mean(), abs=7 * noise)
+    assert mean.low is not None
+    assert mean.value - mean.low == pytest.approx(1.96 * 4 / USERS / 0.2367, rel=1e-2)
+    assert found.users == USERS
+    assert found.epsilon == pytest.approx(1, abs=2e-3)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as ledger:
+        population = ledger.population("people")
+        assert population.spent_epsilon == pytest.approx(1, abs=2e-3)
+        assert population.spent_epsilon >= found.epsilon
+        actions = [event.action for event in ledger.events()]
+        assert actions.index("run.start") < actions.index("round.open") < actions.index("round.commit")
+        assert len(bytes.fromhex(ledger.events()[actions.index("round.commit")].body["nonce"])) == NONCE_BYTES
+        assert verify(ledger, tmp_path, recompute=recharge).ok
+    (count,) = ask({"kind": "count", "measure": "height", "low": 0, "high": 9}, tmp_path, epsilon=5.0).answer
+    assert count.value == pytest.approx(oracle.count(heights, 0, 9), abs=7 * 0.5)
+
+
+def test_questions_and_runs_share_the_odometers(tmp_path: Path) -> None:
+    ask(ROWS, tmp_path, budget=2, epsilon=1.5)
+    # All of them could be asked once, and nobody has as much left again.
+    with pytest.raises(BudgetRefused, match="Nearest allowed"):
+        ask(ROWS, tmp_path, epsilon=1.5)
+    plan = ff.Plan(
+        task=f"{__name__}:Heights", population="people", epsilon=1.5, delta=1e-6, rounds=1, cohort=20, mechanism="nu"
+    )
+    with pytest.raises(BudgetRefused):
+        ff.simulate(plan, ledger=tmp_path, progress=False)
+
+
+def test_users_who_have_too_little_left_are_not_asked(tmp_path: Path, capsys: Any) -> None:
+    plan = ff.Plan(
+        task=f"{__name__}:Heights", population="people", epsilon=1.5, delta=1e-6, rounds=1, cohort=30, mechanism="nu"
+    )
+    ff.simulate(plan, ledger=tmp_path, budget=2, progress=False)
+    found = ask(ROWS, tmp_path, epsilon=1.5)
+    assert found.users == USERS - 30
+    assert "90 of 120 users are asked" in capsys.readouterr().err
+    assert "90 users answered" in str(found)
+
+
+def test_the_same_question_again_has_other_noise_and_another_charge(tmp_path: Path) -> None:
+    first, second = (ask(ROWS, tmp_path, **more) for more in ({"budget": 20}, {}))
+    assert first.answer[0].value != second.answer[0].value
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as ledger:
+        nonces = [event.body["nonce"] for event in ledger.events() if event.action == "round.commit"]
+        mu_squared = [ledger.run(each.run).spent.mu_squared for each in (first, second)]
+        spent = ledger.population("people").spent.mu_squared
+    assert len(set(nonces)) == 2
+    assert spent == pytest.approx(sum(mu_squared), rel=1e-9)
+    assert spent >= sum(mu_squared) * (1 - 1e-15)
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    offer = ff.ask(ROWS, task=f"{__name__}:Heights", population="people", epsilon=1.0, delta=1e-6, dry_run=True)
+    assert isinstance(offer, Offer)
+    assert offer.mu == pytest.approx(0.2367, abs=1e-3)
+    ((what, sd, half),) = offer.widths
+    assert what == "mean"
+    assert (sd, half) == pytest.approx((4 / USERS / 0.2367, 1.96 * 4 / USERS / 0.2367), rel=1e-2)
+    assert not home.exists()
+    ask(ROWS, tmp_path, budget=20)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as ledger:
+        before = ledger.head()
+    again = ff.ask(
+        ROWS, task=f"{__name__}:Heights", population="people", epsilon=1.0, delta=1e-6, ledger=tmp_path, dry_run=True
+    )
+    assert again == offer
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as ledger:
+        assert ledger.head() == before
+
+
+@pytest.mark.parametrize(
+    ("question", "more", "word"),
+    [
+        ({"kind": "mean", "measure": "rows"}, {}, "question.low"),
+        ({**ROWS, "measure": "weight"}, {}, "Nearest allowed: rows, x, y, height"),
+        ({**ROWS, "measure": "x"}, {}, "several numbers a row"),
+        ({**ROWS, "measure": "loss", "model": "nobody"}, {}, "nobody"),
+        (ROWS, {"adjacency": "add_remove"}, "public schedule"),
+        (ROWS, {"population": ""}, "population"),
+        (None, {}, "needs a question"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_charged(
+    question: Any, more: dict[str, Any], word: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=word):
+        ask(question, tmp_path, **{"budget": 20, **more})
+    if (tmp_path / "ledger.sqlite3").exists():
+        with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as ledger:
+            assert not ledger.runs().items
+
+
+CRASH = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from test_asking import ROWS, ask
+ask(ROWS, Path({home!r}), budget=20)
+"""
+
+
+def crash(point: str, home: Path) -> None:
+    """Ask in another process, which is killed at `point`."""
+    source = CRASH.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[2])], home=str(home))
+    environment = {**os.environ, faults.VARIABLE: f"{point}:kill", "FIELDFARE_LEASE_SECONDS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", source], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def commits(home: Path) -> tuple[str, float, list[Any]]:
+    """(the run, what its population has spent, its commits in the log)."""
+    with Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}") as ledger:
+        (run,) = ledger.runs().items
+        events = [event for event in ledger.events() if event.action == "round.commit"]
+        return run.id, ledger.population("people").spent.mu_squared, events
+
+
+@pytest.mark.parametrize("point", ["ledger.round.committed", "strategy.released", "ledger.run.finishing"])
+def test_killed_between_charge_and_answer_it_is_charged_and_the_answer_is_still_there(
+    point: str, tmp_path: Path
+) -> None:
+    crash(point, tmp_path)
+    run, spent, committed = commits(tmp_path)
+    assert spent > 0
+    assert len(committed) == 1
+    first = ff.ask(resume=run, ledger=tmp_path)
+    assert isinstance(first, Look)
+    assert first == ff.ask(resume=run, ledger=tmp_path)
+    assert commits(tmp_path) == (run, spent, committed)
+
+
+def test_killed_before_the_charge_nothing_was_charged_or_shown(tmp_path: Path) -> None:
+    crash("strategy.privatised", tmp_path)
+    run, spent, committed = commits(tmp_path)
+    assert (spent, committed) == (0, [])
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as ledger, pytest.raises(BadInput, match="no answer"):
+        look(ledger, run)
+    assert isinstance(ff.ask(resume=run, ledger=tmp_path), Look)
+    _, spent, committed = commits(tmp_path)
+    assert spent > 0
+    assert len(committed) == 1
+
+
+def test_a_released_model_is_evaluated_on_each_users_own_rows(tmp_path: Path) -> None:
+    plan = ff.Plan(
+        task=f"{__name__}:Heights", population="people", epsilon=8, delta=1e-6, rounds=1, cohort=60, mechanism="nu"
+    )
+    run = ff.simulate(plan, ledger=tmp_path, budget=1000, progress=False)[0]
+    model, table, task = run.model().eval(), Heights().users(), Heights()
+    own: list[float] = []
+    with torch.no_grad():
+        for user in np.flatnonzero(table.sizes):
+            inputs, targets = task.prepare(table.rows(np.array([user])).columns)
+            own.append(float(task.loss(model(inputs), targets).clamp(0, 2).mean()))
+    question = {"kind": "mean", "measure": "loss", "model": run.id, "low": 0, "high": 2, "some": True}
+    mean, counted = ask(question, tmp_path, epsilon=300.0).answer
+    assert mean.value == pytest.approx(float(np.mean(own)), abs=0.03)
+    assert counted.value == pytest.approx(len(own), abs=2)
+    area = ask({"kind": "auc", "model": run.id}, tmp_path, epsilon=300.0).answer[0]
+    assert 0.6 < (area.value or 0) < 1
+
+
+def test_a_user_for_whom_a_measure_fails_has_no_value_and_counts(tmp_path: Path) -> None:
+    plan = ff.Plan(
+        task=f"{__name__}:Heights", population="people", epsilon=8, delta=1e-6, rounds=1, cohort=60, mechanism="nu"
+    )
+    run = ff.simulate(plan, ledger=tmp_path, budget=1000, progress=False)[0]
+    Heights.broken |= {3}
+    left = int(((truth()[0] > 0) & (truth()[0] != 3)).sum())
+    question = {"kind": "mean", "measure": "correct", "model": run.id, "low": 0, "high": 1, "some": True}
+    found = ask(question, tmp_path, epsilon=300.0)
+    assert found.users == USERS
+    assert found.answer[1].value == pytest.approx(left, abs=2)
+    Heights.broken |= set(range(8))
+    with pytest.raises(BadInput, match="fails for every user"):
+        ask(question, tmp_path, epsilon=300.0)
+
+
+def test_page_api_statement_and_certificate_show_the_look(tmp_path: Path) -> None:
+    found = ask({"kind": "histogram", "measure": "height", "low": -2, "high": 2, "bins": 3}, tmp_path, budget=20)
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    with TestClient(create_app(url, Settings()), base_url="http://localhost", client=("127.0.0.1", 1)) as service:
+        (run,) = service.get("/v1/runs").json()["items"]
+        assert run["task"] == f"question: histogram of height from -2.0 to 2.0, task {__name__}:Heights"
+        assert [each["name"] for each in run["look"]["answer"]] == [each.name for each in found.answer]
+        assert run["look"]["answer"][1]["low"] == pytest.approx(found.answer[1].low)
+        assert run["look"]["users"] == USERS
+        assert "histogram" in service.get("/v1/runs?format=csv").text
+        report = service.get(f"/v1/runs/{found.run}/report?format=markdown")
+        assert report.status_code == 200
+    shown = CliRunner().invoke(application, ["ask", "--resume", found.run, "--home", str(tmp_path), "--json"])
+    assert json.loads(shown.stdout) == json.loads(json.dumps(found.to_json()))
+    written = tmp_path / "certificate.json"
+    with Ledger.open(url) as ledger, ledger.snapshot() as snapshot:
+        written.write_bytes(certificate(snapshot, found.run, tmp_path))
+        assert "What is released" in (text := privacy_statement(snapshot, found.run).to_markdown())
+        assert "The answer, and everything computed from it." in text
+    checker = Path(__file__).parents[3] / "docs" / "check_certificate.py"
+    checked = subprocess.run([sys.executable, checker, written], capture_output=True, text=True, check=False)
+    assert checked.stdout.startswith("yes: (20.0, 1e-6)"), checked
+
+
+def test_an_adversary_who_asks_what_earlier_answers_suggest_stays_below_the_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kinds and sizes follow from earlier answers, until everything is refused; then the exact delta of the user whom
+    the answers, as they were really noised, tell most about."""
+    contributions: list[np.ndarray] = []
+    original = client.QuestionTask.users
+
+    def remembered(self: client.QuestionTask) -> Any:
+        table = original(self)
+        contributions.append(np.asarray(table.columns["x"], np.float64))
+        return table
+
+    monkeypatch.setattr(client.QuestionTask, "users", remembered)
+    draw, budget, delta = np.random.default_rng(8), 2.0, 1e-6
+    moved = np.zeros(USERS)
+    refused = asked = 0
+    while refused < 3:
+        suggested = float(draw.random() if not asked else abs(math.sin(1e4 * (found.answer[0].value or 0.0))))  # noqa: F821
+        kind = [
+            {**ROWS},
+            {"kind": "quantile", "measure": "height", "low": -2, "high": 2, "bins": 8},
+            {"kind": "histogram", "measure": "height", "low": -2, "high": 2, "bins": 4},
+            {"kind": "count", "measure": "rows", "low": 3, "high": 9},
+        ][int(4 * suggested)]
+        epsilon = round(0.15 + 1.2 * suggested * 0.5 ** (refused + asked / 3), 3)
+        contributions.clear()
+        ff_app_forget()
+        try:
+            found = ask(kind, tmp_path, epsilon=epsilon, budget=None if asked else budget)
+        except BudgetRefused:
+            refused += 1
+            continue
+        asked += 1
+        with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as ledger:
+            (committed,) = ledger.rounds(found.run).items
+            assert committed.cohort_size == USERS
+            deviation = committed.statistics["noise_std"] * USERS
+        moved += (np.linalg.norm(contributions[0], axis=1) / deviation) ** 2
+    assert asked >= 4
+    mu = math.sqrt(float(moved.max()))
+    assert oracle.delta(mu, budget) <= delta
+    assert mu <= math.sqrt(Rectangle.of(budget, delta, 0.0).mu_squared)
+    # The claim is not idle: a third of the allowed charge was really used.
+    assert mu**2 > Rectangle.of(budget, delta, 0.0).mu_squared / 3
+
+
+def test_a_question_is_put_to_the_tasks_users_under_their_names() -> None:
+    """So their odometers go on."""
+    asked = {"of": f"{__name__}:Heights", "question": {"kind": "count", "low": 0, "high": 1}}
+    hosted = _hosted(task_reference(QUESTION, asked), 0, 1)
+    np.testing.assert_array_equal(hosted.table.pseudonyms, Heights().users().pseudonyms)
