@@ -32,6 +32,7 @@ from fieldfare_server.evidence.certificate import certificate
 from fieldfare_server.evidence.looks import Look, Offer, look
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from oracles import questions as oracle
 
@@ -305,7 +306,7 @@ def test_page_api_statement_and_certificate_show_the_look(tmp_path: Path) -> Non
     assert json.loads(shown.stdout) == json.loads(json.dumps(found.to_json()))
     written = tmp_path / "certificate.json"
     with Ledger.open(url) as ledger, ledger.snapshot() as snapshot:
-        written.write_bytes(certificate(snapshot, found.run, tmp_path))
+        written.write_bytes(certificate(snapshot, found.run, StateDirectory(tmp_path, url)))
         assert "What is released" in (text := privacy_statement(snapshot, found.run).to_markdown())
         assert "The answer, and everything computed from it." in text
     checker = Path(__file__).parents[3] / "docs" / "check_certificate.py"
