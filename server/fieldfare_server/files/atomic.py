@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def alone_at(path: Path) -> Iterator[None]:
+    """Inside, no other process and no other thread is: they wait. Raises OSError.
+
+    For what reads the file `path` and then replaces it. The lock is that of a file beside it, which stays; the system
+    frees it when the process ends, however it ends.
+    """
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

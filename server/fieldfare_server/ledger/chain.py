@@ -21,7 +21,7 @@ from typing import Any
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import KEY_BYTES, SignedHead, public_key
-from fieldfare_server.files.atomic import make_file, replace_file, sync_directory
+from fieldfare_server.files.atomic import alone_at, make_file, replace_file, sync_directory
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,24 @@ class HeadFile:
         self._key_path = path.with_suffix(".key")
         self._next_path = path.with_suffix(".next.key")
         self._key: bytes | None = None
+        self._stamp: tuple[int, int] | None = None
+        """Of the file that this process read or wrote last."""
+
+    def newer(self) -> Head | None:
+        """The head that another process has held since this one last wrote or asked, if any. Raises as `read`."""
+        stamp = self._now()
+        if stamp == self._stamp:
+            return None
+        held = self.read()
+        self._stamp = stamp
+        return held
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns
 
     def read(self) -> Head | None:
         """The held head, or None if there is no file yet.
@@ -177,15 +195,18 @@ class HeadFile:
 
         again: whatever is held, and even where that cannot be read.
         """
-        if not again:
-            held = self.read()
-            if held is not None and held.ledger == head.ledger and held.count > head.count:
-                return
         if head.count == 0:
             return  # nothing to lose, and the format has no row 0
-        content = f"{self.sign(head)}{os.linesep}"
         try:
-            replace_file(self.path, content.encode(), at_once=again)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Several processes of a machine share the file: the slower one must not put its older head back.
+            with alone_at(self.path):
+                if not again:
+                    held = self.read()
+                    if held is not None and held.ledger == head.ledger and held.count > head.count:
+                        return
+                replace_file(self.path, f"{self.sign(head)}{os.linesep}".encode(), at_once=again)
+                self._stamp = self._now()
         except OSError as error:
             raise LedgerError(
                 f"ledger head {self.path}",

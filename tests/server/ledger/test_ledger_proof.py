@@ -194,6 +194,30 @@ def test_a_row_that_is_put_back_is_accepted_again(ledger_url: str) -> None:
         start(ledger)
 
 
+def test_the_newest_copy_that_comes_back_is_accepted_again(tmp_path: Path) -> None:
+    """An old copy lay there for a while. Who looked then refused until it was started again."""
+    path = tmp_path / "ledger.sqlite3"
+
+    def place(files: tuple[bytes, bytes]) -> None:
+        ledger.database.close()
+        for file, content in zip((path, Path(f"{path}-wal")), files, strict=True):
+            file.write_bytes(content)
+        Path(f"{path}-shm").unlink(missing_ok=True)
+
+    with Ledger.open(str(path), create=True) as ledger:
+        copies = []
+        for name in ("people", "others"):
+            ledger.create_population(name, 4.0, 1e-6, actor="officer")
+            copies.append((path.read_bytes(), Path(f"{path}-wal").read_bytes()))
+        start(ledger)
+        copies.append((path.read_bytes(), Path(f"{path}-wal").read_bytes()))
+        place(copies[0])
+        for _ in range(2):
+            assert "ends in row 1, which is not the row" in ledger.proof.advance().fault
+        place(copies[2])
+        start(ledger, 0.1)
+
+
 def test_an_inserted_or_revived_token_opens_nothing(ledger_url: str) -> None:
     with Ledger.open(ledger_url, create=True) as ledger:
         secret, view = ledger.create_token("page", ("read",), actor="officer")

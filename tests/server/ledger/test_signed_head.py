@@ -6,13 +6,14 @@ import json
 import os
 import secrets
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import LedgerError, OldCopy
 from fieldfare.signed_head import HeadRefused, SignedHead, follow, public_key, read_told
 from fieldfare_client import witness
 from fieldfare_flower.messages import HEAD, read_head, read_witness, write_head, write_witness
@@ -38,13 +39,51 @@ def test_of_two_first_writers_one_makes_the_key(tmp_path: Path, monkeypatch: pyt
 
     def meanwhile(size: int) -> bytes:
         monkeypatch.undo()
-        first.write(Head(LEDGER, 1, HASH))
+        first.key()
         return draw(size)
 
     monkeypatch.setattr("fieldfare_server.ledger.chain.secrets.token_bytes", meanwhile)
     second.write(Head(LEDGER, 2, HASH))
     assert first.key() == second.key()
     assert first.read() == Head(LEDGER, 2, HASH)
+
+
+def test_of_two_processes_that_hold_a_head_at_once_the_newer_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both find an older head. The slower one put its own back, and a copy of that length passed for the newest."""
+    HeadFile(tmp_path / "ledger.head").write(Head(LEDGER, 1, HASH))
+    slower, faster = (HeadFile(tmp_path / "ledger.head") for _ in range(2))
+    other = threading.Thread(target=faster.write, args=(Head(LEDGER, 3, HASH),))
+    sign = HeadFile.sign
+
+    def meanwhile(file: HeadFile, head: Head) -> SignedHead:
+        if file is slower:
+            other.start()
+            other.join(0.2)  # it waits for the slower one, or is done
+        return sign(file, head)
+
+    monkeypatch.setattr(HeadFile, "sign", meanwhile)
+    slower.write(Head(LEDGER, 2, HASH))
+    other.join()
+    assert slower.read() == Head(LEDGER, 3, HASH)
+
+
+def test_what_one_process_saw_no_other_of_its_machine_goes_back_on(tmp_path: Path) -> None:
+    """A process that wrote nothing lately has seen less than the file it shares, and wrote into an old copy."""
+    path, files = tmp_path / "ledger.sqlite3", tmp_path / "ledger.head"
+    with Ledger.open(str(path), create=True, head_file=files) as idle:
+        idle.create_population("people", 4.0, 1e-6, actor="officer")
+        copy = path.read_bytes(), Path(f"{path}-wal").read_bytes()
+        with Ledger.open(str(path), head_file=files) as busy:
+            busy.create_population("others", 4.0, 1e-6, actor="officer")
+        idle.database.close()
+        for file, content in zip((path, Path(f"{path}-wal")), copy, strict=True):
+            file.write_bytes(content)  # the same file, as a database server sees it
+        Path(f"{path}-shm").unlink(missing_ok=True)
+        for write in (lambda: idle.create_token("t", ("read",), actor="officer"), idle.hold_head):
+            with pytest.raises(OldCopy, match="row 2 was seen already"):
+                write()
 
 
 def test_the_format_is_one_line_that_openssl_can_check() -> None:

@@ -221,11 +221,19 @@ class Journal:
         if not self._checked:
             self.check()
             return
+        self._look()
         with self.database.read() as connection:
             end = self._not_behind(connection, read_head(connection))
         if end != self._copied:
             self._copy(self._keeps)
         self._see(end)
+
+    def _look(self) -> None:
+        """Take over what other processes of this machine have held since: what one of them saw, none goes back on."""
+        held = self._file.newer() if self._file is not None else None
+        with self._seeing:
+            if held is not None and (self._seen is None or held.count > self._seen.count):
+                self._seen = held
 
     def _require_first_time(self) -> None:
         path = self._file.path if self._file is not None else None
@@ -256,6 +264,7 @@ class Journal:
 
         def attempt(connection: Connection, event: str, head: Any) -> T:
             nonlocal entry
+            self._look()
             end = self._not_behind(connection, _head_of(head))
             proven = self.proof.require(connection) if admits else None
             file = signer or (self._file if self._coordinator else None)

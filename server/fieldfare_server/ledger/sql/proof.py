@@ -168,7 +168,7 @@ class Proof:
                 left = None if left is None else left - size
                 with self._database.read() as connection:
                     self._step(connection, size)
-                if self._rows == self._end:
+                if self._rows >= self._end:
                     break
             return self._checked()
 
@@ -212,7 +212,7 @@ class Proof:
             self._broken = unfit
         except _DAMAGE as error:
             self._broken = Unfit("database", self._database.name, f"{type(error).__name__}: {error}")
-        if self._broken is None and self._rows == self._end:
+        if self._broken is None and self._unlike is None and self._rows == self._end:
             try:
                 self._compare(connection)
             except Unfit as unfit:
@@ -241,8 +241,9 @@ class Proof:
                 raise Unfit("audit", str(self._rows + 1), f"it is missing: the journal ended at row {self._end}")
         behind = self._rows > self._end or (self._rows == self._end and self._hash != head["hash"])
         if behind or head["ledger"] != self._ledger:
+            # An old copy was put back. The newest one, if it comes back, is accepted again.
             why = f"the ledger says that it ends in row {self._end}, which is not the row {self._rows} that was seen"
-            raise Unfit("audit", str(self._end), why)
+            self._unlike = Unfit("audit", str(self._end), why)
 
     def _short(self, connection: Connection) -> bool:
         return connection.execute(_JOURNAL, {"rows": self._rows, "most": 1}).first() is None
