@@ -1,4 +1,4 @@
-# install · demo · test · test-all · costs · flaky · mutants · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
+# install · demo · test · test-all · costs · flaky · mutants · simulate-ledger · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
 # `install` makes it for the main job (demo, simulate, serve); what needs the developers' tools adds those (`tools`).
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install tools demo test test-all check test-long costs flaky mutants fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
+.PHONY: install tools demo test test-all check test-long costs flaky mutants simulate-ledger fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
@@ -69,6 +69,13 @@ test-long: tools
 # Broken builds, one line each, that named tests must notice; NAMES="grid ledger" for some of them.
 mutants: tools
 	$(BIN)/python tests/mutants/run.py --jobs 2 $(ARGS) $(NAMES)
+
+# Histories of the ledger, one a seed, from a first seed of this moment on two cores (docs/tested.md); FIRST=0 for the same ones again.
+simulate-ledger: SECONDS ?= 60
+simulate-ledger: FIRST ?= $(shell date +%s)
+simulate-ledger: tools
+	cd tests && for core in 0 1; do ../$(BIN)/python -m simulator --seconds $(SECONDS) --first $$(($(FIRST) + core)) --step 2 & jobs="$$jobs $$!"; done; \
+		for job in $$jobs; do wait $$job || failed=1; done; exit $${failed:-0}
 
 # Coverage-guided fuzzing of what reads nodes' replies, in a venv of its own; RUNS=10000 for a short one.
 fuzz: RUNS ?= 1000000

@@ -1,0 +1,36 @@
+"""Some seeds of the simulator, each with its own crashes, pauses and lost disks: no promise of the ledger breaks."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from simulator.history import simulate
+
+SEEDS = (0, 1, 2, 3, 4, 5)
+ROUNDS = 60
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_seed_breaks_a_promise(seed: int) -> None:
+    told = simulate(seed, ROUNDS)
+    assert not told.violation, f"python -m simulator --seed {seed} --rounds {ROUNDS}"
+    assert told.rounds >= ROUNDS or told.seconds >= 4000
+
+
+def test_a_seed_gives_the_same_history_each_time() -> None:
+    first, again = simulate(7, 20), simulate(7, 20)
+    assert first.history == again.history
+    assert first.log == again.log
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_seeds_for_minutes() -> None:
+    seconds, seed = float(os.environ.get("FIELDFARE_SIMULATED_SECONDS", "240")), 1000
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert not simulate(seed, 200).violation, f"python -m simulator --seed {seed} --rounds 200"
+        seed += 1
