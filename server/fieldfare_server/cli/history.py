@@ -20,6 +20,7 @@ from fieldfare_server.evidence.verify import Fault, recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Head, HeadFile, Ledger
+from fieldfare_server.ledger.sql.segments import Segments
 
 
 def verify(
@@ -65,6 +66,9 @@ def verify(
             if result.ok and against is not None:
                 with Ledger.open(against) as other:
                     result = replace(result, fault=find_fork(opened, other))
+            copy = Segments.beside(directory.head_file)
+            if hold and result.ok and any(opened.row_hash(end.count) != end.hash for end in list(copy.heads())[-1:]):
+                copy.set_aside()  # the ledger as it is does not go on from them
         if given and result.ok and result.head is not None:
             file.write(result.head, again=True)
         if json_:

@@ -21,6 +21,7 @@ from fieldfare_server.cli import history
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import Head, HeadFile
+from fieldfare_server.ledger.sql.segments import Segments
 from fieldfare_server.run.round.witnesses import Witnesses
 from support.ledgers import commit, start
 
@@ -251,6 +252,11 @@ def test_an_older_head_from_outside_does_not_make_a_home_forget_a_newer_one(tmp_
     # Only the word that says so gives up what was seen.
     assert run(program, ["verify", *where, f"sqlite:///{old}", "--hold"]).exit_code == 0
     assert held.read_text() == older
+    # The copy beside the head goes on from the ledger that was accepted; the newer one is kept.
+    with Ledger.open(f"sqlite:///{old}", head_file=held, coordinator=True) as ledger:
+        ledger.create_population("again", 4.0, 1e-6, actor="officer")
+    assert (tmp_path / "ledger.segments.before-1").is_dir()
+    assert (tmp_path / "ledger.segments").is_dir()
 
 
 @pytest.mark.usefixtures("charges_are_compared")
@@ -302,6 +308,7 @@ def test_nodes_follow_a_journal_and_refuse_a_restored_copy(tmp_path: Path, monke
         (tmp_path / f"ledger.sqlite3{rest}").unlink(missing_ok=True)
     with Ledger.open(url) as ledger:
         HeadFile(held).write(ledger.head(), again=True)
+        Segments.beside(held).set_aside()
     with Ledger.open(url, head_file=held, coordinator=True) as ledger:
         witnesses = Witnesses(ledger)
         with pytest.raises(HeadRefused, match="went back"):

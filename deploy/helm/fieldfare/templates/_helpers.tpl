@@ -59,7 +59,7 @@ metadata:
   labels: {{ include "fieldfare.labels" . }}
 spec:
   accessModes: [ReadWriteOnce]
-  resources: { requests: { storage: {{ .root.Values.heads.storage }} } }
+  resources: { requests: { storage: {{ .storage | default .root.Values.heads.storage }} } }
 {{- end }}
 
 {{- define "fieldfare.writer" -}}

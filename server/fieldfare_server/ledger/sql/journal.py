@@ -198,7 +198,7 @@ class Journal:
             raise LedgerError(
                 f"ledger {self.database.name}",
                 f"its journal does not end in the row {end.count} that it should end in.",
-                "a backup; `fieldfare verify` names what else does not fit",
+                "`fieldfare ledger mend`, which first says what it would do",
             )
         if self._file is not None and self._seen is None:
             self._require_first_time()

@@ -94,7 +94,7 @@ class Disproved(LedgerError):
         super().__init__(
             f"ledger {ledger}",
             f"it does not say what its journal proves: {fault}. No new charge is taken.",
-            "find who changed it; put that row back, or the ledger's backup; `fieldfare verify` checks all of it",
+            "find who changed it; `fieldfare ledger rebuild` for a table, `fieldfare ledger mend` for audit and head",
         )
         self.fault = fault
 
