@@ -28,7 +28,7 @@ from torch.nn.functional import one_hot
 from fieldfare.clipping import ClippingSpec
 from fieldfare.schema import Schema
 from fieldfare_client import app as client_app
-from fieldfare_client.settings import Settings
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.training.engines import is_plain
 from fieldfare_client.training.trainer import CohortUpdate
 from fieldfare_client.users import UserTable
@@ -71,12 +71,12 @@ class OnePass:
     """`Trainer.train` for `FashionTask(model="cnn-small")` and `ChessTask`, one plain step of one row, and flat
     clipping."""
 
-    def __init__(self, task: FashionTask | ChessTask, settings: Settings) -> None:
+    def __init__(self, task: FashionTask | ChessTask, settings: TrainingSettings) -> None:
         self._task, self._rate, self._clip = task, settings.client.learning_rate, settings.clipping
         self._schema = Schema.of(task.build_model())
 
     @staticmethod
-    def fits(task: Any, settings: Settings) -> bool:
+    def fits(task: Any, settings: TrainingSettings) -> bool:
         """Whether this class trains what `settings` ask for."""
         client = settings.client
         return (
@@ -215,7 +215,7 @@ USUAL = client_app._trainer
 
 @lru_cache(maxsize=8)
 def _trainer(task: Any, settings_json: str, device: str) -> Any:
-    settings = Settings.parse(json.loads(settings_json))
+    settings = TrainingSettings.parse(json.loads(settings_json))
     for kind in (OnePass, OnePassVerse):
         if kind.fits(task, settings):
             return kind(task, settings)

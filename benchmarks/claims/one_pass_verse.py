@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import layer_norm, linear
 
 from fieldfare.schema import Schema
-from fieldfare_client.settings import Settings
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.training.engines import is_plain
 from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
 from fieldfare_client.training.trainer import CohortUpdate
@@ -34,7 +34,7 @@ TOGETHER = 64
 class OnePassVerse:
     """`Trainer.train` for `PoemsTask`, one plain step over all windows of a user, one point, and flat clipping."""
 
-    def __init__(self, task: PoemsTask, settings: Settings) -> None:
+    def __init__(self, task: PoemsTask, settings: TrainingSettings) -> None:
         model = task.build_model()
         assert isinstance(model, Verse)
         self._task, self._model, self._schema = task, model, Schema.of(model)
@@ -44,7 +44,7 @@ class OnePassVerse:
             value.requires_grad_(False)  # what is differentiated are activations
 
     @staticmethod
-    def fits(task: Any, settings: Settings) -> bool:
+    def fits(task: Any, settings: TrainingSettings) -> bool:
         """Whether this class trains what `settings` ask for."""
         client = settings.client
         return (

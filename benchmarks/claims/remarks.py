@@ -11,7 +11,7 @@ from one_pass import OnePass
 
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare_client.settings import Settings
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_research.fashion import FashionTask
 from fieldfare_research.tables import table
 
@@ -48,7 +48,7 @@ def median_norms(plan: Plan, users: int = 1000) -> dict[str, float]:
     """Median length of tune users' gradients at the first model ("start"), and at the last of a run of the plan
     without noise ("end"). plan: of the task `fashion` with the small model."""
     task = FashionTask(model="cnn-small")
-    settings = Settings(plan.client, plan.clipping, harness.TUNING_SEED, isolated=False)
+    settings = TrainingSettings(plan.client, plan.clipping, harness.TUNING_SEED, isolated=False)
     inputs, targets = task.prepare(table("fashion", "tune", ("x", "y"), None).rows(np.arange(users)).columns)
     model = task.build_model()
     start = Schema.of(model).flatten(dict(model.named_parameters()))

@@ -34,7 +34,7 @@ from fieldfare.signed_head import HeadRefused
 from fieldfare.task import Task, load_task
 from fieldfare_client import own_data, witness
 from fieldfare_client.check import check_task
-from fieldfare_client.settings import Settings
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
 from fieldfare_client.training.clip import clip_with
@@ -137,7 +137,7 @@ def hosted(context: Context) -> Hosted:
 
 @lru_cache(maxsize=8)
 def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
-    settings = Settings.parse(json.loads(settings_json))
+    settings = TrainingSettings.parse(json.loads(settings_json))
     clip = clip_with(settings.clipping, Schema.of(task.build_model()))
     return Trainer(task, settings.client, clip, seed=settings.seed, device=device, isolated=settings.isolated)
 
@@ -150,11 +150,11 @@ class _Pool:
         self._workers: WorkerTrainer | None = None
         self._choices: dict[tuple[Any, ...], CoreChoice] = {}
 
-    def choice(self, node: Hosted, settings: Settings, workers: int) -> CoreChoice:
+    def choice(self, node: Hosted, settings: TrainingSettings, workers: int) -> CoreChoice:
         """How this process trains work of this kind where the plan leaves that open."""
         return self._choices.setdefault((node.name, settings.client.model_dump_json(), workers), CoreChoice())
 
-    def get(self, node: Hosted, settings: Settings, workers: int, points: int, queries: int) -> WorkerTrainer:
+    def get(self, node: Hosted, settings: TrainingSettings, workers: int, points: int, queries: int) -> WorkerTrainer:
         """Return a pool for these settings. The clipping may differ: it is given round by round."""
         client, seed, isolated = settings.client, settings.seed, settings.isolated
         key = node.name, client.model_dump_json(), workers, seed, isolated, points, queries
@@ -191,7 +191,7 @@ _POOL = _Pool()
 atexit.register(_POOL.close)
 
 
-def _train(node: Hosted, instruction: TrainInstruction, settings: Settings) -> CohortUpdate:
+def _train(node: Hosted, instruction: TrainInstruction, settings: TrainingSettings) -> CohortUpdate:
     """Train the users of the instruction whom this node hosts, in workers where the plan and the machine allow it."""
     points = [_flatten(node.schema, point) for point in instruction.points]
     users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
@@ -328,7 +328,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Message:
-    settings = Settings.parse(instruction.settings)
+    settings = TrainingSettings.parse(instruction.settings)
     result = _train(node, instruction, settings)
     own_data.note(result.users, result.failures)
     if result.failures:

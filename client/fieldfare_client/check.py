@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
-from fieldfare_client.independence import UP_TO_ROUNDING, Dependent, Raised, can_fork, require_independent
+from fieldfare_client.independence import UP_TO_ROUNDING, Dependent, TrainingRaised, can_fork, require_independent
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty, Kind, as_fault, explain_error, show_dtype, show_shape
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
@@ -49,7 +49,7 @@ _APART: set[str] = set()
 
 
 @dataclass
-class Report:
+class TaskReport:
     """What was found right, and what is worth a warning."""
 
     name: str
@@ -58,7 +58,7 @@ class Report:
     seconds: float = 0.0
 
 
-def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = False) -> Report:
+def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = False) -> TaskReport:
     """Check the task called `name` from its data to a reply.
 
     Args:
@@ -77,7 +77,7 @@ def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = F
     return report
 
 
-def check(task: Task, name: str, *, client: ClientSpec, on_node: bool = False) -> Report:
+def check(task: Task, name: str, *, client: ClientSpec, on_node: bool = False) -> TaskReport:
     """As `check_task`, for a task that is loaded."""
     looked = _Check(task, name, client, on_node)
     looked.named()
@@ -98,7 +98,7 @@ class _Check:
 
     def __init__(self, task: Task, name: str, client: ClientSpec, on_node: bool) -> None:
         self.task, self.name, self.client, self.on_node = task, name, client, on_node
-        self.report = Report(name)
+        self.report = TaskReport(name)
 
     def _say(self, text: str) -> None:
         self.report.lines.append(text)
@@ -188,7 +188,7 @@ class _Check:
         except Dependent as found:
             why = f"the training of user {users[found.place]} {found.why}"
             raise self._fault("training", why, "a task that keeps nothing of users between calls") from None
-        except Raised:
+        except TrainingRaised:
             return  # the next steps say why
         _APART.add(self.name)
         self._say("two users train the same alone and after one another")

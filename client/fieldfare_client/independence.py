@@ -40,7 +40,7 @@ class Dependent(Exception):
         super().__init__(why)
 
 
-class Raised(Exception):
+class TrainingRaised(Exception):
     """A user's training raised; the text is the traceback."""
 
     def __init__(self, place: int, kind: str, text: str) -> None:
@@ -131,7 +131,7 @@ def _again(train: Train, order: Sequence[int], began: int, marks: Marks) -> list
     """`_trained` of users who train alone: that one raises now is another's doing."""
     try:
         return _trained(train, order, began, marks)
-    except Raised as error:
+    except TrainingRaised as error:
         why = f"raises {error.kind} after the training of others, and not alone: it carries their data on."
         raise Dependent(error.place, why, _NEAREST) from None
 
@@ -140,12 +140,12 @@ def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> li
     """Marks of the updates of the users at `order`, trained one after another in one new process."""
     answer = _ask_child(lambda tell: _train_all(train, order, began, marks, tell))
     if answer is None:
-        raise Raised(order[0], "SystemExit", "the training ended its process")
+        raise TrainingRaised(order[0], "SystemExit", "the training ended its process")
     if "file" in answer:
         why = f"reads {answer['file']}, which an earlier training wrote: the next user's update depends on it."
         raise Dependent(answer["place"], why, "a directory of its own for each user, or no file")
     if "raised" in answer:
-        raise Raised(answer["place"], answer["raised"], answer["text"])
+        raise TrainingRaised(answer["place"], answer["raised"], answer["text"])
     updates: list[Any] = answer["updates"]
     return updates
 

@@ -10,7 +10,7 @@ from fieldfare.plan_tables import ClientSpec
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """As `Session.settings` writes it."""
 
     client: ClientSpec
@@ -20,7 +20,7 @@ class Settings:
     """Whether every user trains alone: where it is secret who else does."""
 
     @classmethod
-    def parse(cls, settings: dict[str, Any]) -> Settings:
+    def parse(cls, settings: dict[str, Any]) -> TrainingSettings:
         """Read the JSON of an instruction. An instruction of an older server has no key `isolated`."""
         client, spec = ClientSpec.model_validate(settings["client"]), clipping.parse(settings["clipping"])
         return cls(client, spec, int(settings["seed"]), bool(settings.get("isolated", False)))

@@ -44,7 +44,7 @@ REPLY_POLL = 0.05
 """Seconds between two polls for the ClientApp's reply, which ask this process's own memory."""
 
 
-class Pace:
+class FastTime:
     """Stands in for the module `time` in the SuperNode's loop, and sleeps for less."""
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class Pace:
 
 
 def patch_poll_interval(loop: ModuleType | None) -> bool:
-    """Give `loop`, the module of the SuperNode's loop, a `Pace`; False where it does not sleep as 1.41's does."""
+    """Give `loop`, the module of the SuperNode's loop, a `FastTime`; False where it does not sleep as 1.41's does."""
     if loop is None or getattr(loop, "time", None) is not time:
         return False
-    loop.time = Pace()  # type: ignore[attr-defined]
+    loop.time = FastTime()  # type: ignore[attr-defined]
     return True
 
 

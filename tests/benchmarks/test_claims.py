@@ -20,7 +20,7 @@ from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
-from fieldfare_client.settings import Settings
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.storage import write
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.trainer import Trainer
@@ -133,7 +133,7 @@ def test_one_pass_sums_what_the_product_sums(fashion: Path, norm: float) -> None
     one_pass = load("one_pass")
     task = importlib.import_module("fieldfare_research.fashion").FashionTask(model="cnn-small")
     client = ClientSpec(steps=1, batch_size=1, learning_rate=0.7)
-    settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
+    settings = TrainingSettings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
     trainer = Trainer(task, client, clip_with(settings.clipping, Schema.of(task.build_model())), isolated=True)
     users, table = np.array([3, 7, 8, 20, 39]), task.users()
     for points, weights, queries in ((1, [1.0], 1), (2, [0.3, -1.7, 1.0, 0.0], 2)):
@@ -158,7 +158,9 @@ def players(folder: Path, part: str = "train", count: int = 30) -> Path:
 def test_gradient_lengths_are_those_of_one_image_at_a_time(fashion: Path) -> None:
     one_pass, training = load("one_pass"), load("training")
     task = importlib.import_module("fieldfare_research.fashion").FashionTask(model="cnn-small")
-    settings = Settings(ClientSpec(steps=1, batch_size=1), clipping.parse({"kind": "flat", "norm": 1.0}), 0, False)
+    settings = TrainingSettings(
+        ClientSpec(steps=1, batch_size=1), clipping.parse({"kind": "flat", "norm": 1.0}), 0, False
+    )
     model, table = task.build_model(), task.users()
     start = Schema.of(model).flatten(dict(model.named_parameters()))
     inputs, targets = task.prepare(table.rows(np.arange(5)).columns)
@@ -185,7 +187,7 @@ def test_one_pass_sums_what_the_product_sums_over_months(tmp_path: Path, norm: f
     one_pass = load("one_pass")
     task = importlib.import_module("fieldfare_research.chess").ChessTask(folder=players(tmp_path))
     client = ClientSpec(steps=1, batch_size=1, learning_rate=0.7)
-    settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
+    settings = TrainingSettings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
     assert one_pass.OnePass.fits(task, settings)
     trainer = Trainer(task, client, clip_with(settings.clipping, Schema.of(task.build_model())), isolated=True)
     users, starts = np.array([2, 3, 11, 20, 29]), [cnn_point(task, seed) for seed in range(2)]
@@ -223,13 +225,15 @@ def test_one_pass_leaves_everything_else_to_the_product(fashion: Path) -> None:
     one_pass, app = load("one_pass"), importlib.import_module("fieldfare_client.app")
     tasks = importlib.import_module("fieldfare_research.fashion")
     flat = clipping.parse({"kind": "flat", "norm": 1.0})
-    plain = Settings(ClientSpec(steps=1, batch_size=1), flat, 0, False)
+    plain = TrainingSettings(ClientSpec(steps=1, batch_size=1), flat, 0, False)
     assert one_pass.OnePass.fits(tasks.FashionTask(model="cnn-small"), plain)
     assert not one_pass.OnePass.fits(tasks.FashionTask(model="cnn"), plain)
     for client in (ClientSpec(steps=2, batch_size=1), ClientSpec(steps=1, batch_size=1, weight_decay=0.1)):
-        assert not one_pass.OnePass.fits(tasks.FashionTask(model="cnn-small"), Settings(client, flat, 0, False))
+        assert not one_pass.OnePass.fits(tasks.FashionTask(model="cnn-small"), TrainingSettings(client, flat, 0, False))
     automatic = clipping.parse({"kind": "automatic", "norm": 1.0})
-    assert not one_pass.OnePass.fits(tasks.FashionTask(model="cnn-small"), Settings(plain.client, automatic, 0, False))
+    assert not one_pass.OnePass.fits(
+        tasks.FashionTask(model="cnn-small"), TrainingSettings(plain.client, automatic, 0, False)
+    )
     usual = app._trainer
     with one_pass.one_pass():
         assert app._trainer is not usual

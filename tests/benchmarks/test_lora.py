@@ -17,7 +17,7 @@ from fieldfare import clipping
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
-from fieldfare_client.settings import Settings
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.storage import write
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.trainer import Trainer
@@ -66,7 +66,7 @@ def test_one_pass_over_verse_sums_what_the_product_sums(
     monkeypatch.setattr(one_pass, "TOGETHER", 16)
     task = PoemsTask(width=8, most=3, **row)
     client = ClientSpec(epochs=1, batch_size=3, learning_rate=0.7)
-    settings = Settings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
+    settings = TrainingSettings(client, clipping.parse({"kind": "flat", "norm": norm}), seed=3, isolated=True)
     assert one_pass.OnePassVerse.fits(task, settings)
     model = task.build_model()
     start = torch.cat([value.detach().flatten() for value in model.parameters() if value.requires_grad])
@@ -83,17 +83,17 @@ def test_one_pass_over_verse_sums_what_the_product_sums(
 def test_one_pass_over_verse_leaves_everything_else_to_the_product(poems: Path) -> None:
     fits, flat = load("one_pass_verse").OnePassVerse.fits, clipping.parse({"kind": "flat", "norm": 1.0})
     task = PoemsTask(width=8, most=4)
-    assert fits(task, Settings(ClientSpec(epochs=1, batch_size=4), flat, 0, False))
+    assert fits(task, TrainingSettings(ClientSpec(epochs=1, batch_size=4), flat, 0, False))
     for client in (
         ClientSpec(epochs=1, batch_size=3),
         ClientSpec(epochs=2, batch_size=4),
         ClientSpec(steps=1, batch_size=4),
         ClientSpec(epochs=1, batch_size=4, momentum=0.5),
     ):
-        assert not fits(task, Settings(client, flat, 0, False))
+        assert not fits(task, TrainingSettings(client, flat, 0, False))
     automatic = clipping.parse({"kind": "automatic", "norm": 1.0})
-    assert not fits(task, Settings(ClientSpec(epochs=1, batch_size=4), automatic, 0, False))
-    assert not fits(load("fieldfare_research.fashion").FashionTask(), Settings(ClientSpec(), flat, 0, False))
+    assert not fits(task, TrainingSettings(ClientSpec(epochs=1, batch_size=4), automatic, 0, False))
+    assert not fits(load("fieldfare_research.fashion").FashionTask(), TrainingSettings(ClientSpec(), flat, 0, False))
 
 
 def size(folder: Path, width: int = 64) -> Any:

@@ -25,7 +25,7 @@ from fieldfare.task import seeded
 from fieldfare_client import private
 from fieldfare_client.private import progress
 from fieldfare_client.private.isolation import own_randomness
-from fieldfare_client.private.node import Node
+from fieldfare_client.private.node import AppNode
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training.schedule import user_keys
 from fieldfare_flower.messages import BadReply, Occasion, TrainInstruction, TrainReply, read_users, write_users_query
@@ -563,7 +563,7 @@ def test_a_handler_keeps_its_name_and_what_is_missing_is_named() -> None:
 )
 def test_what_builds_no_model_is_refused(build: Any, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        _ = Node(lambda *_: None, build, False, None).model
+        _ = AppNode(lambda *_: None, build, False, None).model
 
 
 # -- check ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
-from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
+from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, EngineChoice
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.dropout import KeyedDropout, set_keys
 from fieldfare_client.training.layers import layers_of
@@ -580,7 +580,7 @@ def test_wide_first_layers_are_told_from_narrow_ones() -> None:
 def test_the_loop_is_left_only_for_what_is_clearly_faster() -> None:
     candidates = [Candidate(None, 1, "loop"), Candidate(None, 9, "batched")]  # type: ignore[arg-type]
     for batched, chosen in ((0.95, "loop"), (0.5, "batched")):
-        choice = Choice(candidates, "")
+        choice = EngineChoice(candidates, "")
         for _ in range(2 * TRIALS):
             place = choice.next()
             choice.record(place, (1.0, batched)[place], 1)
@@ -590,11 +590,11 @@ def test_the_loop_is_left_only_for_what_is_clearly_faster() -> None:
 
 def test_a_chunk_that_is_timed_may_be_smaller() -> None:
     candidates = [Candidate(None, 16, "loop", 4), Candidate(None, 9, "batched")]  # type: ignore[arg-type]
-    choice = Choice(candidates, "")
+    choice = EngineChoice(candidates, "")
     assert [choice.users(0), choice.users(1)] == [4, 9]
     for _ in range(2 * TRIALS):
         choice.record(choice.next(), 1.0, 1)
     assert choice.next() == 0
     assert choice.users(0) == 16
-    assert Choice(candidates[:1], "").users(0) == 16, "nothing is timed where there is one candidate"
-    assert Choice([Candidate(None, 2, "few", 4), candidates[1]], "").users(0) == 2  # type: ignore[arg-type]
+    assert EngineChoice(candidates[:1], "").users(0) == 16, "nothing is timed where there is one candidate"
+    assert EngineChoice([Candidate(None, 2, "few", 4), candidates[1]], "").users(0) == 2  # type: ignore[arg-type]

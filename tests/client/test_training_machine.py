@@ -14,7 +14,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.training import machine
-from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, Choice
+from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, EngineChoice
 from fieldfare_client.training.machine import flushed_denormals, keep_freed_memory
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
@@ -117,7 +117,7 @@ def test_a_cold_start_is_not_measured() -> None:
     candidates = [Candidate(None, 1, "loop"), Candidate(None, 9, "batched")]  # type: ignore[arg-type]
     # The first chunk of each is timed wrongly: the loop's looks slow, the batched engine's fast.
     times = {0: [90.0, 1.0, 1.0], 1: [0.01, 2.0, 2.0]}
-    choice = Choice(candidates, "")
+    choice = EngineChoice(candidates, "")
     for _ in range(2 * TRIALS):
         place = choice.next()
         choice.record(place, times[place].pop(0), 1)

@@ -21,7 +21,7 @@ from flwr.superlink.grid import HttpGrid, http_grid
 from fieldfare_flower import bounded, private, waits
 from fieldfare_flower.bounded import SCHEMA, SIZE, ReplyLimit, limit_replies, refusal
 from fieldfare_flower.local_grid import assume_task_identity
-from fieldfare_server.run.round.replies import Receiver, Slots
+from fieldfare_server.run.round.replies import Receiver, ReplySlots
 
 LIMIT = ReplyLimit(100_000, 2)
 Craft = Callable[[str, bytes], bytes]
@@ -116,7 +116,7 @@ def chunks(ids: list[int]) -> Craft:
 
 def look(grid: HttpGrid, *names: str) -> dict[str, str | None]:
     """Message -> why its reply was not taken; None: it was."""
-    slots = Slots(names)
+    slots = ReplySlots(names)
     receiver = Receiver()
     receiver.limit(grid, LIMIT)
     answers = list(receiver.look(grid, slots))
@@ -237,7 +237,7 @@ def test_replies_whose_heads_are_too_large_together_are_pulled_one_by_one(
     monkeypatch.setattr(link, "PullMessages", pull_watched)
     for name in sizes:
         link.add(name, honest(len(name)))
-    receiver, slots = Receiver(), Slots(list(sizes))
+    receiver, slots = Receiver(), ReplySlots(list(sizes))
     receiver.limit(grid, LIMIT)
     answers = list(receiver.look(grid, slots))
     assert {answer.slot: answer.reply is not None for answer in answers} == {0: True, 1: False}
@@ -299,7 +299,7 @@ def test_large_replies_are_pulled_a_few_at_a_time(grid: HttpGrid, link: Link, mo
         link.add(name, honest())
     receiver = Receiver()
     receiver.limit(grid, ReplyLimit(200 << 20, 2))
-    assert [answer.slot for answer in receiver.look(grid, Slots("abcde"))] == [0, 1, 2, 3, 4]
+    assert [answer.slot for answer in receiver.look(grid, ReplySlots("abcde"))] == [0, 1, 2, 3, 4]
     assert asked == [2, 2, 1]
 
 

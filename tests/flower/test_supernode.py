@@ -21,7 +21,7 @@ from fieldfare_flower.supernode import (
     FIRST_POLL,
     LAST_POLL,
     REPLY_POLL,
-    Pace,
+    FastTime,
     answer_before_pull,
     patch_poll_interval,
     survive_http_500,
@@ -36,14 +36,14 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_node_without_work_keeps_flowers_pace(slept: list[float]) -> None:
-    pace = Pace()
+    pace = FastTime()
     for _ in range(5):
         pace.sleep(3)
     assert slept == [LAST_POLL] * 5 == [3.0] * 5
 
 
 def test_after_work_a_node_polls_soon_and_then_ever_later(slept: list[float]) -> None:
-    pace = Pace()
+    pace = FastTime()
     pace.sleep(0.5)
     for _ in range(40):
         pace.sleep(3)
@@ -58,7 +58,7 @@ def test_after_work_a_node_polls_soon_and_then_ever_later(slept: list[float]) ->
 def test_the_installed_flower_polls_sooner_in_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_client_internal, "time", time)
     assert patch_poll_interval(start_client_internal)
-    assert isinstance(start_client_internal.time, Pace)
+    assert isinstance(start_client_internal.time, FastTime)
     assert not patch_poll_interval(start_client_internal)
 
 

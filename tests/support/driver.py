@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare_server import faults
-from fieldfare_server.evidence.verify import Charge
+from fieldfare_server.evidence.verify import DueCharge
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.ledger import Ledger, NewRun, OpenRound, Outcome, RunHandle, this_process
 from support.ledgers import PLAN, digest
@@ -59,7 +59,7 @@ def charge(plan_json: str, strategy: object):  # type: ignore[no-untyped-def]
         times.update(users.tolist())
         return PrivacyLoss(mu_squared=0.04 * max(times.values()), sampled=())
 
-    return Charge(cumulative)
+    return DueCharge(cumulative)
 
 
 def prepare(place: Place) -> None:

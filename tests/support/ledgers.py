@@ -54,7 +54,7 @@ def commit(run: RunHandle, cohort: list[int], mu: float) -> None:
     run.commit_round(opened, Outcome(cohort, gaussian(mu), reports=len(cohort)), digest(f"{run.id} {opened.index}"))
 
 
-def plain_sums(charges: list[budget.Charge], leak: float, foreign: Sequence[tuple[str, str]] = ()) -> budget.Sums:
+def plain_sums(charges: list[budget.RunCharge], leak: float, foreign: Sequence[tuple[str, str]] = ()) -> budget.Sums:
     """What all users of a population are charged alike, summed from every run and every (price, state) of `foreign`."""
     each = []
     for charge in charges:

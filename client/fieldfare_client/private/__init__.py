@@ -48,7 +48,7 @@ from flwr.app import Context, Message
 
 from fieldfare_client.private.checking import check
 from fieldfare_client.private.mod import Call, clip_reply
-from fieldfare_client.private.node import Build, ListUsers, Loop, LostDevice, Node, UserList, WrongDialect
+from fieldfare_client.private.node import AppNode, Build, ListUsers, Loop, LostDevice, UserList, WrongDialect
 from fieldfare_flower.client_apps import is_registered
 
 __all__ = ["LostDevice", "WrongDialect", "check", "train", "users"]
@@ -57,7 +57,7 @@ Handler = Callable[[Message, Context], Message]
 
 _lists: dict[str, UserList] = {}
 """The last list of users of each module."""
-_nodes: dict[str, Node] = {}
+_nodes: dict[str, AppNode] = {}
 """The last training loop of each module."""
 _one_node = threading.RLock()
 """Held while a node of this process answers: its loop has the process's random generators, and the app's model."""
@@ -108,7 +108,7 @@ def train(build: Build, rebuild: bool = False) -> Callable[[Loop], Handler]:
         _require_arguments(loop, 4, "@ff.private.train", "train(model, user, context, config)")
         _require_below(loop, "@ff.private.train", "@app.train()")
         module = getattr(loop, "__module__", "")
-        node = _nodes[module] = Node(loop, build, rebuild, _lists.get(module))
+        node = _nodes[module] = AppNode(loop, build, rebuild, _lists.get(module))
         if node.user_list is not None:
             node.user_list.node = node
         handler = _handler(loop, node.answer)

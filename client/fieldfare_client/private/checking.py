@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.schema import pseudonym
-from fieldfare_client.independence import Dependent, Raised, require_independent
-from fieldfare_client.private.node import Instruction, Node
+from fieldfare_client.independence import Dependent, TrainingRaised, require_independent
+from fieldfare_client.private.node import AppNode, Instruction
 
 
 def check(
@@ -41,7 +41,7 @@ def check(
             that raises, with its traceback; or updates that differ: which user's, and what usually makes them differ.
     """
     node, ids = getattr(train, "node", None), list(users)
-    if not isinstance(node, Node):
+    if not isinstance(node, AppNode):
         raise BadInput("ff.private.check", "needs the function that @ff.private.train has decorated.")
     if len(ids) < 2 or len(set(ids)) < len(ids):
         raise BadInput("ff.private.check", f"needs two users or more, and got {len(set(ids))}.", "a list of two ids")
@@ -59,6 +59,6 @@ def check(
         require_independent(update, ids)
     except Dependent as found:
         raise BadInput(f"the training of user {ids[found.place]!r}", found.why, found.nearest) from None
-    except Raised as found:
+    except TrainingRaised as found:
         user = f"the training of user {ids[found.place]!r}"
         raise BadInput(user, f"raises {found.kind}:\n{found}", "a loop that trains each user") from None

@@ -29,7 +29,7 @@ from fieldfare_client import own_data
 from fieldfare_client.private.isolation import own_randomness, uses_cuda
 from fieldfare_client.private.local_arrays import LocalArrays
 from fieldfare_client.private.progress import Progress
-from fieldfare_client.settings import Settings
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.training.schedule import user_keys
 from fieldfare_flower import logs
 from fieldfare_flower.messages import HEADER, TrainInstruction, TrainReply, write_users
@@ -74,7 +74,7 @@ class UserList:
 
     def __init__(self, function: ListUsers) -> None:
         self._function = function
-        self.node: Node | None = None
+        self.node: AppNode | None = None
         """Whose loop trains them."""
 
     def read(self, context: Context) -> dict[int, str]:
@@ -102,7 +102,7 @@ class UserList:
         return Message(write_users(names, self.node.model.schema), reply_to=message)
 
 
-class Node:
+class AppNode:
     """The model and the loop of one app. Keeps the model between messages, no results."""
 
     def __init__(self, loop: Loop, build: Build, rebuild: bool, user_list: UserList | None) -> None:
@@ -143,7 +143,7 @@ class Node:
         schema = self.model.schema
         read = TrainInstruction.read(message.content, schema)
         with logs.about(read.occasion.run, read.occasion.round):
-            settings = Settings.parse(read.settings)
+            settings = TrainingSettings.parse(read.settings)
             if settings.clipping.counts and read.queries > 1:
                 raise BadInput("several queries", "have no one norm to count users by.", "flat")
             asked = read.users.tolist()

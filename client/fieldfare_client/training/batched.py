@@ -27,7 +27,7 @@ from fieldfare_client.training.layers import Destination, Layer, Linear, Weights
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.loss_gradient import LossGradient
 from fieldfare_client.training.recurrent import mapped_recurrence
-from fieldfare_client.training.schedule import Schedule, step_keys
+from fieldfare_client.training.schedule import BatchSchedule, step_keys
 from fieldfare_client.training.wide_input import InputLayer, pays
 
 ALIGNED = 64
@@ -223,7 +223,7 @@ class BatchedEngine(Engine):
         return gradient.view(outputs.shape)
 
     def _wide_input(
-        self, first: Linear, starts: list[torch.Tensor], inputs: torch.Tensor, schedule: Schedule, batches: Batches
+        self, first: Linear, starts: list[torch.Tensor], inputs: torch.Tensor, schedule: BatchSchedule, batches: Batches
     ) -> tuple[InputLayer | None, torch.Tensor]:
         """The first layer in its own way, where that pays, else None; and the rows of every batch in its inputs."""
         weight, bias = starts[first.weight], None if first.bias is None else starts[first.bias]

@@ -31,7 +31,7 @@ class Candidate:
 
 
 @dataclass
-class Choice:
+class EngineChoice:
     """The candidates for one shape of work, and the one that trains. A single candidate needs no timing."""
 
     candidates: Sequence[Candidate]
@@ -82,7 +82,7 @@ KNOWN: dict[Hashable, tuple[int, str]] = {}
 """Timed decisions of this process, by shape of work and labels of the candidates: (candidate, why)."""
 
 
-def recall(choice: Choice, shape: Hashable) -> Choice:
+def recall(choice: EngineChoice, shape: Hashable) -> EngineChoice:
     """Return `choice`, already decided if this process has decided it before."""
     known = KNOWN.get((shape, *(candidate.label for candidate in choice.candidates)))
     if known is not None and choice.best is None:
@@ -90,7 +90,7 @@ def recall(choice: Choice, shape: Hashable) -> Choice:
     return choice
 
 
-def remember(choice: Choice, shape: Hashable) -> None:
+def remember(choice: EngineChoice, shape: Hashable) -> None:
     """Keep a timed decision for other trainers of the process."""
     if choice.best is not None and len(choice.candidates) > 1:
         KNOWN[shape, *(candidate.label for candidate in choice.candidates)] = (choice.best, choice.why)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare_client.training.schedule import Schedule
+from fieldfare_client.training.schedule import BatchSchedule
 
 
 class Sizes(Protocol):
@@ -50,7 +50,7 @@ class Chunk:
     inputs: torch.Tensor
     """Rows of the users, one user after another: (rows, ...)."""
     targets: torch.Tensor
-    schedule: Schedule
+    schedule: BatchSchedule
     sizes: Sizes | None = None
     """How many users may train at once without moving a bit of any of them; None: any number."""
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fieldfare.hashing import mix
 from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.training.batched import BatchedEngine
-from fieldfare_client.training.choice import Candidate, Choice
+from fieldfare_client.training.choice import Candidate, EngineChoice
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.schedule import schedule
 
@@ -254,15 +254,17 @@ class Apart:
             self._widths[rows] = self.sizes.width(rows) if together and self.sizes is not None else 0
         return self._widths[rows]
 
-    def candidates(self, users: int, width: int) -> Choice:
+    def candidates(self, users: int, width: int) -> EngineChoice:
         """How chunks of users of one width train. All candidates give the same bits."""
         if not width or self.sizes is None:
-            return Choice([Candidate(self.loop, 1, "one user at a time")], "who else trains must not change a bit")
+            return EngineChoice(
+                [Candidate(self.loop, 1, "one user at a time")], "who else trains must not change a bit"
+            )
         most = self.sizes.most(users, width)
         mapped = self.batched is not None and not self.batched.layers
         sizes = sorted({most, min(most, self.sizes.base)}) if mapped else [most]
         why = "whoever else is in such a chunk, no bit of a user changes on this machine"
-        return Choice([Candidate(self.sizes_engine, size, f"{size} users at once") for size in sizes], why)
+        return EngineChoice([Candidate(self.sizes_engine, size, f"{size} users at once") for size in sizes], why)
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

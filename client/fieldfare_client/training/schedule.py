@@ -27,7 +27,7 @@ def step_keys(keys: NDArray[np.uint64], step: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BatchSchedule:
     """Batches of a chunk of users.
 
     `width` is the widest batch. A short batch is padded at its end with the user's own first row, so that no slot of a
@@ -60,7 +60,7 @@ def steps_of(sizes: NDArray[np.int64], client: ClientSpec) -> NDArray[np.int64]:
 
 def schedule(
     sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientSpec, width: int | None = None
-) -> Schedule:
+) -> BatchSchedule:
     """Draw the batches: each epoch goes once through a user's rows in a random order; `steps` may end one early.
 
     Args:
@@ -93,7 +93,7 @@ def schedule(
     at = owner * most + place // batch
     rows.reshape(-1)[at * width + place % batch] = starts[owner] + chosen
     counts = np.bincount(at, minlength=users * most).reshape(users, most)
-    return Schedule(rows, counts, keys, sizes)
+    return BatchSchedule(rows, counts, keys, sizes)
 
 
 def _places(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

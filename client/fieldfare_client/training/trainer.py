@@ -36,7 +36,7 @@ from fieldfare.task import Task
 from fieldfare_client import own_data
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
-from fieldfare_client.training.choice import Candidate, Choice, recall, remember
+from fieldfare_client.training.choice import Candidate, EngineChoice, recall, remember
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.isolation import Apart
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
@@ -127,7 +127,7 @@ class Trainer:
         if self._alone and client.engine == "batched":
             raise BadInput(f"client.engine = 'batched' with run.task = {task.name!r}", f"{self._alone}.", "loop")
         _warn(self._model, task)
-        self._choices: dict[Hashable, Choice] = {}
+        self._choices: dict[Hashable, EngineChoice] = {}
         self._engines: dict[type[Engine], Engine] = {}
         self._unfit: set[type[Engine]] = set()
         """Engines that failed for users whom the loop trains."""
@@ -147,29 +147,29 @@ class Trainer:
         # A few large models gain nothing from each other, and would only take memory.
         return max(1, min(users, most)) if most >= 4 else 1
 
-    def _candidates(self, users: int, width: int) -> Choice:
+    def _candidates(self, users: int, width: int) -> EngineChoice:
         most = self.chunk_size(users)
         loop = self._engine(LoopEngine)
         one_by_one = Candidate(loop, min(most, LOOP_USERS), ALONE, LOOP_TRIAL)
         if self._apart is not None:
             return self._apart.candidates(min(users, most), width)
         if self.client.engine == "loop":
-            return Choice([one_by_one], "the plan says so")
+            return EngineChoice([one_by_one], "the plan says so")
         if self._alone:
-            return Choice([one_by_one], self._alone)
+            return EngineChoice([one_by_one], self._alone)
         batched = self._engine(BatchedEngine) if BatchedEngine not in self._unfit else None
         if isinstance(batched, BatchedEngine) and batched.layers:
-            return Choice([Candidate(batched, most, f"{most} users at once")], WRITTEN)
+            return EngineChoice([Candidate(batched, most, f"{most} users at once")], WRITTEN)
         alone = [one_by_one]
         if ChannelsLastLoop not in self._unfit and ChannelsLastLoop.suits(self._model, self.device):
             arranged = self._engine(ChannelsLastLoop)
             alone.insert(0, replace(one_by_one, engine=arranged, label=f"{one_by_one.label} (channels last)"))
         if batched is None:
-            return Choice(alone, "batched training fails for this model or loss")
+            return EngineChoice(alone, "batched training fails for this model or loss")
         mapped = [Candidate(batched, size, f"{size} users at once (vmap)") for size in sorted({most, min(most, 10)})]
         if self.client.engine == "batched":
-            return Choice(mapped[-1:], "the plan says so")
-        return Choice([*alone, *mapped], "")
+            return EngineChoice(mapped[-1:], "the plan says so")
+        return EngineChoice([*alone, *mapped], "")
 
     def explain(self) -> list[str]:
         """Which engine trains, how many users at a time, and why: one line for every shape of work so far."""

@@ -36,7 +36,7 @@ CONNECTION = "fieldfare.connection"
 """The name in a request's state of its connection, a `LimitedProtocol`."""
 
 
-class Slots:
+class ConnectionSlots:
     """Who holds the connections: those without a valid token by their address, the others by their token."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Slots:
         oldest.transport.abort()
 
 
-_slots = Slots()
+_slots = ConnectionSlots()
 
 
 class LimitedProtocol(H11Protocol):

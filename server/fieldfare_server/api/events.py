@@ -41,7 +41,7 @@ def _control(kind: str, position: int) -> bytes:
     return f'id: {position}\nevent: {kind}\ndata: {{"position":{position}}}\n\n'.encode()
 
 
-class Client:
+class Subscriber:
     """A subscriber. One that falls too far behind is `overflowed`: its stream ends after its queue; it reconnects."""
 
     def __init__(self, size: int, caller: str = "", page: str | None = None) -> None:
@@ -69,7 +69,7 @@ class Broker:
 
     def __init__(self, answers: Answers, settings: Settings) -> None:
         self._answers, self._settings = answers, settings
-        self._clients: dict[Client, None] = {}
+        self._clients: dict[Subscriber, None] = {}
         """The open streams, the oldest first."""
         self._position: int | None = None
         self._task: asyncio.Task[None] | None = None
@@ -145,12 +145,12 @@ class Broker:
             self._drop(next(client for client in self._clients if client.caller == most))
         return self._run(last_id, caller, page)
 
-    def _drop(self, client: Client) -> None:
+    def _drop(self, client: Subscriber) -> None:
         del self._clients[client]
         client.end()
 
     async def _run(self, last_id: int | None, caller: str, page: str | None) -> AsyncIterator[bytes]:
-        client = Client(self._settings.event_queue, caller, page)
+        client = Subscriber(self._settings.event_queue, caller, page)
         # Subscribe inside the generator: one that is never started must not leave a client behind.
         self._clients[client] = None
         try:

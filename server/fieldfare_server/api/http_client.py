@@ -16,11 +16,11 @@ from fieldfare_server.api.refusal import Problem
 from fieldfare_server.api.service import Service, ServiceError
 from fieldfare_server.api.settings import LOOPBACK_HOSTS
 
-__all__ = ["Client", "Event", "ServiceError"]
+__all__ = ["Client", "LiveEvent", "ServiceError"]
 
 
 @dataclass(frozen=True)
-class Event:
+class LiveEvent:
     """One event of the live stream. `kind` is "ledger", "hello" or "reset" (load everything again)."""
 
     id: int
@@ -60,7 +60,7 @@ class Client(Service):
         """Close all connections."""
         self._http.close()
 
-    def events(self, last_id: int | None = None) -> Iterator[Event]:
+    def events(self, last_id: int | None = None) -> Iterator[LiveEvent]:
         """The live stream after event `last_id`, or from now on for None, until the service ends it.
 
         A caller that remembers the id of the last event and calls again with it misses nothing.
@@ -101,7 +101,7 @@ def _refusal(response: httpx.Response) -> ServiceError:
         return ServiceError(f"{response.request.url}: status {response.status_code}.")
 
 
-def _parse(lines: Iterator[str]) -> Iterator[Event]:
+def _parse(lines: Iterator[str]) -> Iterator[LiveEvent]:
     fields: dict[str, str] = {}
     for line in lines:
         if line:
@@ -109,5 +109,5 @@ def _parse(lines: Iterator[str]) -> Iterator[Event]:
             fields[name] = value.removeprefix(" ")
             continue
         if "data" in fields:
-            yield Event(int(fields.get("id", "0")), fields.get("event", "message"), json.loads(fields["data"]))
+            yield LiveEvent(int(fields.get("id", "0")), fields.get("event", "message"), json.loads(fields["data"]))
         fields = {}

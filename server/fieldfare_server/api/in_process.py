@@ -20,7 +20,7 @@ from fieldfare_server.api.service import Service, ServiceError, Written, as_json
 from fieldfare_server.ledger import Ledger
 
 
-class InProcess(Service):
+class InProcessClient(Service):
     """Answers about the ledger `opened`, which it closes.
 
     root: the state directory, from which runs' stored strategies are read.

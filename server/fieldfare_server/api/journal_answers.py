@@ -9,7 +9,7 @@ from pathlib import Path
 from fieldfare.errors import OldCopy
 from fieldfare_server.api.cursors import format_cursor, parse_cursor
 from fieldfare_server.api.refusal import ProblemError
-from fieldfare_server.api.schemas import AuditRow, Page, SignedHead, Verification
+from fieldfare_server.api.schemas import AuditRow, NewestHead, Page, Verification
 from fieldfare_server.ledger import Ledger, watch
 
 _ROWS_A_CHECK = 20_000
@@ -30,7 +30,7 @@ class JournalAnswers:
         """The id of the newest audit row; 0 for an empty ledger."""
         return self._ledger.head().count
 
-    def signed_head(self, since: int | None) -> SignedHead:
+    def signed_head(self, since: int | None) -> NewestHead:
         """The newest signed head, and the hash of row `since`. Raises `ProblemError` 404 before the first."""
         with self._ledger.snapshot() as snapshot:
             head = snapshot.signed_head()
@@ -38,7 +38,7 @@ class JournalAnswers:
             keys = list(snapshot.head_key_lines())
         if head is None:
             raise ProblemError(404, "not-found", "no coordinator has signed a head yet.", nearest="after the first run")
-        return SignedHead.model_validate(vars(head) | {"text": str(head), "since": row, "keys": keys})
+        return NewestHead.model_validate(vars(head) | {"text": str(head), "since": row, "keys": keys})
 
     def audit(self, cursor: str | None, limit: int, run: str | None) -> Page[AuditRow]:
         """Audit rows, newest first; of one run if given."""

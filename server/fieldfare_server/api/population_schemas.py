@@ -18,7 +18,7 @@ from fieldfare_server.ledger import states, views
 from fieldfare_server.planning.bound import Bound
 
 if TYPE_CHECKING:
-    from fieldfare_server.planning.what_if import WhatIf as Price
+    from fieldfare_server.planning.what_if import WhatIfCost as Price
 
 
 class Population(Answer):

@@ -369,7 +369,7 @@ class Verification(Answer):
     at: Time = Field(description="when it was checked")
 
 
-class SignedHead(Answer):
+class NewestHead(Answer):
     """The newest head of the journal that the coordinator signed. docs/head.md has the format."""
 
     model_config = like(

@@ -29,13 +29,13 @@ from fieldfare_server.api.schemas import (
     Health,
     Histogram,
     Me,
+    NewestHead,
     Page,
     Request,
     Round,
     Run,
     RunDetail,
     Series,
-    SignedHead,
     Verification,
 )
 from fieldfare_server.files.atomic import replace_file
@@ -162,9 +162,9 @@ class Service(ABC):
         """Whether the audit chain is whole."""
         return self._get("/v1/audit/verification", Verification)
 
-    def signed_head(self, since: int | None = None) -> SignedHead:
+    def signed_head(self, since: int | None = None) -> NewestHead:
         """The newest head that the coordinator signed, and the hash of row `since`. Needs read for all populations."""
-        return self._get("/v1/audit/head", SignedHead, {} if since is None else {"since": str(since)})
+        return self._get("/v1/audit/head", NewestHead, {} if since is None else {"since": str(since)})
 
     def watch_head(self, kept: Path) -> None:
         """Compare the journal's head with the one in the file `kept`, then keep the newest there.

@@ -19,14 +19,14 @@ from fieldfare_server.ledger import Ledger
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """A command's result: `value` is printed with `--json`; `tell` prints it for people."""
 
     value: Any
     tell: Callable[[], None]
 
 
-Command = Callable[..., Answer]
+Command = Callable[..., CommandResult]
 
 _LEDGER = {"home": HomeOption, "ledger": LedgerOption}
 _SERVICE = {"url": UrlOption, "token_file": TokenFileOption, "ca_file": CaFileOption, "witness": WitnessOption}

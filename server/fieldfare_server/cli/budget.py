@@ -8,7 +8,7 @@ import typer
 
 from fieldfare.text import decimal
 from fieldfare_server.api.service import Service
-from fieldfare_server.cli.administer import Answer, on_service
+from fieldfare_server.cli.administer import CommandResult, on_service
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.cli.population import OVERDRAWN
 
@@ -42,7 +42,7 @@ _INDIVIDUAL = (
 def budget(
     service: Service,
     population: Annotated[str | None, typer.Argument(help="one population; default: all")] = None,
-) -> Answer:
+) -> CommandResult:
     """What each population has spent, reserved and left."""
     found = [service.population(population)] if population else list(service.populations())
 
@@ -74,4 +74,4 @@ def budget(
             if each.overdrawn:
                 out.print(f"[bold yellow]{each.name}[/]: {OVERDRAWN}")
 
-    return Answer(found, tell)
+    return CommandResult(found, tell)

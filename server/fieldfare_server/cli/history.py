@@ -16,7 +16,7 @@ from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.run_evidence import describe_canaries
-from fieldfare_server.evidence.verify import Fault, recharge
+from fieldfare_server.evidence.verify import Mismatch, recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Head, HeadFile, Ledger
@@ -120,11 +120,11 @@ def _readable(file: HeadFile, ledger: str) -> list[Head]:
     return [held] if held is not None and held.ledger == ledger else []
 
 
-def _contradiction(opened: Ledger, seen: list[Head]) -> Fault | None:
+def _contradiction(opened: Ledger, seen: list[Head]) -> Mismatch | None:
     """The first journal row that is not the one that was seen in its place."""
     for each in sorted(seen, key=lambda head: head.count):
         if each.count and opened.row_hash(each.count) != each.hash:
-            return Fault("audit", str(each.count), "it is not the row that was seen in its place")
+            return Mismatch("audit", str(each.count), "it is not the row that was seen in its place")
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare_server.cli.administer import Answer, actor, on_ledger
+from fieldfare_server.cli.administer import CommandResult, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, print_outcome, refusals
 from fieldfare_server.files.home import StateDirectory
@@ -29,7 +29,7 @@ def _group() -> None:
 
 @ledger.command()
 @on_ledger()
-def rebuild(opened: Ledger) -> Answer:
+def rebuild(opened: Ledger) -> CommandResult:
     """Make every table again from the journal and what it names by hash. Stop all services first, and back it up."""
     voided = opened.rebuild(actor=actor())
 
@@ -37,7 +37,7 @@ def rebuild(opened: Ledger) -> Answer:
         print_outcome(f"The tables say what the journal proves, up to row {opened.head().count}.")
         _tell_voided(voided)
 
-    return Answer({"rows": opened.head().count, "voided": voided}, tell)
+    return CommandResult({"rows": opened.head().count, "voided": voided}, tell)
 
 
 @ledger.command()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput
-from fieldfare_server.cli.administer import Answer, actor, on_ledger
+from fieldfare_server.cli.administer import CommandResult, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, print_outcome, refusals
 from fieldfare_server.cli.waiting import retry
@@ -87,10 +87,10 @@ def revoke(
 def release(
     opened: Ledger,
     key: Annotated[Path, typer.Argument(help="the node's NAME.pub")],
-) -> Answer:
+) -> CommandResult:
     """Set the users of the node with this public key free: the next node that claims one of them has that user.
 
     For users who moved, for a node whose key was replaced, and for one that claimed users who were never its own.
     """
     opened.release_node(digest_of(key), key.stem, actor=actor())
-    return Answer({key.stem: "released"}, lambda: print_outcome(f"Node {key.stem}: its users are free."))
+    return CommandResult({key.stem: "released"}, lambda: print_outcome(f"Node {key.stem}: its users are free."))

@@ -20,7 +20,7 @@ from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
-from fieldfare_server.planning.mechanism_choice import Choice, compare_mechanisms
+from fieldfare_server.planning.mechanism_choice import MechanismChoice, compare_mechanisms
 from fieldfare_server.run.pricing import price
 
 DEAR = 1.25
@@ -97,7 +97,7 @@ def plan(
         print_warnings(warnings)
 
 
-def _sections_with_task(path: Path | None) -> tuple[reference.Section, ...]:
+def _sections_with_task(path: Path | None) -> tuple[reference.PlanSection, ...]:
     """All sections; that of the task with the parameters that the plan's task declares, where there is a plan."""
     sections = tuple(reference.sections())
     if path is None and not HERE.is_file():
@@ -146,7 +146,7 @@ def _print_cost(cost: Cost, users: int | None) -> None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")
 
 
-def _print_choices(choices: list[Choice], as_json: bool) -> None:
+def _print_choices(choices: list[MechanismChoice], as_json: bool) -> None:
     if as_json:
         print_json({"choices": [asdict(choice) for choice in choices]})
         return

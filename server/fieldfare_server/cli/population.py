@@ -14,7 +14,7 @@ from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.population_schemas import Charge, Population
 from fieldfare_server.api.service import Service
-from fieldfare_server.cli.administer import Answer, actor, on_ledger, on_service
+from fieldfare_server.cli.administer import CommandResult, actor, on_ledger, on_service
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
 from fieldfare_server.cli.remote import read_token
@@ -52,7 +52,7 @@ def create(
     reservation_hours: Annotated[
         float | None, typer.Option(help="a run without a coordinator ends after this time [default: never]")
     ] = None,
-) -> Answer:
+) -> CommandResult:
     """Give a population of users a budget. Creates the ledger if it does not exist."""
     seconds = None if reservation_hours is None else 3600 * reservation_hours
     made = opened.create_population(
@@ -71,7 +71,7 @@ def create(
 
 @population.command(name="list")
 @on_service
-def list_(service: Service) -> Answer:
+def list_(service: Service) -> CommandResult:
     """List all populations."""
     found = list(service.populations())
     rows = [
@@ -79,16 +79,16 @@ def list_(service: Service) -> Answer:
         for v in found
     ]
     columns = ("population", "state", "epsilon limit", "delta", "spent", "adjacency", "unit", "raises that wait")
-    return Answer(found, lambda: print_table("Populations", columns, rows))
+    return CommandResult(found, lambda: print_table("Populations", columns, rows))
 
 
 @population.command()
 @on_service
-def show(service: Service, name: Name) -> Answer:
+def show(service: Service, name: Name) -> CommandResult:
     """One population: its budget, its rules, the raises that wait, what other trainers have reserved."""
     view = service.population(name)
     charges = [charge for charge in service.charges(name) if charge.state == "reserved"]
-    return Answer(view.model_dump(mode="json") | {"charges_reserved": charges}, _table(view, charges))
+    return CommandResult(view.model_dump(mode="json") | {"charges_reserved": charges}, _table(view, charges))
 
 
 @population.command()
@@ -97,7 +97,7 @@ def history(
     service: Service,
     name: Name,
     points: Annotated[int, typer.Option(min=2, max=2000, help="about how many moments")] = 20,
-) -> Answer:
+) -> CommandResult:
     """The budget over time: limit, committed and spent after each change, and who changed it and why."""
     told = service.history(name, points)
     rows = [(f"{m.at:%Y-%m-%d %H:%M}", m.limit_epsilon, m.committed_epsilon, m.spent_epsilon) for m in told.moments]
@@ -108,7 +108,7 @@ def history(
             what = each.action.removeprefix("population.")
             print_text(f"{each.at:%Y-%m-%d %H:%M} {what} by {each.actor}{f': {each.reason}' if each.reason else ''}")
 
-    return Answer(told, tell)
+    return CommandResult(told, tell)
 
 
 def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
@@ -161,7 +161,7 @@ def raise_(
         Path | None,
         typer.Option(help="a file that holds your admin token: it says who you are, where two persons are needed"),
     ] = None,
-) -> Answer:
+) -> CommandResult:
     """Raise a budget: the only way to get more of it. Where two persons are needed, this proposes the raise."""
     who, person = actor(), None
     if token_file is not None:
@@ -185,7 +185,7 @@ def approve(
     opened: Ledger,
     proposal: Proposal,
     token_file: Annotated[Path, typer.Option(help="a file that holds your admin token: it says who you are")],
-) -> Answer:
+) -> CommandResult:
     """Approve a raise that another person proposed, and apply it."""
     token = _admin(opened, token_file, opened.proposal_population(proposal))
     made = opened.approve_raise(proposal, actor=f"token {token.name}", person=token.id)
@@ -194,7 +194,7 @@ def approve(
 
 @population.command()
 @on_ledger()
-def withdraw(opened: Ledger, proposal: Proposal, reason: Reason) -> Answer:
+def withdraw(opened: Ledger, proposal: Proposal, reason: Reason) -> CommandResult:
     """Take back, or refuse, a raise that waits."""
     return _answer(opened, opened.withdraw_raise(proposal, reason=reason, actor=actor()), "keeps its budget")
 
@@ -207,7 +207,7 @@ def tighten(
     reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="the new limit")] = None,
     delta: Annotated[float | None, typer.Option(help="the new delta")] = None,
-) -> Answer:
+) -> CommandResult:
     """Lower a budget, never below what is spent and reserved."""
     made = opened.tighten_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=actor())
     return _answer(opened, made, "tightened")
@@ -215,14 +215,14 @@ def tighten(
 
 @population.command()
 @on_ledger()
-def close(opened: Ledger, name: Name, reason: Reason) -> Answer:
+def close(opened: Ledger, name: Name, reason: Reason) -> CommandResult:
     """Refuse new runs; runs under way continue."""
     return _answer(opened, opened.close_population(name, reason=reason, actor=actor()), "closed")
 
 
 @population.command()
 @on_ledger()
-def reopen(opened: Ledger, name: Name, reason: Reason) -> Answer:
+def reopen(opened: Ledger, name: Name, reason: Reason) -> CommandResult:
     """Accept new runs again, on the budget as it stands."""
     return _answer(opened, opened.reopen_population(name, reason=reason, actor=actor()), "reopened")
 
@@ -263,11 +263,11 @@ OVERDRAWN = (
 )
 
 
-def _answer(opened: Ledger, made: PopulationView, what: str) -> Answer:
+def _answer(opened: Ledger, made: PopulationView, what: str) -> CommandResult:
     text = (
         f"Population {made.name} {what}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {made.adjacency}, "
         f"{made.spent_epsilon:.4g} spent."
     )
     if made.overdrawn:
         text += " " + OVERDRAWN
-    return Answer(Answers(opened).population(made.name), lambda: out.print(text))
+    return CommandResult(Answers(opened).population(made.name), lambda: out.print(text))

@@ -55,10 +55,10 @@ def service(
             yield client
         return
     refuse_without_url(token_file, ca_file, witness)
-    from fieldfare_server.api.in_process import InProcess
+    from fieldfare_server.api.in_process import InProcessClient
 
     directory = StateDirectory.of(home, ledger)
-    with InProcess(Ledger.open(directory.ledger), directory.root) as here:
+    with InProcessClient(Ledger.open(directory.ledger), directory.root) as here:
         yield here
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fieldfare_server.api.service import Service, Written
-from fieldfare_server.cli.administer import Answer, on_service
+from fieldfare_server.cli.administer import CommandResult, on_service
 from fieldfare_server.cli.output import print_json, visible
 
 
@@ -17,7 +17,7 @@ def report(
     service: Service,
     run: Annotated[str, typer.Argument(metavar="RUN")],
     format_: Annotated[Written, typer.Option("--format", help="of the statement")] = "markdown",
-) -> Answer:
+) -> CommandResult:
     """The privacy statement of one run; every number in it comes from the ledger."""
     value = json.loads(service.report(run, "json"))
     text = "" if format_ == "json" else service.report(run, format_)
@@ -28,4 +28,4 @@ def report(
         else:
             typer.echo(text if format_ == "html" else visible(text))
 
-    return Answer(value, tell)
+    return CommandResult(value, tell)

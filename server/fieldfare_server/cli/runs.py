@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fieldfare_server.api.service import Service
-from fieldfare_server.cli.administer import Answer, on_service
+from fieldfare_server.cli.administer import CommandResult, on_service
 from fieldfare_server.cli.output import print_table
 
 _COLUMNS = ("run", "population", "mechanism", "state", "rounds", "epsilon spent", "planned", "note")
@@ -19,7 +19,7 @@ def runs(
     service: Service,
     population: Annotated[str | None, typer.Option(help="only this population's")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
-) -> Answer:
+) -> CommandResult:
     """List the newest runs."""
     found = list(islice(service.runs(population), limit))
     rows = [
@@ -35,4 +35,4 @@ def runs(
         )
         for run in found
     ]
-    return Answer(found, lambda: print_table("Runs", _COLUMNS, rows))
+    return CommandResult(found, lambda: print_table("Runs", _COLUMNS, rows))

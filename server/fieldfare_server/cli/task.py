@@ -15,7 +15,7 @@ from fieldfare_server.cli.output import err, out, print_json, print_progress, re
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 
 if TYPE_CHECKING:
-    from fieldfare_client.check import Report
+    from fieldfare_client.check import TaskReport
 
 task = typer.Typer(help="Try a task on this machine.", no_args_is_help=True)
 
@@ -65,7 +65,7 @@ def _is_planned(name: str) -> bool:
         return False
 
 
-def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = False) -> Report:
+def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = False) -> TaskReport:
     """Check the task `name` on this machine. On a fault, print the traceback to standard error, and raise it.
 
     Raises:
@@ -81,7 +81,7 @@ def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = Fal
         raise
 
 
-def print_check_warnings(report: Report) -> None:
+def print_check_warnings(report: TaskReport) -> None:
     """On standard error, so that `--json` stays JSON."""
     for warning in report.warnings:
         print_progress(f"warning: {warning}")

@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 import typer
 
 from fieldfare.errors import BadInput
-from fieldfare_server.cli.administer import Answer, actor, on_ledger
+from fieldfare_server.cli.administer import CommandResult, actor, on_ledger
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import Scope
@@ -26,7 +26,7 @@ def create(
     population: Annotated[
         list[str] | None, typer.Option(help="a population that it is for; repeatable; default: all")
     ] = None,
-) -> Answer:
+) -> CommandResult:
     """Create a token. Its secret is shown once, now, and stored nowhere."""
     expires = None if days is None else time.time() + days * 86_400
     secret, view = opened.create_token(
@@ -41,7 +41,7 @@ def create(
         out.print(f"Token {view.id} ({', '.join(view.scopes)}). Keep the secret; it is not shown again:")
         out.print(secret, markup=False, soft_wrap=True)
 
-    return Answer({"id": view.id, "name": view.name, "scopes": view.scopes, "token": secret}, tell)
+    return CommandResult({"id": view.id, "name": view.name, "scopes": view.scopes, "token": secret}, tell)
 
 
 def _scopes(given: list[str]) -> tuple[Scope, ...]:
@@ -54,7 +54,7 @@ def _scopes(given: list[str]) -> tuple[Scope, ...]:
 
 @token.command(name="list")
 @on_ledger()
-def list_(opened: Ledger) -> Answer:
+def list_(opened: Ledger) -> CommandResult:
     """List all tokens, without their secrets."""
     views = opened.tokens()
     now = time.time()
@@ -68,7 +68,7 @@ def list_(opened: Ledger) -> Answer:
         (v.id, v.name, ", ".join(v.scopes), ", ".join(v.populations or ("all",)), state(v.expires_at, v.revoked_at))
         for v in views
     ]
-    return Answer(
+    return CommandResult(
         [view.model_dump(mode="json") for view in views],
         lambda: print_table("API tokens", ("id", "name", "scopes", "populations", "state"), rows),
     )
@@ -79,7 +79,7 @@ def list_(opened: Ledger) -> Answer:
 def revoke(
     opened: Ledger,
     token: Annotated[str, typer.Argument(help="the token's id, or its name where only one valid token has it")],
-) -> Answer:
+) -> CommandResult:
     """Revoke a token, from now on and for good."""
     view = opened.revoke_token(token, actor=actor())
-    return Answer(view.model_dump(mode="json"), lambda: out.print(f"Token {view.id} revoked."))
+    return CommandResult(view.model_dump(mode="json"), lambda: out.print(f"Token {view.id} revoked."))

@@ -33,7 +33,7 @@ from fieldfare.accounting.filter import Price, gauge, price
 from fieldfare.arrays import Floats
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
-from fieldfare.factorization.released import OnlineTree, chain_bound, climb, released_gram
+from fieldfare.factorization.released import WhitenedTree, chain_bound, climb, released_gram
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import hides_presence
 from fieldfare.signed_head import public_key
@@ -197,7 +197,7 @@ def _worst(cost: Cost, b: Floats) -> dict[str, Any]:
     separation, count = cost.participation.separation_and_count(len(b))
     _, witness = climb(gram, separation, count)
     online = describe_noising(cost.mechanism, len(b)) == {"tree": "online"}
-    worst = OnlineTree(len(b)).worst(separation, count) if online else None
+    worst = WhitenedTree(len(b)).worst(separation, count) if online else None
     square = chain_bound(gram, separation, count) if worst is None else worst[0]
     return {"count": count, "separation": separation, "square": square, "witness": [int(t) for t in witness]}
 

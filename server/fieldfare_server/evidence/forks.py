@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
-from fieldfare_server.evidence.verify import Fault
+from fieldfare_server.evidence.verify import Mismatch
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.sql import models
 
 
-def find_fork(first: Ledger, second: Ledger) -> Fault | None:
+def find_fork(first: Ledger, second: Ledger) -> Mismatch | None:
     """The first round that both committed differently, else the first journal row after which they part, else None.
 
     A ledger that is a copy of the other's past is no fork. Verify each of the two first.
@@ -23,16 +23,16 @@ def find_fork(first: Ledger, second: Ledger) -> Fault | None:
         return _round_fork(one, other) or _journal_fork(one, other)
 
 
-def _round_fork(one: Connection, other: Connection) -> Fault | None:
+def _round_fork(one: Connection, other: Connection) -> Mismatch | None:
     committed = _committed(other)
     for key, (nonce, checkpoint) in _committed(one).items():
         run, index = key
         there_nonce, there_checkpoint = committed.get(key, (nonce, checkpoint))
         if nonce != there_nonce:
-            return Fault("rounds", f"{run} {index}", f"a fork: one ledger has the nonce {nonce}, one {there_nonce}")
+            return Mismatch("rounds", f"{run} {index}", f"a fork: one ledger has the nonce {nonce}, one {there_nonce}")
         if checkpoint != there_checkpoint:
             why = f"a fork: one ledger has the checkpoint {checkpoint}, one {there_checkpoint}"
-            return Fault("rounds", f"{run} {index}", why)
+            return Mismatch("rounds", f"{run} {index}", why)
     return None
 
 
@@ -44,10 +44,12 @@ def _committed(connection: Connection) -> dict[tuple[str, int], tuple[str | None
     return {(run, index): (nonce, checkpoint) for run, index, nonce, checkpoint in rows}
 
 
-def _journal_fork(one: Connection, other: Connection) -> Fault | None:
+def _journal_fork(one: Connection, other: Connection) -> Mismatch | None:
     c = models.journal.c
     query = select(c.id, c.previous, c.hash).order_by(c.id)
     for here, there in zip(one.execute(query), other.execute(query), strict=False):
         if here.previous == there.previous and here.hash != there.hash:
-            return Fault("audit", str(here.id), "a fork: the two ledgers go on with different rows after the same row")
+            return Mismatch(
+                "audit", str(here.id), "a fork: the two ledgers go on with different rows after the same row"
+            )
     return None

@@ -48,13 +48,13 @@ from fieldfare_server.ledger.sql.proof import (
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.accounts import Accounts, Step, step
 from fieldfare_server.ledger.state.rows import Fact, UsersRow
-from fieldfare_server.ledger.state.state import Attempt, Run, State
+from fieldfare_server.ledger.state.state import FoldedAttempt, FoldedRun, State
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Charge:
+class DueCharge:
     """What one run must be charged, computed again."""
 
     spent: Callable[[int, NDArray[np.int64]], PrivacyLoss]
@@ -68,13 +68,13 @@ class Charge:
     """Least d of its price; None where the run chose it, or it is not compared."""
 
 
-Recompute = Callable[[str, StoredStrategy], Charge]
-"""(plan_json, the strategy that the run applies) -> a fresh `Charge`. Raises `StrategyError` where the charge cannot be
-recomputed although the ledger may be whole."""
+Recompute = Callable[[str, StoredStrategy], DueCharge]
+"""(plan_json, the strategy that the run applies) -> a fresh `DueCharge`. Raises `StrategyError` where the charge cannot
+be recomputed although the ledger may be whole."""
 
 
 @dataclass(frozen=True)
-class Fault:
+class Mismatch:
     """The first row that does not fit."""
 
     table: str
@@ -86,12 +86,12 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Report:
+class VerifyReport:
     """What was checked, and the first fault if there is one."""
 
     ledger: str
     head: Head | None
-    fault: Fault | None
+    fault: Mismatch | None
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges, checkpoints,
     tokens."""
@@ -105,15 +105,15 @@ class Report:
         return self.fault is None
 
 
-def recharge(plan_json: str, strategy: StoredStrategy) -> Charge:
-    """The `Charge` of a plan, computed from participation as its coordinator computes it. Nothing is optimised.
+def recharge(plan_json: str, strategy: StoredStrategy) -> DueCharge:
+    """The `DueCharge` of a plan, computed from participation as its coordinator computes it. Nothing is optimised.
 
     Raises `StrategyError` where the stored strategy is not there.
     """
     # A certified charge is computed again from its seed: the bound that the strategy's file records is not believed.
     cost = strategy.cost(json.loads(plan_json)).certified_again()
     charge = cost.realised()
-    return Charge(
+    return DueCharge(
         lambda round, users: cost.charged(charge.add(round, users)),
         cost.loss,
         leak=cost.leak,
@@ -128,7 +128,7 @@ def verify(
     recompute: Recompute | None = None,
     held: Head | None = None,
     strategies: Path | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check everything and stop at the first row that does not fit.
 
     Args:
@@ -142,7 +142,7 @@ def verify(
         with ledger.database.read() as connection:
             return verify_on(connection, ledger.url, store_root, recompute=recompute, held=held, strategies=strategies)
     except FieldfareError as error:
-        return Report(ledger.url, None, Fault("database", ledger.url, str(error)))
+        return VerifyReport(ledger.url, None, Mismatch("database", ledger.url, str(error)))
 
 
 def verify_on(
@@ -153,18 +153,20 @@ def verify_on(
     recompute: Recompute | None = None,
     held: Head | None = None,
     strategies: Path | None = None,
-) -> Report:
+) -> VerifyReport:
     """`verify` in the transaction of `connection`; `name` is the ledger's name in the report."""
     verification = _Verification(store_root, recompute, held, strategies or store_root)
     fault = None
     try:
         verification.run(connection)
     except Unfit as unfit:
-        fault = Fault(unfit.table, unfit.row, unfit.why)
+        fault = Mismatch(unfit.table, unfit.row, unfit.why)
     except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
         # Damage can turn any value into one of another type, length or sign.
-        fault = Fault("database", name, f"{type(error).__name__}: {error}")
-    return Report(name, verification.head, fault, verification.checked, verification.missing, verification.unpinned)
+        fault = Mismatch("database", name, f"{type(error).__name__}: {error}")
+    return VerifyReport(
+        name, verification.head, fault, verification.checked, verification.missing, verification.unpinned
+    )
 
 
 _STREAM = {"yield_per": 1000}
@@ -271,13 +273,13 @@ class _Verification:
         require_all("runs", state.runs, [row["id"] for row in rows])
         self.checked["runs"] = len(rows)
 
-    def _rounds(self, connection: Connection, seq: int, run_id: str, run: Run) -> None:
+    def _rounds(self, connection: Connection, seq: int, run_id: str, run: FoldedRun) -> None:
         query = select(models.rounds).where(models.rounds.c.run_seq == seq).order_by(models.rounds.c.id)
         left = dict(run.attempts)
         for row in dictionaries(connection.execute(query, execution_options=_STREAM)):
             key = (row["index"], row["attempt"])
             label = f"{run_id} {key[0]}.{key[1]}"
-            expected: Attempt | None = left.pop(key, None)
+            expected: FoldedAttempt | None = left.pop(key, None)
             if expected is None:
                 raise Unfit("rounds", label, "the journal does not name it")
             compare_round(label, row, expected)
@@ -285,7 +287,7 @@ class _Verification:
         for index, attempt in sorted(left):
             raise Unfit("rounds", f"{run_id} {index}.{attempt}", "it is missing")
 
-    def _charges(self, connection: Connection, row: RowMapping, run: Run) -> None:
+    def _charges(self, connection: Connection, row: RowMapping, run: FoldedRun) -> None:
         seq, run_id = row["seq"], row["id"]
         charge = self._charge_of(run_id, row["plan"], run)
         if charge is not None:
@@ -309,7 +311,7 @@ class _Verification:
         if run.recomputed is not None and odometers.digest_of_rounds(singly) != run.recomputed:
             raise Unfit("participations", run_id, "these are not the charges that were recomputed")
 
-    def _charge_of(self, run_id: str, plan: str, run: Run) -> Charge | None:
+    def _charge_of(self, run_id: str, plan: str, run: FoldedRun) -> DueCharge | None:
         if self._recompute is None:
             return None
         strategy, format = run.row.strategy, run.row.format
@@ -322,7 +324,7 @@ class _Verification:
             raise Unfit("runs", run_id, f"what it reserved is not what its plan costs: {error}") from None
 
     def _participations(
-        self, connection: Connection, seq: int, run_id: str, committed: dict[int, Attempt], recomputed: str | None
+        self, connection: Connection, seq: int, run_id: str, committed: dict[int, FoldedAttempt], recomputed: str | None
     ) -> Iterator[tuple[int, NDArray[np.int64], Units | None]]:
         """(round, its participants, what each was charged) of each committed round in order, checked against the
         journal. None: the run is not charged to odometers."""
@@ -364,7 +366,7 @@ class _Verification:
         if wanted is not None:
             raise Unfit("participations", f"{run_id} {wanted}", "it is missing")
 
-    def _checkpoints(self, run_id: str, run: Run) -> None:
+    def _checkpoints(self, run_id: str, run: FoldedRun) -> None:
         if self._root is None:
             return
         rounds = sorted((index, a) for (index, _), a in run.attempts.items() if a.row.state == "committed")
@@ -427,7 +429,7 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
         raise Unfit("participations", label, "its plan and participation give other charges for single users")
 
 
-def _require_reserved(run_id: str, run: Run, charge: Charge) -> None:
+def _require_reserved(run_id: str, run: FoldedRun, charge: DueCharge) -> None:
     """Raise `Unfit` unless what the run reserved is what its plan costs."""
     planned, price = run.planned, run.row.price
     if charge.planned is not None and not planned.agrees_with(charge.planned):

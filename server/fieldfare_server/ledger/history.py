@@ -13,14 +13,14 @@ from sqlalchemy import Connection, func, select
 from fieldfare.accounting.filter import Price
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, odometer_tables
-from fieldfare_server.ledger.sql.memory import Priced
+from fieldfare_server.ledger.sql.memory import PricedRun
 from fieldfare_server.ledger.sql.past import PAST
 from fieldfare_server.ledger.sql.rows import population_row
 from fieldfare_server.ledger.state import budget, odometers
 
 
 @dataclass(frozen=True)
-class Moment:
+class BudgetMoment:
     """The budget after a change. Every epsilon is a gauge at the delta of that time; times are seconds since 1970.
 
     Under individual accounting `spent_epsilon` is that of the user who had spent most, and `committed_epsilon` that of
@@ -34,7 +34,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Change:
+class TermsChange:
     """What a person did to the budget: `before` and `after` hold the terms that differ."""
 
     id: int
@@ -47,11 +47,11 @@ class Change:
 
 
 @dataclass(frozen=True)
-class History:
+class BudgetHistory:
     """Moments, oldest first, at most as many as were asked for, and every change, newest first."""
 
-    moments: tuple[Moment, ...]
-    changes: tuple[Change, ...]
+    moments: tuple[BudgetMoment, ...]
+    changes: tuple[TermsChange, ...]
 
 
 class _Step(NamedTuple):
@@ -68,7 +68,7 @@ class _Step(NamedTuple):
 _NOTHING = _Step(0.0)
 
 
-def history(reader: Reader, name: str, points: int = 200) -> History:
+def history(reader: Reader, name: str, points: int = 200) -> BudgetHistory:
     """The history of population `name`, thinned out to `points` moments; the newest is always one.
 
     Raises:
@@ -82,13 +82,13 @@ def history(reader: Reader, name: str, points: int = 200) -> History:
         alike = [*_run_steps(connection, population, runs, points), *_foreign_steps(connection, population)]
         single = _odometer_steps(connection, population, runs, limits, alike)
         steps = sorted([*limits, *alike, *single], key=lambda step: step.at)
-    return History(tuple(_moments(steps, population, points)), tuple(changes))
+    return BudgetHistory(tuple(_moments(steps, population, points)), tuple(changes))
 
 
 _TERMS = ("epsilon", "delta", "state", "ceiling_epsilon", "ceiling_delta")
 
 
-def _changes(connection: Connection, name: str) -> list[Change]:
+def _changes(connection: Connection, name: str) -> list[TermsChange]:
     """Newest first. A row holds the new terms; the old ones are those of the row before it."""
     c = models.journal.c
     query = select(models.journal).where(c.population == name, c.run.is_(None)).order_by(c.id)
@@ -103,11 +103,11 @@ def _changes(connection: Connection, name: str) -> list[Change]:
         after = {term: body[term] for term in terms if term in body and body[term] != known.get(term)}
         before = {term: known[term] for term in after if term in known}
         known |= after
-        changes.append(Change(row.id, row.at, row.actor, row.action, str(body.get("reason", "")), before, after))
+        changes.append(TermsChange(row.id, row.at, row.actor, row.action, str(body.get("reason", "")), before, after))
     return changes[::-1]
 
 
-def _run_steps(connection: Connection, population: Any, runs: list[Priced], points: int) -> Iterator[_Step]:
+def _run_steps(connection: Connection, population: Any, runs: list[PricedRun], points: int) -> Iterator[_Step]:
     c, r = models.runs.c, models.rounds.c
     alike = [run for run in runs if not run.charge.individual]
     committed = sum(run.charge.rounds for run in alike)
@@ -133,7 +133,7 @@ _ODOMETERS = -2
 
 
 def _odometer_steps(
-    connection: Connection, population: Any, runs: list[Priced], limits: list[_Step], alike: list[_Step]
+    connection: Connection, population: Any, runs: list[PricedRun], limits: list[_Step], alike: list[_Step]
 ) -> list[_Step]:
     """What the user who had spent most had spent, and what was committed of the one who had least left."""
     if not odometer_tables.is_individual(population):
@@ -170,7 +170,7 @@ def _foreign_steps(connection: Connection, population: Any) -> Iterator[_Step]:
             yield _Step(row.closed_at, run, spent, spent)
 
 
-def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[Moment]:
+def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[BudgetMoment]:
     """Sums are cheap and gauges are not: sum every step, gauge only the moments that are kept."""
     every = max(1, -(-len(steps) // points))
     epsilon, delta = population.epsilon, population.delta
@@ -188,4 +188,4 @@ def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[Momen
             terms = budget.Terms(epsilon, delta, population.leak)
             # The sums may fall below 0 by their last bits.
             gauges = (terms.gauge(Price(max(0.0, mu_squared))) for mu_squared in (spent, committed))
-            yield Moment(step.at, epsilon, *gauges)
+            yield BudgetMoment(step.at, epsilon, *gauges)

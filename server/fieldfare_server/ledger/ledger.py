@@ -24,7 +24,7 @@ from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.events.base import Event, Unfit
-from fieldfare_server.ledger.events.runs import Audited, Certified, KeyDestroyed, Voided
+from fieldfare_server.ledger.events.runs import Audited, KeyDestroyed, SeedDrawn, Voided
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules import charges, populations, runs
 from fieldfare_server.ledger.run_handle import RunHandle
@@ -396,7 +396,7 @@ class Ledger(Reader):
         Both are in the journal when this returns. Raises `BadInput` if there is no such population.
         """
 
-        def work(connection: Connection, entry: Entry) -> Certified:
+        def work(connection: Connection, entry: Entry) -> SeedDrawn:
             populations.find(entry.state, population)
             event = runs.certify(entry.state, population, plan_digest)
             entry.append(event, actor, population=population, run=run_id)

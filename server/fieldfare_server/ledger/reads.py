@@ -20,7 +20,7 @@ from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.events.heads import HeadKeyChanged
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import Clock, read_head
-from fieldfare_server.ledger.sql.memory import Memory, Priced
+from fieldfare_server.ledger.sql.memory import Memory, PricedRun
 from fieldfare_server.ledger.sql.users import SortedIndex, salted
 from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.states import RunState
@@ -28,7 +28,7 @@ from fieldfare_server.ledger.states import RunState
 LONGEST_PAGE = 1000
 
 
-class Source(Protocol):
+class ReadSource(Protocol):
     """What opens read transactions: a `Database`, a `Reader`, or a transaction that is open already."""
 
     def read(self) -> AbstractContextManager[Connection]:
@@ -37,7 +37,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A `Source` whose every read sees the same open transaction."""
+    """A `ReadSource` whose every read sees the same open transaction."""
 
     connection: Connection
 
@@ -53,7 +53,7 @@ COUNTED = 20_000
 class Reader:
     """The read side of a ledger. Every method is one consistent snapshot; all return frozen views."""
 
-    def __init__(self, source: Source, clock: Clock, memory: Memory) -> None:
+    def __init__(self, source: ReadSource, clock: Clock, memory: Memory) -> None:
         self._source, self._clock, self._memory = source, clock, memory
         # Of a snapshot, which does not change:
         self._head: Head | None = None
@@ -132,7 +132,7 @@ class Reader:
             row = rows.run_row(connection, run_id, rows.RUN_SHOWN)
         return rows.run_view(row, self._clock())
 
-    def priced_runs(self, population: str) -> list[Priced]:
+    def priced_runs(self, population: str) -> list[PricedRun]:
         """Every run of a population and what it reserved, in the order of their starts; ended ones are remembered.
 
         Raises `BadInput` if there is no such population.

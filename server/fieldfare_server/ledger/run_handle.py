@@ -18,7 +18,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server import faults
-from fieldfare_server.ledger.events.runs import Interrupted
+from fieldfare_server.ledger.events.runs import RunInterrupted
 from fieldfare_server.ledger.rules.rounds import require_charge
 from fieldfare_server.ledger.rules.runs import finish
 from fieldfare_server.ledger.schedule import Schedule
@@ -136,7 +136,7 @@ class RunHandle:
 
         def work(connection: Connection, entry: Entry) -> None:
             leases.give_back(connection, self._run.seq)
-            self._run.record(entry, Interrupted(message))
+            self._run.record(entry, RunInterrupted(message))
 
         self._hold.write(work)
         self._over = True

@@ -252,19 +252,19 @@ class TokenView(View):
         return self.populations is None or population in self.populations
 
 
-class Page(View):
+class ListPart(View):
     """Part of a list: pass `next` as the cursor of the next page; None at the end."""
 
     next: int | None
 
 
-class RunPage(Page):
+class RunPage(ListPart):
     items: tuple[RunView, ...]
 
 
-class RoundPage(Page):
+class RoundPage(ListPart):
     items: tuple[RoundView, ...]
 
 
-class JournalPage(Page):
+class JournalPage(ListPart):
     items: tuple[JournalView, ...]

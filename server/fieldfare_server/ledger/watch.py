@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
 from fieldfare.participation import PRESENCE
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.events.runs import Audited
-from fieldfare_server.ledger.reads import Source
+from fieldfare_server.ledger.reads import ReadSource
 from fieldfare_server.ledger.sql import migrate, models
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.rows import reservations, run_row, state_now
@@ -86,7 +86,7 @@ def _latest() -> str:
     return migrate.latest()
 
 
-def newest_row(source: Source, run_id: str, action: str) -> views.JournalView | None:
+def newest_row(source: ReadSource, run_id: str, action: str) -> views.JournalView | None:
     """The newest journal row of a run with that action."""
     with source.read() as connection:
         row = connection.execute(_NEWEST_ROW, {"run": run_id, "action": action}).mappings().first()
@@ -102,7 +102,7 @@ class Latest:
     participants: int
 
 
-def latest_rounds(source: Source, run_ids: Collection[str]) -> dict[str, Latest]:
+def latest_rounds(source: ReadSource, run_ids: Collection[str]) -> dict[str, Latest]:
     """The newest committed round of each run that has one."""
     with source.read() as connection:
         rows = connection.execute(_LATEST, {"names": list(run_ids)}).all()
@@ -118,14 +118,14 @@ class Activity:
     seconds_per_round: float | None
 
 
-def activity(source: Source, seq: int, now: float, recent: int = 20) -> Activity:
+def activity(source: ReadSource, seq: int, now: float, recent: int = 20) -> Activity:
     """The state of run number `seq`, as `rows.run_view` shows it at `now`, and the mean pace of its `recent` rounds."""
     with source.read() as connection:
         state, first, last, count = connection.execute(_ACTIVITY, {"seq": seq, "now": now, "recent": recent}).one()
     return Activity(state, last, (last - first) / count if count else None)
 
 
-def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:
+def run_states(source: ReadSource, now: float) -> tuple[dict[str, int], int]:
     """(how many runs are in each state, how many rounds all of them have committed).
 
     A run whose holder fell silent before `now` is interrupted, whatever its row says: as `rows.run_view` shows it.
@@ -137,13 +137,13 @@ def run_states(source: Source, now: float) -> tuple[dict[str, int], int]:
     return {state: count for state, count, _ in rows}, sum(int(done or 0) for _, _, done in rows)
 
 
-def reservations_left(source: Source, now: float) -> dict[str, float]:
+def reservations_left(source: ReadSource, now: float) -> dict[str, float]:
     """Run -> the share of its reservation's time that is left, of runs under way in populations that state one."""
     with source.read() as connection:
         return {run: max(0.0, end - now) / seconds for run, seconds, end in reservations(connection)}
 
 
-def failed_residual_tests(source: Source) -> int:
+def failed_residual_tests(source: ReadSource) -> int:
     """How many runs' newest residual test found other noise than was charged."""
     c = models.journal.c
     newest = select(func.max(c.id)).where(c.action == Audited.action).group_by(c.run)
@@ -163,13 +163,13 @@ class _Counted:
 class RoundCounts:
     """Numbers of void rounds and refused replies, of one run or of all. Reads each closed round once. Thread-safe."""
 
-    def __init__(self, source: Source, runs: int = 256) -> None:
+    def __init__(self, source: ReadSource, runs: int = 256) -> None:
         """runs: how many runs' numbers are kept."""
         self._source, self._most = source, runs
         self._counted: dict[str | None, _Counted] = {}
         self._lock = threading.Lock()
 
-    def of(self, run_id: str | None = None, source: Source | None = None) -> tuple[int, dict[str, int]]:
+    def of(self, run_id: str | None = None, source: ReadSource | None = None) -> tuple[int, dict[str, int]]:
         """(void rounds, refused replies by reason) of a run, or of the whole ledger.
 
         Raises `BadInput` if there is no such run.

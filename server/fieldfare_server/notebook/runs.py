@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
-from fieldfare_server.api.in_process import InProcess
+from fieldfare_server.api.in_process import InProcessClient
 from fieldfare_server.api.schemas import RunDetail
 from fieldfare_server.cli.export import COLUMNS, closed_attempts
 from fieldfare_server.cli.plot import draw_traces
@@ -66,7 +66,7 @@ SUMMARY = ("label", "run", "rounds", "noise_multiplier", "epsilon", "delta", "sc
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SimulatedRun:
     """One run, ended: what it released and what it spent."""
 
     plan: Plan
@@ -85,7 +85,7 @@ class Run:
     @cached_property
     def view(self) -> RunDetail:
         """The run as page, API and `--json` show it."""
-        with InProcess(Ledger.open(self.home.ledger), self.home.root) as service:
+        with InProcessClient(Ledger.open(self.home.ledger), self.home.root) as service:
             return service.run(self.id)
 
     @property
@@ -155,23 +155,23 @@ class Run:
         return f"Run({self.trace.label}: epsilon {self.epsilon:.4g}{score}, {self.id})"
 
 
-class Runs(Sequence[Run]):
+class Runs(Sequence[SimulatedRun]):
     """The runs of one `simulate`, in the order of its plans."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[SimulatedRun]) -> None:
         self._runs = tuple(runs)
 
     @overload
-    def __getitem__(self, index: int) -> Run: ...
+    def __getitem__(self, index: int) -> SimulatedRun: ...
     @overload
     def __getitem__(self, index: slice) -> Runs: ...
-    def __getitem__(self, index: int | slice) -> Run | Runs:
+    def __getitem__(self, index: int | slice) -> SimulatedRun | Runs:
         return Runs(self._runs[index]) if isinstance(index, slice) else self._runs[index]
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[SimulatedRun]:
         return iter(self._runs)
 
     def frame(self) -> Any:
@@ -179,7 +179,7 @@ class Runs(Sequence[Run]):
         return make_frame([run.summary() for run in self], SUMMARY)
 
     def plot(self) -> Figure:
-        """Held-out score and epsilon against rounds, all runs in one figure; see `Run.plot`."""
+        """Held-out score and epsilon against rounds, all runs in one figure; see `SimulatedRun.plot`."""
         tasks = sorted({run.plan.run.task for run in self})
         return make_plot([run.trace for run in self], ", ".join(tasks))
 

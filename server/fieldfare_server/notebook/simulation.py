@@ -23,7 +23,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.notebook.runs import Run, Runs
+from fieldfare_server.notebook.runs import Runs, SimulatedRun
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.run.pricing import price_with_model, require_plans
 from fieldfare_server.run.session import Session
@@ -86,7 +86,7 @@ def simulate(
     home, kept = home_of(ledger)
     if any(map(_starts_workers, plans or [_resumed(home, resume)])):
         check_main_guard()
-    runs: list[Run] = []
+    runs: list[SimulatedRun] = []
     try:
         if resume:
             session = Session.resume(home, resume, identity_is_stable=True)
@@ -204,7 +204,7 @@ def _labels(plans: Sequence[Plan]) -> list[str]:
     ]
 
 
-def _run(session: Session, label: str, home: StateDirectory, kept: object, nodes: int, progress: bool) -> Run:
+def _run(session: Session, label: str, home: StateDirectory, kept: object, nodes: int, progress: bool) -> SimulatedRun:
     plan, run_id = session.plan, session.account.id
     try:
         trace = run_here(session, local_grid(plan, nodes), label, quiet=not progress)
@@ -213,4 +213,4 @@ def _run(session: Session, label: str, home: StateDirectory, kept: object, nodes
         how = f"Continue it with ff.simulate(resume={run_id!r}, ledger=...)."
         lost = "Its ledger was temporary, so it cannot be resumed."
         raise Interrupted(f"{cause} {how if kept is None else lost}") from None
-    return Run(plan, trace, home, kept)
+    return SimulatedRun(plan, trace, home, kept)

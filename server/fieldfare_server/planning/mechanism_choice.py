@@ -36,7 +36,7 @@ _KINDS: tuple[dict[str, Any], ...] = ({"kind": "independent"}, {"kind": "nu"}, {
 
 
 @dataclass(frozen=True)
-class Choice:
+class MechanismChoice:
     """One way to run the plan."""
 
     mechanism: str
@@ -49,7 +49,7 @@ class Choice:
     """Whether a run is charged by a certificate, so that this row is an estimate."""
 
 
-def compare_mechanisms(plan: Plan) -> list[Choice]:
+def compare_mechanisms(plan: Plan) -> list[MechanismChoice]:
     """All choices, the least noise first.
 
     Raises:
@@ -96,7 +96,7 @@ def _ways(block: int, rounds: int) -> Iterator[tuple[dict[str, Any], Participati
             yield {"kind": "banded", "bands": count}, BMinSep(count, 1 / (block - count + 1))
 
 
-def _choice(plan: Plan, table: dict[str, Any], participation: Participation) -> Choice:
+def _choice(plan: Plan, table: dict[str, Any], participation: Participation) -> MechanismChoice:
     privacy, rounds, cache = plan.privacy, plan.run.rounds, dict[str, bytes]()
     assert privacy.epsilon is not None  # `compare_mechanisms`
     epsilon, delta = privacy.epsilon, privacy.delta
@@ -110,7 +110,9 @@ def _choice(plan: Plan, table: dict[str, Any], participation: Participation) -> 
     else:
         mechanism = build(table, rounds, participation, cache)
         sigma = calibrate(mechanism, participation, epsilon=epsilon, delta=delta, adjacency=adjacency)
-    return Choice(_label(table), _scheme(participation), adjacency, sigma, sigma * _error(mechanism), certified)
+    return MechanismChoice(
+        _label(table), _scheme(participation), adjacency, sigma, sigma * _error(mechanism), certified
+    )
 
 
 def _error(mechanism: Mechanism) -> float:

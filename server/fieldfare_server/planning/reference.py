@@ -64,7 +64,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Section:
+class PlanSection:
     """One table of a plan, or one kind of a table."""
 
     table: str
@@ -78,19 +78,19 @@ class Section:
         return f'[{self.table}] kind = "{self.kind}"' if self.kind else f"[{self.table}]"
 
 
-def sections() -> Iterator[Section]:
+def sections() -> Iterator[PlanSection]:
     """All tables in the order of a plan; tables with kinds once for each kind."""
     for table, field in Plan.model_fields.items():
         if table == "task":
             about = "Parameters of the task, which it declares and checks: `fieldfare plan --explain task` lists them."
-            yield Section(table, "", about, ())
+            yield PlanSection(table, "", about, ())
         elif table in KINDS:
             for name in (table, *(other for other in KINDS if other.startswith(f"{table}."))):
                 for kind, spec in KINDS[name].items():
-                    yield Section(name, kind, _about(spec), tuple(_keys(name, kind, spec)))
+                    yield PlanSection(name, kind, _about(spec), tuple(_keys(name, kind, spec)))
         else:
             (spec,) = (part for part in (field.annotation, *get_args(field.annotation)) if _is_table(part))
-            yield Section(table, "", _about(spec), tuple(_keys(table, "", spec)))
+            yield PlanSection(table, "", _about(spec), tuple(_keys(table, "", spec)))
 
 
 def keys_of(table: str, spec: Spec) -> tuple[Key, ...]:
@@ -135,7 +135,7 @@ def _is_table(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def explain(wanted: str, known: tuple[Section, ...] | None = None) -> str:
+def explain(wanted: str, known: tuple[PlanSection, ...] | None = None) -> str:
     """What a key or a table means: "cohort", "run.cohort", "mechanism", "mechanism.bands".
 
     known: other sections than those of every plan. Raises `BadInput` for an unknown key, naming the nearest.
@@ -160,7 +160,7 @@ def explain(wanted: str, known: tuple[Section, ...] | None = None) -> str:
     return "\n\n".join(texts)
 
 
-def _explain_section(section: Section, *, keys: bool) -> str:
+def _explain_section(section: PlanSection, *, keys: bool) -> str:
     names = ", ".join(key.name for key in section.keys)
     if keys and section.keys:
         return "\n\n".join([f"{section.title}: {section.about}", *(key.explain() for key in section.keys)])
@@ -293,6 +293,6 @@ def _setting(key: Key, values: Mapping[str, Any]) -> str:
     return f"# {key.name} = " + ("(not set)" if key.default == "not set" else key.default)
 
 
-def section_of_task(spec: Spec) -> Section:
+def section_of_task(spec: Spec) -> PlanSection:
     """The `[task]` table of a task whose parameters are `spec`."""
-    return Section("task", "", _about(spec), keys_of("task", spec))
+    return PlanSection("task", "", _about(spec), keys_of("task", spec))

@@ -6,7 +6,7 @@
 | b-min-sep and banded random allocation, up to `CHAINED_ROUNDS` | the same |
 | other ones | the charge without amplification, which is an upper bound |
 
-Every other plan is priced as a run is charged. `WhatIf.bound` says which it was. Prices are kept, so that the same
+Every other plan is priced as a run is charged. `WhatIfCost.bound` says which it was. Prices are kept, so that the same
 question is answered at once.
 """
 
@@ -54,7 +54,7 @@ _ONE = threading.Lock()
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class WhatIfCost:
     """What the changed plan costs, and whether its population would admit it now."""
 
     cost: Cost
@@ -84,7 +84,7 @@ class WhatIf:
         return self.cost.prefix_noise_rms * plan.clipping.joint_bound / plan.run.cohort
 
 
-def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reader) -> WhatIf:
+def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reader) -> WhatIfCost:
     """Price `stored`, the plan of a run as the ledger keeps it, with `changes`.
 
     Args:
@@ -108,9 +108,9 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
         )
     cost, bound = _priced(plan, float(stored.get(RESOLUTION, 0.0)))
     try:
-        return WhatIf(cost, admit(plan, cost, ledger), "", "", bound)
+        return WhatIfCost(cost, admit(plan, cost, ledger), "", "", bound)
     except Refused as refused:
-        return WhatIf(cost, None, refused.why, refused.nearest, bound)
+        return WhatIfCost(cost, None, refused.why, refused.nearest, bound)
 
 
 def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtri, ndtri_exp
 
-from fieldfare.accounting.event import ACROSS, Event, Price, Words, cheaper
+from fieldfare.accounting.event import ACROSS, CostEvent, Price, Words, cheaper
 from fieldfare.accounting.gaussian import Gaussian, gaussian_delta
 from fieldfare.errors import BadInput
 from fieldfare.participation import BallsInBins, BMinSep, Participation, RandomAllocation
@@ -31,7 +31,7 @@ _APART = 4.0
 
 
 @dataclass(frozen=True)
-class Certified(Event):
+class Certified(CostEvent):
     """Upper bounds on delta, valid in both orders of the two worlds, and how they were made.
 
     Args:
@@ -107,7 +107,7 @@ class Certified(Event):
     def price(self, leak: float) -> Price:
         return cheaper(self.mu**2, self.least_mu(leak) if leak > 0 else math.inf, leak)
 
-    def compose(self, other: Event) -> None:
+    def compose(self, other: CostEvent) -> None:
         """Never one event: two certified runs together count as the Gaussians that they are without amplification."""
         return None
 

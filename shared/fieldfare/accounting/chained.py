@@ -218,7 +218,7 @@ class MinSep(Chain):
         return np.asarray(scale + np.log(mean))
 
 
-class Allocation(Chain):
+class AllocationLaw(Chain):
     """The law of random allocation."""
 
     def __init__(self, c: Vector, bands: int, bins: int) -> None:
@@ -305,7 +305,7 @@ def of_matrix(c: Vector, participation: Participation) -> Chain:
     if isinstance(participation, BMinSep):
         return MinSep(c, bands, participation.separation, participation.rate)
     assert isinstance(participation, RandomAllocation)  # `require_bands`
-    return Allocation(c, bands, participation.bins)
+    return AllocationLaw(c, bands, participation.bins)
 
 
 def _require_square(mechanism: Mechanism, participation: Participation) -> Vector:

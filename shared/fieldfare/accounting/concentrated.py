@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fieldfare.accounting.event import Event, Price, Words
+from fieldfare.accounting.event import CostEvent, Price, Words
 from fieldfare.accounting.gaussian import zcdp_delta, zcdp_epsilon
 from fieldfare.errors import BadInput
 
 
 @dataclass(frozen=True)
-class Concentrated(Event):
+class Concentrated(CostEvent):
     """They compose by rho, the sum of which is at least 0."""
 
     rank: ClassVar = 1
@@ -34,7 +34,7 @@ class Concentrated(Event):
     def price(self, leak: float) -> Price:
         raise BadInput("a charge of which only rho-zCDP is known", "has no exact price in this filter.")
 
-    def compose(self, other: Event) -> Concentrated | None:
+    def compose(self, other: CostEvent) -> Concentrated | None:
         return Concentrated(self.rho + other.rho) if isinstance(other, Concentrated) else None
 
     def without_amplification(self) -> Concentrated:

@@ -83,7 +83,7 @@ def cheaper(plain: float, mu: float, leak: float) -> Price:
     return Price(mu * mu, leak) if mu * mu < plain else Price(plain, 0.0)
 
 
-class Event(ABC):
+class CostEvent(ABC):
     """One thing that costs privacy, as a value."""
 
     rank: ClassVar[int]
@@ -107,11 +107,11 @@ class Event(ABC):
         """What it alone takes across runs at that leak (`filter`). Raises `BadInput` where it has no price."""
 
     @abstractmethod
-    def compose(self, other: Event) -> Self | None:
+    def compose(self, other: CostEvent) -> Self | None:
         """The one event that is this and `other`, in either order; None where they are two."""
 
     @abstractmethod
-    def without_amplification(self) -> Event:
+    def without_amplification(self) -> CostEvent:
         """An event that it never exceeds, and in which no draw is secret."""
 
     @abstractmethod

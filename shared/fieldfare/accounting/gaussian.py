@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from fieldfare.accounting.event import Event, Price, Words
+from fieldfare.accounting.event import CostEvent, Price, Words
 from fieldfare.errors import BadInput
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -275,7 +275,7 @@ def _require_delta(delta: float) -> None:
 
 
 @dataclass(frozen=True)
-class Gaussian(Event):
+class Gaussian(CostEvent):
     """Plain Gaussian mechanisms: they compose exactly by mu^2, also adaptively (Dong et al. 2022, Corollary 3.3).
 
     mu_squared: sum of (sensitivity / noise standard deviation)^2, at least 0.
@@ -301,7 +301,7 @@ class Gaussian(Event):
     def price(self, leak: float) -> Price:
         return Price(self.mu_squared, 0.0)
 
-    def compose(self, other: Event) -> Gaussian | None:
+    def compose(self, other: CostEvent) -> Gaussian | None:
         return Gaussian(self.mu_squared + other.mu_squared) if isinstance(other, Gaussian) else None
 
     def without_amplification(self) -> Gaussian:

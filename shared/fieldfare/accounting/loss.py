@@ -12,7 +12,7 @@ from fieldfare.accounting import allocation, poisson, truncated  # noqa: F401
 from fieldfare.accounting import sampled as _sampled
 from fieldfare.accounting.certified import Certified, sampler_of
 from fieldfare.accounting.concentrated import Concentrated
-from fieldfare.accounting.event import Event, Price, Words
+from fieldfare.accounting.event import CostEvent, Price, Words
 from fieldfare.accounting.gaussian import Gaussian
 from fieldfare.accounting.sampled import SampledEvent, event_from_json
 from fieldfare.errors import BadInput
@@ -90,7 +90,7 @@ class PrivacyLoss:
         return self.mu if self.gaussian else None
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[CostEvent, ...]:
         """What it is composed of; of one kind those that do not compose into one."""
         plain = (Gaussian(self.mu_squared),) if self.mu_squared else ()
         known = (Concentrated(self.concentrated),) if self.concentrated else ()
@@ -194,7 +194,7 @@ class PrivacyLoss:
             return plain
         return min(plain, _sampled.delta(self.mu_squared, self.sampled, epsilon))
 
-    def _plain(self) -> Event:
+    def _plain(self) -> CostEvent:
         """All of it without amplification, as one event: by mu where that is known of all, else by rho."""
         whole = self.without_amplification()
         return Concentrated(whole.rho) if whole.concentrated else Gaussian(whole.mu_squared)

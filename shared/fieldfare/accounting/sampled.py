@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import erfcx, ndtr, ndtri, ndtri_exp
 
 from fieldfare.accounting.composition import Composition, DiscreteLoss, Vector
-from fieldfare.accounting.event import ACROSS, Event, Price, Words, cheaper
+from fieldfare.accounting.event import ACROSS, CostEvent, Price, Words, cheaper
 from fieldfare.accounting.gaussian import Gaussian
 from fieldfare.errors import BadInput
 from fieldfare.participation import Participation
@@ -46,7 +46,7 @@ _TAIL = 12.0
 """Standard deviations beyond which mass is negligible (1e-32) when a grid is sized."""
 
 
-class SampledEvent(Event):
+class SampledEvent(CostEvent):
     """Rounds or blocks in which secret draws include a user: what a sampler is charged as.
 
     A new sampler is one file with one frozen dataclass under `@register`: `noise_multiplier` (noise std over the most
@@ -143,7 +143,7 @@ class SampledEvent(Event):
     def price(self, leak: float) -> Price:
         return price(0.0, (self,), leak)
 
-    def compose(self, other: Event) -> Self | None:
+    def compose(self, other: CostEvent) -> Self | None:
         if not isinstance(other, SampledEvent) or self.times(1) != other.times(1):
             return None
         return self.times(self.count + other.count)

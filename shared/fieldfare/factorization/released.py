@@ -11,7 +11,7 @@ reads all nodes it is less, because the noise of the single nodes is never shown
 **B** count: (B_1:t B_1:t^T)^-1, which is not the leading block of G.
 
 Finding the worst pattern is NP-hard in general (k-clique reduces to it), so `chain_bound` proves an upper bound and
-`climb` a lower one; where they meet, the maximum is exact. For the online tree `OnlineTree.worst` is exact by dynamic
+`climb` a lower one; where they meet, the maximum is exact. For the online tree `WhitenedTree.worst` is exact by dynamic
 programming.
 """
 
@@ -193,7 +193,7 @@ def _improve(absolute: Matrix, rounds: list[int], at: int, width: int, b: int) -
     rounds[at], rounds[at + 1] = low + int(first), low + int(second)
 
 
-class OnlineTree:
+class WhitenedTree:
     """Honaker's online tree over `rounds` rounds, whitened: one new number a round, with weights that are known
     exactly.
 

@@ -39,7 +39,7 @@ from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import closing_round, height_of, node_count, nodes
 from fieldfare.factorization.few_patterns import in_step_patterns
-from fieldfare.factorization.released import OnlineTree as ReleasedTree
+from fieldfare.factorization.released import WhitenedTree as ReleasedTree
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import largest_square_sum, node_norms

@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
-from fieldfare.streams.chunked import ChunkedStream, Rule, Settings, require_vector
+from fieldfare.streams.chunked import ChunkedStream, Rule, StreamSettings, require_vector
 from fieldfare.streams.kept import RING_WIDTH
 from fieldfare.streams.ops import Array, Vector
 
@@ -20,7 +20,7 @@ class WindowStream(ChunkedStream):
     width = RING_WIDTH
 
     def __init__(
-        self, numel: int, noise: SecureNoise, horizon: int, beta: Vector, **settings: Unpack[Settings]
+        self, numel: int, noise: SecureNoise, horizon: int, beta: Vector, **settings: Unpack[StreamSettings]
     ) -> None:
         self._beta = require_vector("beta", beta, 1)[:horizon]
         self.draws_in_place = len(self._beta) == 1
@@ -67,7 +67,7 @@ class InverseBandStream(ChunkedStream):
         c: Vector,
         *,
         column_norms: Vector | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[StreamSettings],
     ) -> None:
         self._c = require_vector("c", c, 1)[:horizon]
         if self._c[0] == 0:

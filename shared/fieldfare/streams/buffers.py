@@ -6,7 +6,7 @@ from typing import Unpack
 
 from fieldfare.errors import BadInput
 from fieldfare.noise import SecureNoise
-from fieldfare.streams.chunked import ChunkedStream, Rule, Settings, require_vector
+from fieldfare.streams.chunked import ChunkedStream, Rule, StreamSettings, require_vector
 from fieldfare.streams.ops import Array, Vector
 
 
@@ -26,7 +26,7 @@ class BufferStream(ChunkedStream):
         horizon: int,
         omega: Vector,
         theta: Vector,
-        **settings: Unpack[Settings],
+        **settings: Unpack[StreamSettings],
     ) -> None:
         self._omega, self._theta = require_vector("omega", omega), require_vector("theta", theta)
         if len(self._omega) != len(self._theta):

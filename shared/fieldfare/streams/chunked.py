@@ -36,7 +36,7 @@ The arrays have shape (blocks, width). `z` is scratch: overwrite it freely. `out
 """
 
 
-class Settings(TypedDict, total=False):
+class StreamSettings(TypedDict, total=False):
     """Arguments that every stream takes by name; see `ChunkedStream`."""
 
     dtype: torch.dtype | None

@@ -7,7 +7,7 @@ from typing import ClassVar, Unpack
 
 from fieldfare.errors import BadInput
 from fieldfare.noise import CHUNK, SecureNoise
-from fieldfare.streams.chunked import ChunkedStream, Rule, Settings, require_vector
+from fieldfare.streams.chunked import ChunkedStream, Rule, StreamSettings, require_vector
 from fieldfare.streams.ops import Array, Vector
 
 Rows = Callable[[int], Vector]
@@ -27,7 +27,7 @@ class _RowStream(ChunkedStream):
         rows: Rows,
         *,
         identity: bytes = b"",
-        **settings: Unpack[Settings],
+        **settings: Unpack[StreamSettings],
     ) -> None:
         self._rows = rows
         slots = min(horizon, settings.get("restart_every") or horizon) if self.keeps_past else 0

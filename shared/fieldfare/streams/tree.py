@@ -15,7 +15,7 @@ from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import height_of, node_count
 from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.noise.chunks import empty
-from fieldfare.streams.chunked import ChunkedStream, Rule, Settings
+from fieldfare.streams.chunked import ChunkedStream, Rule, StreamSettings
 from fieldfare.streams.ops import Array, Vector
 
 
@@ -48,7 +48,7 @@ class ReadNodesStream(ChunkedStream):
         carry: Vector,
         *,
         all_rows: bool = False,
-        **settings: Unpack[Settings],
+        **settings: Unpack[StreamSettings],
     ) -> None:
         _refuse_restart(settings)
         self._scale, self._carry, self._all_rows = scale, carry, all_rows
@@ -100,7 +100,7 @@ class OnlineTreeStream(ChunkedStream):
     name = "online-tree"
     width = CHUNK  # its rule draws
 
-    def __init__(self, numel: int, noise: SecureNoise, horizon: int, **settings: Unpack[Settings]) -> None:
+    def __init__(self, numel: int, noise: SecureNoise, horizon: int, **settings: Unpack[StreamSettings]) -> None:
         _refuse_restart(settings)
         super().__init__(numel, noise, horizon, slots=stored_heights(horizon), **settings)
 
@@ -130,7 +130,7 @@ class OnlineTreeStream(ChunkedStream):
         return apply
 
 
-def _refuse_restart(settings: Settings) -> None:
+def _refuse_restart(settings: StreamSettings) -> None:
     if settings.get("restart_every") is not None:
         raise BadInput("restart_every", "is not this stream's: stamp the mechanism.", "stamped(...)")
 

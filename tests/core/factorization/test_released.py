@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fieldfare import mechanisms
 from fieldfare.factorization.released import (
-    OnlineTree,
+    WhitenedTree,
     chain_bound,
     climb,
     largest_released,
@@ -40,7 +40,7 @@ def brute_force(gram: NDArray[np.float64], b: int, k: int) -> float:
 def test_the_online_trees_whitened_form_is_the_inverse_of_what_it_releases(n: int) -> None:
     gram = released_gram(mechanisms.build(ONLINE, n).noising_matrix(n))
     assert gram.min() > -1e-12
-    tree = OnlineTree(n)
+    tree = WhitenedTree(n)
     for p in [(0,), (n - 1,), tuple(range(n)), tuple(range(0, n, 2)), tuple(range(0, n, 3))]:
         square = tree.pattern_squares(np.array([p]))[0]
         assert square == pytest.approx(pattern_square(gram, p), rel=1e-12)
@@ -53,13 +53,13 @@ def test_after_some_rounds_the_leading_rows_of_b_count_not_the_leading_block_of_
         gram = released_gram(b[:released])
         for p in [(0,), (0, 3, 6), (1, 5, 9, 12)]:
             inside = [t for t in p if t < released]
-            square = OnlineTree(n).pattern_squares(np.array([p]), released)[0]
+            square = WhitenedTree(n).pattern_squares(np.array([p]), released)[0]
             assert square == pytest.approx(pattern_square(gram, inside), rel=1e-12)
 
 
 def test_the_diagonal_for_eight_rounds() -> None:
     """From exact weights; those of the stream are rounded to float32, so six digits agree."""
-    diagonal = OnlineTree(8).pattern_squares(np.arange(8)[:, None])
+    diagonal = WhitenedTree(8).pattern_squares(np.arange(8)[:, None])
     expected = [3.314846, 3.314846, 3.467227, 3.086274, 3.494118, 3.494118, 3.305882, 2.647059]
     assert diagonal == pytest.approx(expected, abs=1e-6)
 
@@ -84,7 +84,7 @@ def test_the_diagonal_for_eight_rounds() -> None:
 def test_the_online_trees_worst_pattern_is_what_was_computed_independently(
     n: int, b: int, k: int, expected: float
 ) -> None:
-    worst = OnlineTree(n).worst(b, k)
+    worst = WhitenedTree(n).worst(b, k)
     assert worst is not None
     value, exact = worst
     assert exact
@@ -95,7 +95,7 @@ def test_the_online_trees_worst_pattern_is_what_was_computed_independently(
     ("n", "b", "k"), [(5, 1, 3), (7, 2, 4), (11, 3, 3), (14, 4, 4), (16, 2, 3), (16, 16, 1), (9, 20, 5)]
 )
 def test_the_online_trees_worst_pattern_is_that_of_an_exhaustive_search(n: int, b: int, k: int) -> None:
-    tree = OnlineTree(n)
+    tree = WhitenedTree(n)
     best = max(tree.pattern_squares(np.array([p]))[0] for p in patterns(n, min(b, n), k))
     worst = tree.worst(b, k)
     assert worst is not None
@@ -106,7 +106,7 @@ def test_the_online_trees_worst_pattern_is_that_of_an_exhaustive_search(n: int, 
 
 def test_the_published_worst_pattern_of_gboard_attains_the_maximum() -> None:
     witness = np.array([[20, 340, 660, 980, 1364, 1706]])
-    assert OnlineTree(2000).pattern_squares(witness)[0] == pytest.approx(70.30117314826, rel=1e-12)
+    assert WhitenedTree(2000).pattern_squares(witness)[0] == pytest.approx(70.30117314826, rel=1e-12)
 
 
 def test_with_too_many_states_the_online_tree_gives_a_bound_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def test_without_clients_no_row_is_read_and_one_that_comes_meanwhile_misses_none
         await broker._read_new_rows()
         assert (broker._position, bodies) == (head(), [])
         live.commit()
-        client = events_module.Client(10)
+        client = events_module.Subscriber(10)
 
         def comes_meanwhile() -> int:
             broker._clients[client] = None

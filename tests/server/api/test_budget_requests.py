@@ -13,7 +13,7 @@ from sqlalchemy import text
 from fieldfare.signed_head import HeadRefused, SignedHead, follow
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.http_client import Client
-from fieldfare_server.api.schemas import SignedHead as HeadAnswer
+from fieldfare_server.api.schemas import NewestHead as HeadAnswer
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.rules.populations import Rules
 

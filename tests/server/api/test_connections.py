@@ -131,7 +131,7 @@ def test_where_all_slots_are_taken_those_without_a_token_give_way_first(monkeypa
         def __init__(self, name: str) -> None:
             self.transport = SimpleNamespace(abort=lambda: cut.append(name))
 
-    slots = connections.Slots()
+    slots = connections.ConnectionSlots()
     take: Callable[..., None] = slots.take
     busy = Connection("busy")
     busy.answering = True

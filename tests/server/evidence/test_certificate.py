@@ -25,7 +25,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fieldfare.accounting import certification
-from fieldfare.factorization.released import OnlineTree
+from fieldfare.factorization.released import WhitenedTree
 from fieldfare.signed_head import public_key
 from fieldfare_server.evidence.certificate import certificate
 from fieldfare_server.ledger import Ledger, merkle
@@ -572,7 +572,7 @@ def test_the_leading_block_of_the_whole_horizon_is_not_the_charge_of_fewer_round
 @pytest.mark.slow
 def test_the_online_tree_of_the_specification() -> None:
     """Its worst pattern, where who takes part is secret."""
-    square, exact = OnlineTree(2000).worst(314, 6)
+    square, exact = WhitenedTree(2000).worst(314, 6)
     assert exact
     assert square == pytest.approx(70.30117314826, rel=1e-10)
     check = checker()

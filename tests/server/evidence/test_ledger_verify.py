@@ -21,7 +21,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.costing import cost_of
 from fieldfare.errors import FieldfareError
 from fieldfare.plan import Plan
-from fieldfare_server.evidence.verify import Charge, recharge, verify, verify_on
+from fieldfare_server.evidence.verify import DueCharge, recharge, verify, verify_on
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, settle
@@ -51,7 +51,7 @@ def charge_per_participation(plan_json: str, strategy: object):  # type: ignore[
         times.update(users.tolist())
         return PrivacyLoss(mu_squared=0.04 * max(times.values(), default=0), sampled=())
 
-    return Charge(charge)
+    return DueCharge(charge)
 
 
 def test_an_untouched_ledger_fits(ledger_url: str, tmp_path: Path) -> None:

@@ -254,8 +254,8 @@ def test_an_old_ledger_is_priced_by_its_planned_rounds(tmp_path: Path) -> None:
 
 
 def test_old_sampled_runs_take_quarters_of_the_leak_in_their_order() -> None:
-    done = budget.Charge(AIRCRAFT.to_json(), sampled(202 / 3243, 2.18, 3).to_json(), None, 3, False)
-    live = budget.Charge(AIRCRAFT.to_json(), PrivacyLoss().to_json(), None, 0, True)
+    done = budget.RunCharge(AIRCRAFT.to_json(), sampled(202 / 3243, 2.18, 3).to_json(), None, 3, False)
+    live = budget.RunCharge(AIRCRAFT.to_json(), PrivacyLoss().to_json(), None, 0, True)
     silent = live._replace(active=False)
     leak = 0.1 * DELTA
     sums = plain_sums([done, live, silent], leak)
@@ -266,10 +266,10 @@ def test_old_sampled_runs_take_quarters_of_the_leak_in_their_order() -> None:
 
 
 def test_old_discrete_and_gaussian_runs_are_gaussian_ones() -> None:
-    old = budget.Charge(
+    old = budget.RunCharge(
         PrivacyLoss(concentrated=0.02).to_json(), PrivacyLoss(concentrated=0.01).to_json(), None, 1, False
     )
-    plain = budget.Charge(gaussian(0.3).to_json(), gaussian(0.2).to_json(), None, 1, True)
+    plain = budget.RunCharge(gaussian(0.3).to_json(), gaussian(0.2).to_json(), None, 1, True)
     sums = plain_sums([old, plain], PLAIN_SHARE * DELTA)
     assert sums.spent.mu_squared == pytest.approx(0.02 * discretised.SHARE + 0.04)
     assert sums.committed.mu_squared == pytest.approx(0.02 * discretised.SHARE + 0.09)

@@ -47,7 +47,7 @@ def require_plain(ledger: Ledger, name: str) -> None:
         foreign = connection.execute(select(c.price, c.state).where(c.population_id == row.id)).all()
         taken = ledger._memory.taken(connection, row, read_head(connection))
     charges = [
-        budget.Charge(
+        budget.RunCharge(
             run.planned, run.spent, run.price, run.next_round, run.state in ACTIVE, run.accounting == INDIVIDUAL
         )
         for run in runs
@@ -334,8 +334,10 @@ def test_what_users_have_left_is_worked_out_once_for_all_rounds(
 ) -> None:
     """A million users take a thirtieth of a second."""
     worked_out: list[int] = []
-    left = odometers.Standing.left
-    monkeypatch.setattr(odometers.Standing, "left", lambda self, *of: worked_out.append(of[0]) or left(self, *of))
+    left = odometers.OdometerStanding.left
+    monkeypatch.setattr(
+        odometers.OdometerStanding, "left", lambda self, *of: worked_out.append(of[0]) or left(self, *of)
+    )
     with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
         ledger.create_population("people", 8.0, 1e-6, actor="officer")
         run = start(ledger, 0.4, demand=demand(900))

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import text
 from typer.testing import CliRunner
 
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import LedgerError, OldCopy
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.evidence.verify import verify
@@ -365,6 +365,6 @@ def test_the_service_keeps_what_it_charges(ledger_url: str, other: str, home: Pa
     with Ledger.open(ledger_url, head_file=home / ".api" / "ledger.head", segments=True, to_show=True) as service:
         assert not Segments.beside(home / ".api" / "ledger.head").there, "readers do not wait for it"
         service.hold_head()
-        service.reserve_charge("people", "k", Loss(mu=0.1), what="ranker", why="weekly", actor="trainer")
+        service.reserve_charge("people", "k", Foreign(mu=0.1), what="ranker", why="weekly", actor="trainer")
     with restore(other, Segments.beside(home / ".api" / "ledger.head")) as again:
         assert [charge.key for charge in again.charges("people")] == ["k"]

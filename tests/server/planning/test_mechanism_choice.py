@@ -15,7 +15,7 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
-from fieldfare_server.planning.mechanism_choice import Choice, compare_mechanisms
+from fieldfare_server.planning.mechanism_choice import MechanismChoice, compare_mechanisms
 
 PLAN = """
 [privacy]
@@ -47,11 +47,11 @@ def few_samples() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def choices(few_samples: None) -> list[Choice]:
+def choices(few_samples: None) -> list[MechanismChoice]:
     return compare_mechanisms(Plan.from_toml(PLAN))
 
 
-def test_every_way_is_compared_and_the_least_noise_comes_first(choices: list[Choice]) -> None:
+def test_every_way_is_compared_and_the_least_noise_comes_first(choices: list[MechanismChoice]) -> None:
     noises = [choice.prefix_noise for choice in choices]
     assert noises == sorted(noises)
     ways = {(choice.mechanism, choice.scheme.split(",")[0].split()[0]) for choice in choices}
@@ -65,14 +65,14 @@ def test_every_way_is_compared_and_the_least_noise_comes_first(choices: list[Cho
         assert choice.certified == (fresh or choice.scheme.startswith(("balls", "b-min-sep")))
 
 
-def test_rows_without_a_certificate_are_what_the_plan_costs(choices: list[Choice]) -> None:
+def test_rows_without_a_certificate_are_what_the_plan_costs(choices: list[MechanismChoice]) -> None:
     (row,) = (c for c in choices if (c.mechanism, c.scheme) == ("nu", "min-separation 4"))
     cost = cost_of(Plan.from_toml(PLAN)).to_json()
     assert row.noise_multiplier == pytest.approx(cost["noise_multiplier"])
     assert row.prefix_noise == pytest.approx(cost["prefix_noise_rms"])
 
 
-def test_rows_with_balls_in_bins_are_about_what_a_run_is_charged(choices: list[Choice]) -> None:
+def test_rows_with_balls_in_bins_are_about_what_a_run_is_charged(choices: list[MechanismChoice]) -> None:
     text = PLAN.replace('scheme = "min-separation"\nseparation = 4', 'scheme = "balls-in-bins"\nbins = 4')
     cost = cost_of(Plan.from_toml(text.replace("delta = 1e-4", 'delta = 1e-4\nadjacency = "add_remove"')))
     (row,) = (c for c in choices if c.mechanism == "nu" and c.certified)
@@ -93,7 +93,9 @@ def test_what_cannot_be_compared_is_refused(old: str, new: str, what: str) -> No
         compare_mechanisms(Plan.from_toml(PLAN.replace(old, new)))
 
 
-def test_the_command_prints_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices: list[Choice]) -> None:
+def test_the_command_prints_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices: list[MechanismChoice]
+) -> None:
     monkeypatch.setattr("fieldfare_server.cli.plan.compare_mechanisms", lambda plan: choices)
     file = tmp_path / "plan.toml"
     file.write_text(PLAN)

@@ -15,7 +15,7 @@ from fieldfare.plan_tables import AvailabilitySpec
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.presence.availability import Names, SimulatedAvailability, require_simulated
-from fieldfare_server.run.presence.selection import NotEnoughUsers, Standing, Users
+from fieldfare_server.run.presence.selection import Eligibility, NotEnoughUsers, Users
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -92,7 +92,7 @@ def test_a_round_waits_for_the_hour_at_which_enough_are_there() -> None:
 
     def select(reachable: Users) -> Users:
         if reachable.size < 15_000:
-            raise NotEnoughUsers(4, 15_000, Standing(reachable.size, reachable.size, 0, 0))
+            raise NotEnoughUsers(4, 15_000, Eligibility(reachable.size, reachable.size, 0, 0))
         return reachable
 
     # Round 4 is midnight; at round 7 it is bright.

@@ -14,7 +14,7 @@ from fieldfare.errors import BadInput
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.planning.feasibility import is_feasible
-from fieldfare_server.run.presence.selection import NotEnoughUsers, Selector, Standing
+from fieldfare_server.run.presence.selection import Eligibility, NotEnoughUsers, Selector
 
 FALSE_ALARM = 1e-6
 """Rate at which a chi-square test here would fail a right sampler with fresh randomness (the seeds are fixed)."""
@@ -205,7 +205,7 @@ def test_over_selection_asks_more_and_takes_what_there_is() -> None:
     assert sizes == [25, 25, 25, 25]
     with pytest.raises(NotEnoughUsers, match="0 may take part") as refusal:
         chooser.select(4, np.arange(100), taken.last_and_count, rng, rng.random)
-    assert refusal.value.standing == Standing(available=100, eligible=0, resting=0, exhausted=100)
+    assert refusal.value.standing == Eligibility(available=100, eligible=0, resting=0, exhausted=100)
 
 
 def test_the_refusal_says_who_rests() -> None:

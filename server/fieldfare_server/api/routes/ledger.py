@@ -14,7 +14,7 @@ from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit
-from fieldfare_server.api.schemas import AuditRow, Page, SignedHead, Verification
+from fieldfare_server.api.schemas import AuditRow, NewestHead, Page, Verification
 from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
@@ -59,7 +59,7 @@ def signed_head(
     _: Overseer,
     answers: AnswersOf,
     since: Annotated[int | None, Query(ge=1, le=2**62, description="show the hash of this row too")] = None,
-) -> SignedHead:
+) -> NewestHead:
     """The newest head that the coordinator signed: keep `text` elsewhere, and the past cannot be taken back."""
     return answers.signed_head(since)
 

@@ -10,7 +10,7 @@ from fieldfare_server.ledger.events.base import Event
 
 
 @dataclass(frozen=True)
-class Certified(Event):
+class SeedDrawn(Event):
     """The seed of a certified charge was drawn, before its run is started."""
 
     action = "run.certify"
@@ -59,7 +59,7 @@ class Resumed(Event):
 
 
 @dataclass(frozen=True)
-class Interrupted(Event):
+class RunInterrupted(Event):
     """A coordinator gave a run back before its end."""
 
     action = "run.interrupt"

@@ -33,7 +33,7 @@ from fieldfare_server.ledger.state.rows import (
     Recharge,
     UsersRow,
 )
-from fieldfare_server.ledger.state.state import Population, State
+from fieldfare_server.ledger.state.state import FoldedPopulation, State
 
 LARGEST_EPSILON = 1e9
 """Beyond it mu^2 soon has no float, and nothing is promised long before."""
@@ -66,7 +66,7 @@ class Rules:
             raise BadInput(f"reservation_seconds = {seconds}", "must be positive and finite.", "86400")
 
 
-def find(state: State, name: str) -> Population:
+def find(state: State, name: str) -> FoldedPopulation:
     """The population of this name. Raises `BadInput` that names the populations there are."""
     if not (is_name(name) and name in state.populations):
         known = ", ".join(sorted(state.populations)) or "create it: `fieldfare population create`"
@@ -308,7 +308,7 @@ def closed(state: State, record: Record, event: events.Closed | events.Reopened)
 # -- users and their odometers --------------------------------------------------------------------------------------
 
 
-def register(population: Population, first: int, count: int, hashes: str) -> events.Registered:
+def register(population: FoldedPopulation, first: int, count: int, hashes: str) -> events.Registered:
     """New users, each pledged to every run under way that is charged to odometers, in the order of their starts.
 
     Args:
@@ -365,8 +365,8 @@ def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterat
 # -- what several rules ask -----------------------------------------------------------------------------------------
 
 
-def committed_of(population: Population, largest: int | None) -> Price:
-    """What is committed of the user who has least left. largest: `Population.largest` of then, as an event says."""
+def committed_of(population: FoldedPopulation, largest: int | None) -> Price:
+    """What is committed of the user who has least left. largest: `largest` of then, as an event says."""
     require((largest is not None) == population.row.individual, "it names the largest odometer, or none")
     require(largest is None or largest >= 0, "it names a largest odometer below 0")
     return population.with_largest(largest or 0)

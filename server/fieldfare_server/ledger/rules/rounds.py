@@ -13,7 +13,7 @@ from fieldfare_server.ledger.rules.runs import under_way
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.formats import has_nonces
 from fieldfare_server.ledger.state.rows import EMPTY, Fact, ParticipationRow, RoundRow
-from fieldfare_server.ledger.state.state import Run, State
+from fieldfare_server.ledger.state.state import FoldedRun, State
 
 
 def opened(state: State, record: Record, event: events.Opened) -> Iterator[Fact]:
@@ -110,7 +110,7 @@ def require_charge(run: str, index: int, before: PrivacyLoss, spent: PrivacyLoss
         )
 
 
-def _require_nonce(state: State, run: Run, row: RoundRow, nonce: str | None) -> None:
+def _require_nonce(state: State, run: FoldedRun, row: RoundRow, nonce: str | None) -> None:
     if not has_nonces(run.row.format, run.row.noise_source):
         require(nonce is None, "it has a nonce it cannot have")
         return
@@ -125,7 +125,7 @@ def _index(record: Record) -> int:
     return int(record.round or 0)
 
 
-def _open(state: State, record: Record, attempt: int) -> tuple[Run, RoundRow]:
+def _open(state: State, record: Record, attempt: int) -> tuple[FoldedRun, RoundRow]:
     run, key = under_way(state, record), (_index(record), attempt)
     if run.open != key:
         now = run.attempts[key].row.state if key in run.attempts else "unknown"

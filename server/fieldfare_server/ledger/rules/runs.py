@@ -24,7 +24,7 @@ from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.admission import admit
 from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, Priced, RunRow, Seed
-from fieldfare_server.ledger.state.state import Population, Run, State
+from fieldfare_server.ledger.state.state import FoldedPopulation, FoldedRun, State
 from fieldfare_server.ledger.states import STATE_AFTER, EndState, Request
 
 
@@ -190,7 +190,7 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
         yield Pledge(name, event.pledged)
 
 
-def _require_fitting(state: State, population: Population, event: events.Started, price: Price) -> None:
+def _require_fitting(state: State, population: FoldedPopulation, event: events.Started, price: Price) -> None:
     """Raise unless a run's price is what its planned loss costs, and fits in the population's rectangle."""
     planned, terms = budget.loss(event.planned), population.terms
     require(is_price(planned, price, state.thorough), "its price is not what its planned loss costs")
@@ -204,7 +204,7 @@ def _require_fitting(state: State, population: Population, event: events.Started
         raise Overdrawn(committed, terms)
 
 
-def _require_fitting_at_first(state: State, population: Population, event: events.Started) -> None:
+def _require_fitting_at_first(state: State, population: FoldedPopulation, event: events.Started) -> None:
     """Raise unless a run of the first version fits by the rule of then: the composed loss of all runs."""
     if not state.thorough:
         return
@@ -214,16 +214,16 @@ def _require_fitting_at_first(state: State, population: Population, event: event
     require(bool(total.epsilon(row.delta) <= row.epsilon), "its reservation does not fit in the budget")
 
 
-def certify(state: State, population: str, plan_digest: str) -> events.Certified:
+def certify(state: State, population: str, plan_digest: str) -> events.SeedDrawn:
     """A fresh seed for the certified charge of a plan, with its number among all that the plan was given, from 1.
 
     The i-th certificate of a plan may fail with half the probability of the one before, so a second try is paid for.
     """
     attempt = len(state.seeds.get((population, plan_digest), [])) + 1
-    return events.Certified(attempt, plan_digest, secrets.token_bytes(16).hex())
+    return events.SeedDrawn(attempt, plan_digest, secrets.token_bytes(16).hex())
 
 
-def certified(state: State, record: Record, event: events.Certified) -> Iterator[Fact]:
+def certified(state: State, record: Record, event: events.SeedDrawn) -> Iterator[Fact]:
     """A seed of a charge that is certified before its run is started."""
     require(record.place in state.populations, "a charge is certified for no population")
     require(record.run not in state.runs, "a charge is certified after its run was started")
@@ -244,7 +244,7 @@ def _require_seeds(state: State, population: str, event: events.Started) -> None
 # -- while it is under way ------------------------------------------------------------------------------------------
 
 
-def under_way(state: State, record: Record) -> Run:
+def under_way(state: State, record: Record) -> FoldedRun:
     """The run of a record. Raises `LedgerError` unless it is under way."""
     run = state.runs[record.run or ""]
     require(run.row.active, "the run has ended")
@@ -270,7 +270,7 @@ def resumed(state: State, record: Record, event: events.Resumed) -> Iterator[Fac
     yield row._replace(message="", state=STATE_AFTER[row.request])  # type: ignore[index]
 
 
-def interrupted(state: State, record: Record, event: events.Interrupted) -> Iterator[Fact]:
+def interrupted(state: State, record: Record, event: events.RunInterrupted) -> Iterator[Fact]:
     """A run that nobody holds."""
     yield under_way(state, record).row._replace(state="interrupted", message=event.message)
 

@@ -76,7 +76,7 @@ class AtHead(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenSums:
     """What the runs and charges of one population take of it."""
 
     sums: budget.Sums
@@ -92,13 +92,13 @@ class Taken:
     """(where in the journal the reader began, how many runs are charged to odometers)."""
 
 
-class Priced(NamedTuple):
+class PricedRun(NamedTuple):
     """A run, and what it reserved."""
 
     seq: int
     started_at: float
     ended_at: float | None
-    charge: budget.Charge
+    charge: budget.RunCharge
     whole: Price
     most: int
     """The most that it could cost one user, where it was started with odometers; else 0."""
@@ -114,14 +114,14 @@ class _Run:
 
 
 class _Account:
-    """What `Taken` of one population is made of, at one end of the journal."""
+    """What `TakenSums` of one population is made of, at one end of the journal."""
 
     def __init__(self, connection: Connection, population: Row[Any], head: Head) -> None:
         self.head = self._began = head
         self._name, self._number = population.name, population.id
         self._left: float = population.leak
         self._spent, self._committed = budget.Total(), budget.Total()
-        self._runs: dict[int, Priced] = {}
+        self._runs: dict[int, PricedRun] = {}
         """All of them by `seq`, in the order of their starts."""
         self._individual = 0
         self._newest: Row[Any] | None = None
@@ -160,7 +160,7 @@ class _Account:
         for row in rows:
             active = row.state in ACTIVE
             individual = row.accounting == odometers.INDIVIDUAL
-            charge = budget.Charge(row.planned, row.spent, row.price, row.next_round, active, individual)
+            charge = budget.RunCharge(row.planned, row.spent, row.price, row.next_round, active, individual)
             before = self._active.pop(row.seq, None)
             if before is not None:
                 self._add(before.parts, -1)
@@ -173,7 +173,7 @@ class _Account:
                 self._individual += individual
             else:
                 continue  # it has ended before
-            self._runs[row.seq] = Priced(row.seq, row.started_at, row.ended_at, charge, whole, row.most or 0)
+            self._runs[row.seq] = PricedRun(row.seq, row.started_at, row.ended_at, charge, whole, row.most or 0)
             parts = budget.parts(charge, whole)
             self._add(parts)
             if active:
@@ -198,14 +198,14 @@ class _Account:
         self._spent.add(sums.spent, sign)
         self._committed.add(sums.committed, sign)
 
-    def priced(self) -> list[Priced]:
+    def priced(self) -> list[PricedRun]:
         """Every run, in the order of their starts."""
         return list(self._runs.values())
 
-    def taken(self) -> Taken:
+    def taken(self) -> TakenSums:
         """What is taken now."""
         active = [self._active[seq].row for seq in sorted(self._active)]
-        return Taken(
+        return TakenSums(
             sums=budget.Sums(self._spent.price(), self._committed.price()),
             runs=len(self._runs),
             newest=None if self._newest is None else _brief(self._newest),
@@ -241,11 +241,11 @@ class Memory:
         self.odometers = odometer_tables.Watch()
         self.views: AtHead[PopulationView] = AtHead(most)
 
-    def taken(self, connection: Connection, population: Row[Any], head: Head) -> Taken:
+    def taken(self, connection: Connection, population: Row[Any], head: Head) -> TakenSums:
         """What is taken of a population at `head`, which is where the journal ends for `connection`."""
         return self._ask(connection, population, head, _Account.taken)
 
-    def priced(self, connection: Connection, population: Row[Any], head: Head) -> list[Priced]:
+    def priced(self, connection: Connection, population: Row[Any], head: Head) -> list[PricedRun]:
         """Every run of a population at `head`, in the order of their starts."""
         return self._ask(connection, population, head, _Account.priced)
 

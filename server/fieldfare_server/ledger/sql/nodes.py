@@ -25,7 +25,7 @@ _HEX = frozenset(string.hexdigits.lower())
 
 
 @dataclass(frozen=True)
-class Terms:
+class NodeTerms:
     """What is said of one node."""
 
     most_users: int | None = None
@@ -45,9 +45,9 @@ class NodeRegister:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._read = 0
-        self._terms: dict[str, Terms] = {}
+        self._terms: dict[str, NodeTerms] = {}
 
-    def terms(self, key: str) -> Terms:
+    def terms(self, key: str) -> NodeTerms:
         """What is said of the node whose public key has the SHA-256 `key`, hex."""
         c = models.journal.c
         news = (
@@ -60,11 +60,11 @@ class NodeRegister:
             rows = connection.execute(news).all()
         for _, action, text in rows:
             body = json.loads(text)
-            old = self._terms.get(body["key"], Terms())
+            old = self._terms.get(body["key"], NodeTerms())
             most = body["most_users"] if action == NodeAdmitted.action else old.most_users
-            self._terms[body["key"]] = Terms(most, old.releases + (action == NodeReleased.action))
+            self._terms[body["key"]] = NodeTerms(most, old.releases + (action == NodeReleased.action))
         self._read = max(self._read, end)
-        return self._terms.get(key, Terms())
+        return self._terms.get(key, NodeTerms())
 
 
 def admit(journal: Journal, key: str, name: str, most_users: int, actor: str) -> None:

@@ -26,12 +26,12 @@ from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.odometers import (
     INDIVIDUAL,
     Left,
-    Standing,
+    OdometerStanding,
     digest,
     limit_units,
     nothing,
 )
-from fieldfare_server.ledger.state.state import Population
+from fieldfare_server.ledger.state.state import FoldedPopulation
 from fieldfare_server.ledger.states import ACTIVE
 
 _RUN = select(models.runs.c.population_id, models.runs.c.seq).where(models.runs.c.id == bindparam("id"))
@@ -170,7 +170,7 @@ def assemble(rows: Iterable[Mapping[str, Any]], users: int, table: str) -> Units
     return values
 
 
-def standing(connection: Connection, population: Row[Any]) -> Standing:
+def standing(connection: Connection, population: Row[Any]) -> OdometerStanding:
     """The odometers of a population, read whole."""
     users = population.users
     before = settled(connection, population.id, users)
@@ -179,7 +179,7 @@ def standing(connection: Connection, population: Row[Any]) -> Standing:
     for run in runs:
         spent += taken(connection, run.seq, users)
         held += caps(connection, run.seq, users)
-    return Standing(before, spent, held, tuple((run.id, run.most) for run in runs))
+    return OdometerStanding(before, spent, held, tuple((run.id, run.most) for run in runs))
 
 
 def write_caps(connection: Connection, run_seq: int, values: Units, first: int = 0) -> None:
@@ -190,7 +190,7 @@ def write_caps(connection: Connection, run_seq: int, values: Units, first: int =
         connection.execute(insert(models.pledges).values(row))
 
 
-def settle(connection: Connection, population: Population, run_id: str, *, whole: bool = False) -> Units:
+def settle(connection: Connection, population: FoldedPopulation, run_id: str, *, whole: bool = False) -> Units:
     """What ended runs have cost each user once `run_id` has ended, shape (users,).
 
     whole: the run costs each user all that it was pledged, whatever its rounds took.
@@ -255,7 +255,7 @@ def write_settled(connection: Connection, population_id: int, values: Units) -> 
 class _Watched:
     shape: tuple[Any, ...]
     """What the arrays depend on but for the rounds of runs under way."""
-    standing: Standing
+    standing: OdometerStanding
     rounds: dict[int, int] = field(default_factory=dict)
     """Run -> how many of its committed rounds are counted."""
     left: tuple[int, int, Left] | None = None
@@ -272,7 +272,7 @@ class Watch:
 
     def standing(
         self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object
-    ) -> Standing:
+    ) -> OdometerStanding:
         """As `standing` of the same snapshot. The arrays are shared: read them before the next call, change nothing.
 
         Args:

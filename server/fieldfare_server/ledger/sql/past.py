@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row, bindparam, select
 
 from fieldfare.accounting.individual import Units, from_units
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
-from fieldfare_server.ledger.sql.memory import Priced
+from fieldfare_server.ledger.sql.memory import PricedRun
 from fieldfare_server.ledger.state import odometers
 
 Left: TypeAlias = Callable[[float], int]
@@ -40,7 +40,7 @@ _WHOLE = (
 """The end of a run that was charged all that it reserved (`mend`)."""
 
 
-class Point(NamedTuple):
+class PastPoint(NamedTuple):
     """What holds from a time on, in mu^2, beyond what all users are charged alike."""
 
     at: float
@@ -71,7 +71,7 @@ class _Population:
     counted: dict[int, int] = field(default_factory=dict)
     """Run -> how many of its rounds are counted."""
     ended: set[int] = field(default_factory=set)
-    points: list[Point] = field(default_factory=list)
+    points: list[PastPoint] = field(default_factory=list)
 
     def grow(self, users: int, left: int) -> None:
         """Make room for `users` users: a new one is held what a newcomer is."""
@@ -84,7 +84,7 @@ class _Population:
             self.committed = np.append(self.committed, np.full(new, sum(pledged.values()), dtype=np.int64))
             self.spent = np.append(self.spent, np.zeros(new, dtype=np.int64))
 
-    def start(self, run: Priced, left: int) -> None:
+    def start(self, run: PricedRun, left: int) -> None:
         # A run from before odometers is pledged 0: its charges were recomputed after its end.
         caps = odometers.pledge(left - self.committed, run.most)
         self.committed = self.committed + caps
@@ -114,14 +114,14 @@ class _Population:
             newcomer = odometers.newcomer_caps([(str(seq), run.most) for seq, run in self.active.items()], left or 0)
             largest = max(int(self.committed.max(initial=0)), sum(newcomer.values()))
             committed = from_units(largest) if largest else 0.0
-        point = Point(at, max(committed, spent), spent)
+        point = PastPoint(at, max(committed, spent), spent)
         if not self.points or self.points[-1][1:] != point[1:]:
             self.points.append(point)
         if len(self.points) > _MOST_POINTS:
             # Of two neighbours the earlier time and the larger values: the lines never show less than there was.
             old = self.points
             pairs = zip(old[:-1:2], old[1::2], strict=False)
-            self.points = [Point(a.at, max(a.committed, b.committed), b.spent) for a, b in pairs]
+            self.points = [PastPoint(a.at, max(a.committed, b.committed), b.spent) for a, b in pairs]
             self.points += old[-1:] if len(old) % 2 else []
 
 
@@ -133,7 +133,9 @@ class Past:
         self._lock, self._most = threading.Lock(), most
         self._known: OrderedDict[tuple[str, int], _Population] = OrderedDict()
 
-    def points(self, connection: Connection, population: Row[Any], priced: Iterable[Priced], left: Left) -> list[Point]:
+    def points(
+        self, connection: Connection, population: Row[Any], priced: Iterable[PricedRun], left: Left
+    ) -> list[PastPoint]:
         """All points of a population with odometers, oldest first. Raises ValueError on a corrupt participation.
 
         priced: its runs in the order of their starts.
@@ -152,14 +154,14 @@ class Past:
             return list(known.points)
 
 
-def _goes_on(known: _Population, runs: dict[int, Priced]) -> bool:
+def _goes_on(known: _Population, runs: dict[int, PricedRun]) -> bool:
     """Whether `runs` are what is known, and newer things. Not so after a recomputation, and in an older snapshot."""
     if any(seq not in runs or runs[seq].charge.rounds < counted for seq, counted in known.counted.items()):
         return False
     return all(seq in known.counted or run.started_at >= known.last for seq, run in runs.items())
 
 
-def _replay(connection: Connection, known: _Population, users: int, runs: dict[int, Priced], left: Left) -> None:
+def _replay(connection: Connection, known: _Population, users: int, runs: dict[int, PricedRun], left: Left) -> None:
     """Bring `known` up to `runs`."""
     known.grow(users, left(known.last))
     new = (_moves(connection, run, known) for run in runs.values() if run.seq not in known.ended)
@@ -176,7 +178,7 @@ def _replay(connection: Connection, known: _Population, users: int, runs: dict[i
         known.last = max(known.last, at)
 
 
-def _moves(connection: Connection, run: Priced, known: _Population) -> Iterator[_Move]:
+def _moves(connection: Connection, run: PricedRun, known: _Population) -> Iterator[_Move]:
     """What is new of one run, in order."""
     if run.seq not in known.counted:
         yield run.started_at, _START, run.seq, None

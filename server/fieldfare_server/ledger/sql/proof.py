@@ -33,7 +33,7 @@ from fieldfare_server.ledger.sql import migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.rows import UsersRow
-from fieldfare_server.ledger.state.state import Attempt, Population, Run, State
+from fieldfare_server.ledger.state.state import FoldedAttempt, FoldedPopulation, FoldedRun, State
 
 T = TypeVar("T")
 
@@ -283,7 +283,7 @@ class Proof:
                 _compare_users(connection, name, population)
                 population.chunks.clear()
 
-    def _compare_rounds(self, connection: Connection, seq: int, name: str, run: Run) -> None:
+    def _compare_rounds(self, connection: Connection, seq: int, name: str, run: FoldedRun) -> None:
         closed = _closed(run)
         indices = [index for index, _ in closed]
         between = {"seq": seq, "first": min(indices), "last": max(indices)}
@@ -348,7 +348,7 @@ class Proof:
         return end if end < (last or 0) else 0
 
     def _compare_odometers(self, connection: Connection, names: Mapping[int, str]) -> None:
-        """Compare what users have spent and what runs were pledged of them, and note it as `Population.standing`."""
+        """Compare what users have spent and what runs were pledged of them, and note it as its `standing`."""
         numbers = {row.id: row.seq for row in connection.execute(_RUNS_INDIVIDUAL)}
         kept = {number for number, name in names.items() if self._state.populations[name].row.individual}
         for number in sorted(kept):
@@ -405,7 +405,7 @@ class Proof:
         self._newest_round, self._rounds = newest, wanted["rounds"]
 
 
-def _closed(run: Run) -> dict[tuple[int, int], Attempt]:
+def _closed(run: FoldedRun) -> dict[tuple[int, int], FoldedAttempt]:
     return {key: attempt for key, attempt in run.attempts.items() if key != run.open}
 
 
@@ -422,8 +422,8 @@ def _compare_recomputed(connection: Connection, name: str, digest: str) -> None:
 
 
 def _standing(
-    name: str, population: Population, runs: list[Run], stored: list[list[dict[str, Any]]]
-) -> odometers.Standing:
+    name: str, population: FoldedPopulation, runs: list[FoldedRun], stored: list[list[dict[str, Any]]]
+) -> odometers.OdometerStanding:
     """The odometers of a population. Raises `Unfit` unless they are what the journal says."""
     users = population.row.users
     held = odometers.nothing(users)
@@ -443,7 +443,7 @@ def _standing(
             raise Unfit("pledges", f"{name} {run.row.id}", "they are not what the run was admitted with")
         held = held + values
     # What runs under way have taken is within what is held for them.
-    return odometers.Standing(settled, settled, held, tuple((run.row.id, run.row.most or 0) for run in runs))
+    return odometers.OdometerStanding(settled, settled, held, tuple((run.row.id, run.row.most or 0) for run in runs))
 
 
 # -- comparisons that `evidence.verify` shares ----------------------------------------------------------------------
@@ -466,7 +466,7 @@ def compare_populations(connection: Connection, state: State) -> dict[int, str]:
     return {row["id"]: row["name"] for row in rows}
 
 
-def _compare_users(connection: Connection, name: str, population: Population) -> None:
+def _compare_users(connection: Connection, name: str, population: FoldedPopulation) -> None:
     u, p = models.users.c, models.populations.c
     of_population = select(p.id).where(p.name == name).scalar_subquery()
     firsts = [chunk.first for chunk in population.chunks]
@@ -532,7 +532,7 @@ def compare_tokens(connection: Connection, state: State) -> None:
     require_all("tokens", state.tokens, [row["id"] for row in rows])
 
 
-def compare_run(row: RowMapping, names: Mapping[int, str], state: State) -> Run:
+def compare_run(row: RowMapping, names: Mapping[int, str], state: State) -> FoldedRun:
     """Compare a row of `runs`; names: populations by id. Raises `Unfit`."""
     run = expected("runs", row["id"], state.runs)
     compare(
@@ -541,7 +541,7 @@ def compare_run(row: RowMapping, names: Mapping[int, str], state: State) -> Run:
     return run
 
 
-def compare_round(label: str, row: Mapping[str, Any], attempt: Attempt) -> None:
+def compare_round(label: str, row: Mapping[str, Any], attempt: FoldedAttempt) -> None:
     """Compare a row of `rounds`. Raises `Unfit`."""
     shown = {
         **row,

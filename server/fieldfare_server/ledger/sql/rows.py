@@ -234,7 +234,7 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
     return {**row, "body": body}
 
 
-def position(row: Row[Any], alike: Price, standing: odometers.Standing | None) -> Position:
+def position(row: Row[Any], alike: Price, standing: odometers.OdometerStanding | None) -> Position:
     """What a population has for one more run. alike: what all users are charged alike; standing: its odometers."""
     terms, committed = terms_of(row), alike
     if standing is not None:

@@ -1,7 +1,7 @@
 """What an event needs to be decided, read from the tables: for writes that charge nothing, without following the log.
 
-A budget is never decided here: what is committed of a population is not read (`Population.alike` stays empty), so these
-states serve rounds, requests, tokens and the like. `Journal.admit` gives the state that the log proves.
+A budget is never decided here: what is committed of a population is not read (`FoldedPopulation.alike` stays empty), so
+these states serve rounds, requests, tokens and the like. `Journal.admit` gives the state that the log proves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, select
 from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.state.rows import PopulationRow, RoundRow, RunRow, TokenRow
-from fieldfare_server.ledger.state.state import Attempt, Population, Run, State
+from fieldfare_server.ledger.state.state import FoldedAttempt, FoldedPopulation, FoldedRun, State
 
 T = TypeVar("T")
 
@@ -43,26 +43,26 @@ class Tables(State):
         self.runs = _Lazy(self._read_run)
         self.tokens = _Lazy(self._read_token)
 
-    def _read_populations(self) -> dict[str, Population]:
+    def _read_populations(self) -> dict[str, FoldedPopulation]:
         rows = self._connection.execute(_POPULATIONS).mappings()
         shown = ({**row, "salt": sha256(row["salt"])} for row in rows)
         found = (PopulationRow(*(row[name] for name in PopulationRow._fields)) for row in shown)
-        return {row.name: Population(row) for row in found}
+        return {row.name: FoldedPopulation(row) for row in found}
 
-    def _read_run(self, name: str) -> Run | None:
+    def _read_run(self, name: str) -> FoldedRun | None:
         row = self._connection.execute(_RUN, {"id": name}).mappings().first()
         if row is None:
             return None
         self.numbers[name] = row["seq"]
         shown = {**row, "plan": ""}
-        run = Run(RunRow(*(shown[field] for field in RunRow._fields)))
+        run = FoldedRun(RunRow(*(shown[field] for field in RunRow._fields)))
         # With the newest committed round, so that a commit that is repeated finds it.
         recent = {"seq": row["seq"], "first": row["next_round"] - 1}
         for attempt in self._connection.execute(_RECENT, recent).mappings():
             # An open round's cohort is not read, but there is one to forget.
             about = {**attempt, "run": name, "cohort": "" if attempt["state"] == "open" else None, "rejects": {}}
             key = attempt["index"], attempt["attempt"]
-            run.attempts[key] = Attempt(RoundRow(*(about[field] for field in RoundRow._fields)))
+            run.attempts[key] = FoldedAttempt(RoundRow(*(about[field] for field in RoundRow._fields)))
             run.tries += attempt["index"] == row["next_round"]
             if attempt["state"] == "open":
                 run.open = key
@@ -104,19 +104,19 @@ class _Lazy(dict[str, T]):
             return default
 
 
-class _Populations(dict[str, Population]):
+class _Populations(dict[str, FoldedPopulation]):
     """All populations, read when one is first asked for."""
 
-    def __init__(self, read: Callable[[], dict[str, Population]]) -> None:
+    def __init__(self, read: Callable[[], dict[str, FoldedPopulation]]) -> None:
         super().__init__()
-        self._read: Callable[[], dict[str, Population]] | None = read
+        self._read: Callable[[], dict[str, FoldedPopulation]] | None = read
 
     def _all(self) -> None:
         if self._read is not None:
             read, self._read = self._read, None
             self.update(read())
 
-    def __missing__(self, name: str) -> Population:
+    def __missing__(self, name: str) -> FoldedPopulation:
         if self._read is None:
             raise KeyError(name)
         self._all()
@@ -130,7 +130,7 @@ class _Populations(dict[str, Population]):
         self._all()
         return super().__iter__()
 
-    def get(self, name: str, default: Population | None = None) -> Population | None:  # type: ignore[override]
+    def get(self, name: str, default: FoldedPopulation | None = None) -> FoldedPopulation | None:  # type: ignore[override]
         """The population of this name, or `default`."""
         try:
             return self[name]

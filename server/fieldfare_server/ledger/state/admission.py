@@ -29,7 +29,7 @@ from fieldfare.text import decimal
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.odometers import (
     BINS,
-    Standing,
+    OdometerStanding,
     histogram,
     limit_units,
     pledge,
@@ -56,7 +56,7 @@ class Position:
 
     @classmethod
     def of(
-        cls, population: str, terms: budget.Terms, alike: Price, committed: Price, standing: Standing | None
+        cls, population: str, terms: budget.Terms, alike: Price, committed: Price, standing: OdometerStanding | None
     ) -> Self:
         """standing: the odometers; None: there are none."""
         if standing is None:

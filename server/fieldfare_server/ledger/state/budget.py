@@ -78,7 +78,7 @@ def _gauge(mu_squared: float, delta: float, leak: float) -> float:
     return gauge(mu_squared, delta, leak)
 
 
-class Charge(NamedTuple):
+class RunCharge(NamedTuple):
     """What the ledger says of one run: the columns of its row, and whether it is under way."""
 
     planned: str
@@ -117,14 +117,14 @@ class Total:
         return Price(float(self.mu_squared), float(self.leak))
 
 
-def parts(run: Charge, whole: Price) -> Sums:
+def parts(run: RunCharge, whole: Price) -> Sums:
     """What a run that reserved `whole` is charged; one that is charged to odometers, only the leak, which all pay."""
     spent = paid(run, whole)
     committed = whole if run.active else spent
     return Sums(Price(0.0, spent.leak), Price(0.0, committed.leak)) if run.individual else Sums(spent, committed)
 
 
-def reserved(run: Charge, left: float) -> tuple[Price, float]:
+def reserved(run: RunCharge, left: float) -> tuple[Price, float]:
     """(what a run reserved, what of D it leaves to later runs without a price).
 
     Runs of the first version had no price. Each is priced here, by its planned rounds: the sampled ones take a quarter
@@ -140,7 +140,7 @@ def reserved(run: Charge, left: float) -> tuple[Price, float]:
     return whole, left if chosen is None else left - whole.leak
 
 
-def paid(run: Charge, whole: Price) -> Price:
+def paid(run: RunCharge, whole: Price) -> Price:
     """What of its price `whole` a run has spent."""
     if run.rounds == 0 and loss(run.spent) == NOTHING:
         return Price()

@@ -93,7 +93,7 @@ class Left:
     """What the users of a population have left, in figures."""
 
     most_committed: int
-    """`Standing.most_committed`."""
+    """`OdometerStanding.most_committed`."""
     largest: int | None
     """What the user who has most left has left; None without users."""
     having_most: int
@@ -107,7 +107,7 @@ class Left:
 
 
 @dataclass(eq=False)
-class Standing:
+class OdometerStanding:
     """The odometers of a population's users, all (n,), as one snapshot has them."""
 
     settled: Units

@@ -37,7 +37,7 @@ from fieldfare_server.ledger.state.rows import (
 )
 
 
-class Attempt(NamedTuple):
+class FoldedAttempt(NamedTuple):
     """One attempt at a round, and who took part in it if it was committed."""
 
     row: RoundRow
@@ -45,13 +45,13 @@ class Attempt(NamedTuple):
 
 
 @dataclass
-class Run:
+class FoldedRun:
     """One run."""
 
     row: RunRow
     whole: Price = field(default_factory=Price)
     """What it reserved."""
-    attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
+    attempts: dict[tuple[int, int], FoldedAttempt] = field(default_factory=dict)
     """By (round, attempt). A reader may drop those that are closed."""
     tries: int = 0
     """How many attempts there were at the next round."""
@@ -73,20 +73,20 @@ class Run:
         return budget.loss(self.row.spent)
 
     @property
-    def charge(self) -> budget.Charge:
+    def charge(self) -> budget.RunCharge:
         """What it is charged by."""
         row = self.row
-        return budget.Charge(row.planned, row.spent, row.price, row.next_round, row.active, row.individual)
+        return budget.RunCharge(row.planned, row.spent, row.price, row.next_round, row.active, row.individual)
 
 
 @dataclass
-class Population:
+class FoldedPopulation:
     """One population."""
 
     row: PopulationRow
     chunks: list[UsersRow] = field(default_factory=list)
     """Who was registered. A reader may drop them."""
-    runs: list[Run] = field(default_factory=list)
+    runs: list[FoldedRun] = field(default_factory=list)
     """Those under way, in the order of their starts."""
     left: float = 0.0
     """What of D is left to runs without a price (`budget.reserved`)."""
@@ -96,7 +96,7 @@ class Population:
     """Charges of other trainers, by key."""
     settled: str = odometers.digest(np.zeros(0, dtype=np.int64))
     """Digest of what ended runs have cost each user."""
-    standing: odometers.Standing | None = None
+    standing: odometers.OdometerStanding | None = None
     """The odometers, as the tables have them and the digests prove them; `proof.Proof` sets it at each check."""
 
     @property
@@ -135,7 +135,7 @@ class Population:
         """What is committed of a user of whom `largest` units are, beyond what all are charged alike."""
         return self.base() + (Price(from_units(largest)) if largest else Price())
 
-    def charge(self, run: Run, sign: int) -> None:
+    def charge(self, run: FoldedRun, sign: int) -> None:
         """Add what all users are charged for `run`, or (sign -1) take it out."""
         self.alike.add(budget.parts(run.charge, run.whole).committed, sign)
 
@@ -147,8 +147,8 @@ class State:
         """thorough: rules check again what costs minutes or gigabytes in a ledger of millions of rounds: that each
         sampled run's price is what its plan costs, and that no two rounds have one nonce."""
         self.thorough = thorough
-        self.populations: dict[str, Population] = {}
-        self.runs: dict[str, Run] = {}
+        self.populations: dict[str, FoldedPopulation] = {}
+        self.runs: dict[str, FoldedRun] = {}
         self.tokens: dict[str, TokenRow] = {}
         self.proposals: dict[str, ProposalRow] = {}
         self.counts = {"rounds": 0, "participations": 0, "users": 0}
@@ -170,7 +170,7 @@ class State:
     def _population(self, row: PopulationRow) -> None:
         known = self.populations.get(row.name)
         if known is None:
-            self.populations[row.name] = Population(row, left=row.leak)
+            self.populations[row.name] = FoldedPopulation(row, left=row.leak)
         else:
             known.row = row
 
@@ -183,7 +183,7 @@ class State:
     def _run(self, row: RunRow) -> None:
         run, population = self.runs.get(row.id), self.populations[row.population]
         if run is None:
-            run = self.runs[row.id] = Run(row)
+            run = self.runs[row.id] = FoldedRun(row)
             run.whole, population.left = budget.reserved(run.charge, population.left)
             if row.noise_source != SEEDED:
                 self.keys.add(row.key_commitment)
@@ -202,7 +202,7 @@ class State:
 
     def _round(self, row: RoundRow) -> None:
         run, key = self.runs[row.run], (row.index, row.attempt)
-        run.attempts[key] = Attempt(row)
+        run.attempts[key] = FoldedAttempt(row)
         if row.state == "open":
             run.open = key
             run.tries += 1
@@ -217,7 +217,7 @@ class State:
     def _participation(self, row: ParticipationRow) -> None:
         attempts = self.runs[row.run].attempts
         newest = next(reversed(attempts))
-        attempts[newest] = Attempt(attempts[newest].row, row)
+        attempts[newest] = FoldedAttempt(attempts[newest].row, row)
         self.counts["participations"] += 1
 
     def _users(self, row: UsersRow) -> None:

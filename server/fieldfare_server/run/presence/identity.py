@@ -34,19 +34,19 @@ SIMULATED_KEY_BYTES = 32
 _PEM = b"-----BEGIN PUBLIC KEY-----"
 
 
-class Node(NamedTuple):
+class GridNode(NamedTuple):
     """One node as the grid shows it."""
 
     id: int
     key: bytes
 
 
-def list_nodes(grid: Grid) -> list[Node]:
+def list_nodes(grid: Grid) -> list[GridNode]:
     """The nodes that are online, by increasing id."""
-    return sorted(Node(int(node.node_id), bytes(node.public_key)) for node in grid.get_nodes())
+    return sorted(GridNode(int(node.node_id), bytes(node.public_key)) for node in grid.get_nodes())
 
 
-def kind_of(grid: Grid, nodes: Iterable[Node]) -> Kind:
+def kind_of(grid: Grid, nodes: Iterable[GridNode]) -> Kind:
     """What sort of nodes these are. Without any node: real ones.
 
     That keys look simulated proves nothing: `PrivateStrategy` accepts such nodes for simulated populations only.
@@ -57,7 +57,7 @@ def kind_of(grid: Grid, nodes: Iterable[Node]) -> Kind:
     return "simulated" if keys and all(len(key) == SIMULATED_KEY_BYTES for key in keys) else "real"
 
 
-def has_key(node: Node) -> bool:
+def has_key(node: GridNode) -> bool:
     """Whether the node shows a public key in the form of a SuperNode's."""
     return node.key.lstrip().startswith(_PEM)
 
@@ -115,7 +115,7 @@ class KeyRoster(Roster):
                 self._take_in(node.id, np.asarray([] if name is None else [name], np.uint64))
         self._next_look = time.monotonic() + LOOK_EVERY
 
-    def _name_user(self, grid: Grid, node: Node) -> int | None:
+    def _name_user(self, grid: Grid, node: GridNode) -> int | None:
         if getattr(grid, "simulated", False):
             return pseudonym(f"partition-{node.id - FIRST_NODE}")
         if self._simulated:

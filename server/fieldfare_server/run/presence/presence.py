@@ -28,7 +28,7 @@ from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.pace import Pace
 from fieldfare_server.run.presence.patience import NODE_POLL, Patience
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
-from fieldfare_server.run.round.replies import Answer, Receiver, limit_for
+from fieldfare_server.run.round.replies import ReceivedReply, Receiver, limit_for
 
 if TYPE_CHECKING:
     from fieldfare_server.run.session import Session
@@ -146,7 +146,7 @@ class Presence(ABC):
 
     # -- during a round -----------------------------------------------------------------------------------------------
 
-    def exchange(self, messages: Sequence[Message], copies: int) -> Iterable[Answer]:
+    def exchange(self, messages: Sequence[Message], copies: int) -> Iterable[ReceivedReply]:
         """Send `messages`; yield the answers as they arrive, until all have or the round's time is over.
 
         copies: how many times the arrays of an instruction come back.

@@ -44,9 +44,9 @@ from fieldfare_server.run.round.replies import (
     LONGEST_PAUSE,
     SHORTEST_PAUSE,
     SPARE_BYTES,
-    Answer,
+    ReceivedReply,
     Receiver,
-    Slots,
+    ReplySlots,
     fresh_group,
     send,
 )
@@ -114,7 +114,7 @@ class Roster:
         self._answered: set[int] = set()
         self._questions: dict[int, _Question] = {}
         """By node, for nodes that have not said which users they host."""
-        self._slots = Slots()
+        self._slots = ReplySlots()
         self._asked: dict[int, int] = {}
         """Slot -> node, for questions that wait."""
         self._next_look = 0.0
@@ -224,7 +224,7 @@ class Roster:
         questions = {node: self._questions.get(node) for node in self._online - self._answered}
         return {node for node, question in questions.items() if question is None or question.slot >= 0}
 
-    def _read_users(self, node: int, answer: Answer) -> None:
+    def _read_users(self, node: int, answer: ReceivedReply) -> None:
         """Take in what `node` answered."""
         question, reply = self._question(node), answer.reply
         question.slot = -1

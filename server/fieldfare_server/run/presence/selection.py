@@ -73,7 +73,7 @@ _BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Standing:
+class Eligibility:
     """How many users may take part, and why the others may not. Public except where presence is secret."""
 
     available: int
@@ -89,7 +89,7 @@ class Standing:
 class NotEnoughUsers(Refused):
     """Fewer users than a round needs may take part now, or all together cannot fill the rounds that are left."""
 
-    def __init__(self, round: int, fewest: int, standing: Standing, rounds: int = 0) -> None:
+    def __init__(self, round: int, fewest: int, standing: Eligibility, rounds: int = 0) -> None:
         """rounds: the rounds that are left, where it is them that cannot be filled."""
         self.standing = standing
         if rounds:
@@ -116,7 +116,7 @@ class TooFewHere(NotEnoughUsers):
 
     def __init__(self, round: int, needed: int, here: int, cause: str) -> None:
         """cause: what went wrong first, if anything did."""
-        self.standing = Standing(here, here, 0, 0)
+        self.standing = Eligibility(here, here, 0, 0)
         Refused.__init__(
             self,
             f"the cohort of round {round}",
@@ -326,7 +326,7 @@ class Selector:
     def _lasts_after(self, round: int, size: int, everyone: Users, taken: Taken, cohort: Users) -> bool:
         return self._capacity(round, everyone, taken, cohort).lasts(self._left(round) - 1, size)
 
-    def standing(self, round: int, available: ArrayLike, taken: Taken) -> Standing:
+    def standing(self, round: int, available: ArrayLike, taken: Taken) -> Eligibility:
         """How many of `available` may take part in `round`, and why the others may not. O(n)."""
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
@@ -335,7 +335,7 @@ class Selector:
         allowed = pool[self._eligible(round, last, count)]
         eligible = int(self._solvent(round, allowed).size)
         resting = int(users.size) - int(allowed.size) - exhausted
-        return Standing(int(users.size), eligible, resting, exhausted, int(allowed.size) - eligible)
+        return Eligibility(int(users.size), eligible, resting, exhausted, int(allowed.size) - eligible)
 
     def _solvent(self, round: int, users: Users) -> Users:
         """Those of `users`, all of whom may take part, who have enough left of their budget for it."""

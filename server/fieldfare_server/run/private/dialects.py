@@ -39,7 +39,7 @@ CLIPPING_NORM = "clipping_norm"
 
 
 @dataclass(frozen=True)
-class Round:
+class PublicRound:
     """What is public about one attempt at a round, before anything is sent."""
 
     occasion: Occasion
@@ -74,7 +74,7 @@ class Dialect(Protocol):
         """Who is there."""
 
     def write(
-        self, round: Round, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
+        self, round: PublicRound, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
     ) -> tuple[list[Message], Reader | None]:
         """The instructions of a round, and how their replies are read (None: as sums of a cohort).
 
@@ -98,7 +98,7 @@ class CohortDialect:
         return Roster(schema, run_id, register_users)
 
     def write(
-        self, round: Round, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
+        self, round: PublicRound, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
     ) -> tuple[list[Message], Reader | None]:
         points, weights, shares, batches = round.points
         arrays = tuple(schema.arrays(point) for point in points)
@@ -156,7 +156,7 @@ class PlainDialect:
         return KeyRoster(schema, run_id, register_users, simulated=self._simulated)
 
     def write(
-        self, round: Round, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
+        self, round: PublicRound, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
     ) -> tuple[list[Message], Reader | None]:
         (point, *others), (weight, *more), (share, *queries), _ = round.points
         if others or more or queries or (weight, share) != (1.0, 1.0):
@@ -180,7 +180,7 @@ class PlainDialect:
         return messages, reader
 
 
-def _instruction(round: Round, content: RecordDict, node: int) -> Message:
+def _instruction(round: PublicRound, content: RecordDict, node: int) -> Message:
     group = fresh_group(round.occasion.run, round.occasion.round)
     return Message(content, node, TRAIN, ttl=round.timeout + SPARE_SECONDS, group_id=group)
 

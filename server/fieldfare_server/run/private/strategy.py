@@ -31,7 +31,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import PopulationView, RoundView
 from fieldfare_server.run.presence.availability import require_simulated
-from fieldfare_server.run.presence.identity import Kind, Node, has_key, identity_is_stable, kind_of, list_nodes
+from fieldfare_server.run.presence.identity import GridNode, Kind, has_key, identity_is_stable, kind_of, list_nodes
 from fieldfare_server.run.private.base import REFUSED, Base, refuse_overrides
 from fieldfare_server.run.private.dialects import CohortDialect, Configure, Dialect, PlainDialect, same_config
 from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
@@ -70,7 +70,7 @@ _NEVER_CALLED = ("configure_train", "aggregate_train", "configure_evaluate", "ag
 class _There(NamedTuple):
     """Who is there when a run is started."""
 
-    nodes: list[Node]
+    nodes: list[GridNode]
     kind: Kind
 
 

@@ -12,9 +12,9 @@ from fieldfare_flower.messages import Occasion
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.private.dialects import CohortDialect, Round
+from fieldfare_server.run.private.dialects import CohortDialect, PublicRound
 from fieldfare_server.run.round.aggregation import Aggregate
-from fieldfare_server.run.round.replies import Answer
+from fieldfare_server.run.round.replies import ReceivedReply
 from fieldfare_server.run.session import Session
 
 
@@ -51,7 +51,7 @@ class Attempt:
         points = rounds.points()
         by_node = session.cohorts.roster.by_node(session.cohorts.answering(opened.index, cohort))
         names = {node: names for node, (_, names) in by_node.items()}
-        public = Round(occasion, points, rounds.settings(), rounds.current_clipping, plan.run.round_timeout)
+        public = PublicRound(occasion, points, rounds.settings(), rounds.current_clipping, plan.run.round_timeout)
         messages, reader = dialect.write(public, session.schema, names)
         if isinstance(dialect, CohortDialect):  # the plain dialect sends Flower's own records and no others
             heads = session.shown_heads(by_node)
@@ -63,7 +63,7 @@ class Attempt:
         most = None if plan.samples else plan.run.cohort
         return cls(opened, asked, messages, rounds.empty_sum(occasion, points.shares, reader), most)
 
-    def add(self, answers: Iterable[Answer], failures: Failures) -> None:
+    def add(self, answers: Iterable[ReceivedReply], failures: Failures) -> None:
         """Sum the replies as they arrive. Each counts once, under the message that it answers.
 
         Who a reply says it is from decides nothing. failures: told why a reply cannot be used.
@@ -83,7 +83,7 @@ class Attempt:
                 self.full = True
                 return
 
-    def _add(self, answer: Answer, sent: int, node: int, failures: Failures) -> bool:
+    def _add(self, answer: ReceivedReply, sent: int, node: int, failures: Failures) -> bool:
         """Add one reply to the sum; False, and counted by its reason, where it cannot be used."""
         reason = failures.refuse(answer.reply, answer.reason, node)
         if reason or answer.reply is None:

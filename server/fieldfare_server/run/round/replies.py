@@ -39,7 +39,7 @@ def fresh_group(run: str, round: int | str) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReceivedReply:
     """What came for one message."""
 
     slot: int | None
@@ -50,7 +50,7 @@ class Answer:
     """Why there is none."""
 
 
-class Slots:
+class ReplySlots:
     """Which messages still wait for their reply. The first reply to a message counts."""
 
     def __init__(self, ids: Sequence[str | None] = ()) -> None:
@@ -81,17 +81,17 @@ class Slots:
         """The ids that have no reply yet."""
         return list(self._slots)
 
-    def take(self, reply: Message) -> Answer:
+    def take(self, reply: Message) -> ReceivedReply:
         """`reply` under the message that it answers."""
         for key in (reply.metadata.reply_to_message_id, reply.metadata.group_id):
             if isinstance(key, str) and key in self._slots:
                 slot, reason = self._slots.pop(key), refusal(reply)
-                return Answer(slot, None, reason) if reason else Answer(slot, reply)
-        return Answer(None, reply)
+                return ReceivedReply(slot, None, reason) if reason else ReceivedReply(slot, reply)
+        return ReceivedReply(None, reply)
 
-    def fail(self, message_id: str) -> Answer:
+    def fail(self, message_id: str) -> ReceivedReply:
         """The message `message_id` has a reply that cannot be decoded."""
-        return Answer(self._slots.pop(message_id, None), None)
+        return ReceivedReply(self._slots.pop(message_id, None), None)
 
 
 def send(grid: Grid, messages: Sequence[Message]) -> list[str]:
@@ -129,7 +129,7 @@ class Receiver:
         timeout: float,
         tick: Callable[[], None] = lambda: None,
         limit: ReplyLimit | None = None,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[ReceivedReply]:
         """Send `messages`, then yield their replies until all have arrived or the time is over.
 
         The pause between looks grows to a quarter of the time waited so far, because each look is a write to the
@@ -141,7 +141,7 @@ class Receiver:
             limit: what one reply may hold; None: anything.
         """
         deadline, pause = time.monotonic() + timeout, SHORTEST_PAUSE
-        slots = Slots(_send_in_time(grid, messages, deadline, tick))
+        slots = ReplySlots(_send_in_time(grid, messages, deadline, tick))
         while slots.waiting:
             before, left = len(slots.waiting), deadline - time.monotonic()
             # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told less.
@@ -156,7 +156,7 @@ class Receiver:
             pause = SHORTEST_PAUSE if len(slots.waiting) < before else min(pause * 1.25, LONGEST_PAUSE)
             time.sleep(pause)
 
-    def look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
+    def look(self, grid: Grid, slots: ReplySlots) -> Iterator[ReceivedReply]:
         """The replies that are there now, without waiting for any. None where the SuperLink fails for a moment.
 
         Flower decodes all replies of a look together, and a crafted one raises for all of them. After the first such
@@ -165,7 +165,7 @@ class Receiver:
         with outlasted("replies are looked for again"):
             yield from self._look(grid, slots)
 
-    def _look(self, grid: Grid, slots: Slots) -> Iterator[Answer]:
+    def _look(self, grid: Grid, slots: ReplySlots) -> Iterator[ReceivedReply]:
         if not self._one_by_one:
             try:
                 for ids in _split(slots.waiting, self._batch):
