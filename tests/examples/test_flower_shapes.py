@@ -40,7 +40,7 @@ IMPORT = "from flwr.serverapp.strategy import FedAvg"
 STRATEGY = "ff.PrivateStrategy(epsilon=8, delta=1e-5, cohort=2, population='readers', budget=16)"
 PROJECT = """
 [project]
-name = "{name}"
+name = "{title}"
 version = "1.0.0"
 dependencies = []
 
@@ -76,7 +76,9 @@ def made_private(name: str, work: Path) -> Path:
     lines[changed[1]] = f"    strategy = {STRATEGY}"
     server.write_text("\n".join(lines) + "\n")
     importlib.invalidate_caches()
-    (package.parent / "pyproject.toml").write_text(PROJECT.format(name=name, out=out_of(name, work)))
+    (package.parent / "pyproject.toml").write_text(
+        PROJECT.format(name=name, title=name.replace("_", "-"), out=out_of(name, work))
+    )
     return package.parent
 
 
