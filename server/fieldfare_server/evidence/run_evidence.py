@@ -94,7 +94,7 @@ def format_time(seconds: float | None) -> str:
 def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What people read of an attack: (name, value) of each figure. `canaries`: as the journal has it.
 
-    Journals of earlier versions hold no standard error, and as `claimed` what the whole run planned to spend.
+    An attack without a standard error has as `claimed` what the whole run planned to spend.
     """
     error = canaries.get("gaussian_standard_error")
     against = f"spent {canaries['spent']:.3g}" if "spent" in canaries else f"planned {canaries.get('claimed', 0):.3g}"
