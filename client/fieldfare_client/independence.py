@@ -49,8 +49,8 @@ class TrainingRaised(Exception):
 
 
 def can_fork() -> bool:
-    """Whether this process can try trainings in others: it has no GPU open, which a forked one could not use."""
-    return hasattr(os, "fork") and not (has_torch() and torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    """Whether this process can try trainings in others: it has no GPU and no JAX, which a forked one could not use."""
+    return "jax" not in sys.modules and hasattr(os, "fork") and not (has_torch() and torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 Same = Callable[[Any, Any], bool]
@@ -187,7 +187,8 @@ def _train_all(
 def _ask_child(work: Callable[[Callable[[dict[str, Any]], None]], None]) -> dict[str, Any] | None:
     """What `work` tells first, in a forked process; None where it ends without a word."""
     if not can_fork():
-        raise BadInput("this process", "cannot be forked, or has a GPU open.", "a fresh process, before a GPU is used")
+        why = "cannot be forked: it has a GPU open, or JAX, whose threads a forked process lacks."
+        raise BadInput("this process", why, "a fresh process, before a GPU is used")
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

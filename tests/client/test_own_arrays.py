@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 import fieldfare as ff
 from fieldfare.errors import BadInput, Refused
+from fieldfare_client.private.isolation import own_randomness
 from fieldfare_client.private.local_arrays import LocalArrays
 from support import without_torch
 
@@ -132,3 +134,23 @@ def test_what_a_user_does_to_the_arrays_is_not_there_for_the_next() -> None:
     update = np.empty(2, np.float32)
     local.read(point, update, first)
     assert update.tolist() == [5.0, 5.0]
+
+
+def test_the_generator_of_keras_is_seeded_for_each_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lasts as long as the process: what one user draws from it would move what the next one gets."""
+    seeds: list[int] = []
+    keras = ModuleType("keras")
+    keras.utils = SimpleNamespace(set_random_seed=seeds.append)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    for key in (2**40 + 1, 7, 7):
+        with own_randomness(key):
+            pass
+    assert seeds == [(2**40 + 1) % 2**32, 7, 7]
+
+
+def test_no_training_is_tried_out_in_a_process_forked_from_one_with_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has threads, and a forked process waits for them for ever."""
+    _, handler = without_torch.node(*without_torch.numpy_loop())
+    monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
+    with pytest.raises(BadInput, match="JAX"):
+        ff.private.check(handler, without_torch.IDS, config={"lr": 0.1})

@@ -103,22 +103,23 @@ def jax_loop() -> tuple[Callable[[], Any], Callable[..., Any]]:
 
 
 def keras_loop() -> tuple[Callable[[], Any], Callable[..., Any]]:
-    """Weights into and out of a model; Keras computes with JAX."""
+    """Weights into and out of a model with dropout; Keras computes with JAX."""
     import os
 
     os.environ["KERAS_BACKEND"] = "jax"
     import keras
 
     def make() -> Any:
-        keras.utils.set_random_seed(0)
-        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, activation="sigmoid")])
+        layers = [keras.layers.Dropout(0.3), keras.layers.Dense(1, activation="sigmoid")]
+        return keras.Sequential([keras.Input((3,)), *layers])
 
     def train(model: list[Any], user: str, context: Any, config: dict[str, Any]) -> list[Any]:
         x, y = rows(user)
+        x = x + keras.random.normal(x.shape)  # from a generator that lasts as long as the process
         network = make()
         network.set_weights(model)
         network.compile(keras.optimizers.SGD(config["lr"]), "binary_crossentropy")
-        network.fit(x, y[:, None], batch_size=10, epochs=2, shuffle=False, verbose=0)
+        network.fit(x, y[:, None], batch_size=10, epochs=2, verbose=0)
         return list(network.get_weights())
 
     return lambda: make().get_weights(), train

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -33,12 +34,14 @@ def uses_cuda() -> bool:
 
 @contextmanager
 def own_randomness(key: int) -> Iterator[None]:
-    """Seed `random`, numpy and, where it is installed, torch (CPU and CUDA) from `key` inside; compute gradients.
+    """Seed `random`, numpy, Keras if it is loaded and torch if it is installed from `key` inside; compute gradients.
 
     Afterwards the generators continue where they were, and torch's settings are what they were, so that nothing passes
     from one user's loop to the next. Generators that a loop keeps for itself are out of reach.
     """
     ours, arrays = random.getstate(), np.random.get_state()
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.set_random_seed(key % 2**32)  # its global generator: of the backend, too
     random.seed(key)
     np.random.seed(key % 2**32)
     try:
