@@ -14,6 +14,7 @@ from fieldfare_server.api.schemas import Run
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
+from fieldfare_server.cli.progress import local_grid
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.run_evidence import describe_canaries
 from fieldfare_server.evidence.verify import Mismatch, recharge
@@ -167,14 +168,17 @@ def audit(
 
     The plan runs again in a real session on replies of known sums, and is resumed midway. The residual test detects a
     1 % error of scale, a wrong correlation, a lost state. It draws fresh noise under its own key: the run's noise stays
-    secret. Canaries are a simulated attack, whose figures are compared with what the run has spent.
+    secret. Then it runs with canaries on nodes that select, train and clip as the run's do, and what the release tells
+    of each of them is compared with the charge.
     """
     with refusals(json_):
         from fieldfare_server.evidence.residual_test import run_residual_test  # imports Flower
 
         directory = StateDirectory.of(home, ledger)
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            result = run_residual_test(opened, run, actor=actor(), root=directory.root)
+            result = run_residual_test(
+                opened, run, actor=actor(), root=directory.root, grid_of=lambda plan: local_grid(plan, 2)
+            )
         if json_:
             print_json(result.model_dump(mode="json"))
         else:

@@ -1,118 +1,51 @@
-"""What an attacker can tell from a release: canaries, and three empirical epsilons from their scores.
+"""What an attacker can tell from a release: the trade-off that canaries' scores show, and bounds on epsilon.
 
-A canary is a user with a private coordinate, who contributes the whole clip norm to it in every round of one allowed
-pattern. Half of the canaries are included, half are not. The attacker sees every released round, knows the mechanism,
-and scores each coordinate by its likelihood ratio: the strongest attack on this release.
+A score is the likelihood ratio of one canary's presence (`canary_runs`): of canaries who are there, and of as many who
+are not. All figures are lower bounds or estimates of the privacy loss, never a guarantee: a small figure does not show
+privacy, and a bound of 0 is no evidence of anything. They are compared with what the run was charged for.
 
-All three figures are lower bounds or estimates of the privacy loss, never a guarantee: a small figure does not show
-privacy, and a bound of 0 is no evidence of anything. They are compared with what the run has spent. Two are valid at
-the stated confidence (Clopper-Pearson; one run: Steinke, Nasr and Jagielski 2023, Theorem 5.2 and its appendix). The
-Gaussian one is an estimate that is close for Gaussian mechanisms, with a standard error.
+- The trade-off: delta at several epsilons, with standard errors.
+- A lower bound, valid at the stated confidence (Clopper and Pearson), at a delta that so many scores can resolve.
+- Where nothing is sampled, the epsilon of the Gaussian mechanism whose scores are as far apart: an estimate.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from scipy import linalg, stats
+from scipy import stats
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.lazily import torch
-from fieldfare.mechanisms import Mechanism
-from fieldfare.noise import SecureNoise
-from fieldfare.participation import Participation, adjacency_factor
-from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.views import RunView
+from fieldfare.participation import Participation
 
 Float = NDArray[np.float64]
 
-CANARIES = 2000
-"""How many are included, and how many are not."""
-MOST_ROUNDS = 4096
+DELTA = 0.01
+"""Of the bounds: a run's own delta, such as 1e-5, is out of the reach of some thousand scores."""
+EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
+"""Of the trade-off."""
 
 
 class CanaryEstimates(BaseModel):
-    """Empirical epsilons of one simulated attack; `spent` is what the ledger holds for it, for comparison."""
+    """What the scores of a simulated attack say; `claimed` is the charge of the whole plan at `delta`, to compare."""
 
     model_config = ConfigDict(frozen=True)
 
     canaries: int
     delta: float
     confidence: float
-    spent: float
-    gaussian_estimate: float
-    """From the distance of the two score distributions: an estimate, not a bound."""
-    gaussian_standard_error: float
+    claimed: float
+    gaussian_estimate: float | None
+    """From the distance of the two score distributions: an estimate, not a bound. None for sampled plans."""
+    gaussian_standard_error: float | None
     clopper_pearson_lower_bound: float
     """0: no evidence of any loss, which is no evidence of privacy."""
-    one_run_lower_bound: float
-
-
-def attack_run(
-    ledger: Reader,
-    run: RunView,
-    mechanism: Mechanism,
-    participation: Participation,
-    noise_multiplier: float,
-    noise: SecureNoise,
-) -> CanaryEstimates | None:
-    """Attack a simulated release of the committed rounds, as the user who took part in the worst way really did.
-
-    Where presence is secret the worst pattern that the plan allows takes the place of who took part, as in the
-    charge. None before the first commit, in a very long run (the filter needs the whole noising matrix), and where
-    sampling amplifies: a canary in chosen rounds is not sampled.
-    """
-    rounds = run.next_round
-    if not 0 < rounds <= MOST_ROUNDS or run.spent.zcdp is None:
-        return None
-    patterns = ledger.participation_patterns(run.id) or densest_patterns(participation, rounds)
-    included, excluded = scores(
-        mechanism, noise, patterns, noise_multiplier, CANARIES, rounds, change=adjacency_factor(run.adjacency)
-    )
-    return estimates(included, excluded, run.spent_epsilon, run.delta)
-
-
-def scores(
-    mechanism: Mechanism,
-    noise: SecureNoise,
-    patterns: Sequence[tuple[int, ...]],
-    noise_multiplier: float,
-    canaries: int,
-    rounds: int,
-    *,
-    scale: float = 1.0,
-    change: float = 1.0,
-) -> tuple[Float, Float]:
-    """Attack a simulated release of the first `rounds` rounds of `mechanism`.
-
-    Args:
-        patterns: in which rounds a canary may take part; the worst of them is attacked.
-        canaries: how many are included, and how many are not.
-        scale: factor on the noise that is really added, to see what a faulty build would reveal.
-        change: by how many clip norms a canary moves each of its rounds: 2 under `replace_one`.
-
-    Returns:
-        Log-likelihood ratios (up to an affine map) of included and of excluded canaries, (canaries,) each.
-    """
-    worst = patterns[int(np.argmax(mechanism.pattern_norms(patterns, rounds)))]
-    direction = np.zeros(rounds)
-    direction[list(worst)] = change
-    # A canary shifts Gaussian noise of covariance B B^T = R^T R by `direction`. The likelihood ratio is then the
-    # matched filter of the whitened rounds, with weights (B B^T)^-1 direction; two triangular solves give them.
-    upper = np.asarray(linalg.qr(mechanism.noising_matrix(rounds).T, mode="r")[0])[:rounds]
-    white = linalg.solve_triangular(upper, direction, trans="T", lower=False)
-    weights = linalg.solve_triangular(upper, white, lower=False) / np.linalg.norm(white)
-    stream = mechanism.stream(2 * canaries, noise, dtype=torch.float64)
-    total = np.zeros(2 * canaries)
-    for t in range(rounds):
-        released = scale * noise_multiplier * stream.next().numpy()
-        released[:canaries] += direction[t]
-        total += weights[t] * released
-    return total[:canaries], total[canaries:]
+    tradeoff: list[dict[str, float]]
+    """At each `epsilon`: the `measured` delta with its `standard_error`, and the `charged` one."""
 
 
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:
@@ -135,20 +68,45 @@ def _densest_from(start: int, participation: Participation, rounds: int) -> tupl
 
 
 def estimates(
-    included: Float, excluded: Float, spent: float, delta: float, confidence: float = 0.95
+    included: Float, excluded: Float, loss: PrivacyLoss, *, gaussian: bool = True, confidence: float = 0.95
 ) -> CanaryEstimates:
-    """All three empirical epsilons of one attack's scores; `spent` is the accountant's epsilon at `delta`."""
-    estimate, error = gaussian_estimate(included, excluded, delta)
+    """All figures of one attack.
+
+    Args:
+        included, excluded: log-likelihood ratios of canaries who are there and who are not, (n,) each.
+        loss: what the release is charged for.
+        gaussian: whether scores are Gaussian, as where nothing is sampled.
+    """
+    estimate = gaussian_estimate(included, excluded, DELTA) if gaussian else (None, None)
     return CanaryEstimates(
         canaries=included.size + excluded.size,
-        delta=delta,
+        delta=DELTA,
         confidence=confidence,
-        spent=spent,
-        gaussian_estimate=estimate,
-        gaussian_standard_error=error,
-        clopper_pearson_lower_bound=clopper_pearson(included, excluded, delta, confidence),
-        one_run_lower_bound=one_run(included, excluded, delta, confidence),
+        claimed=loss.epsilon(DELTA),
+        gaussian_estimate=estimate[0],
+        gaussian_standard_error=estimate[1],
+        clopper_pearson_lower_bound=clopper_pearson(included, excluded, DELTA, confidence),
+        tradeoff=[_point(included, excluded, epsilon, loss.delta(epsilon)) for epsilon in EPSILONS],
     )
+
+
+def describe_point(point: Mapping[str, float]) -> str:
+    """A point of the trade-off in words."""
+    measured, error = max(0.0, point["measured"]), point["standard_error"]
+    return f"delta {measured:.4f} (standard error {error:.2g}), charged {point['charged']:.4f}"
+
+
+def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> dict[str, float]:
+    """delta at `epsilon`, in the order of the two worlds that shows more.
+
+    delta = max over events E of P(E) - e^epsilon Q(E), and the event of a likelihood ratio above e^epsilon attains it.
+    """
+    best = (-math.inf, 0.0)
+    for p, q in ((included, excluded), (-excluded, -included)):
+        often, rarely = float(np.mean(p > epsilon)), float(np.mean(q > epsilon))
+        variance = often * (1 - often) / p.size + math.exp(2 * epsilon) * rarely * (1 - rarely) / q.size
+        best = max(best, (often - math.exp(epsilon) * rarely, math.sqrt(variance)))
+    return {"epsilon": epsilon, "measured": best[0], "standard_error": best[1], "charged": charged}
 
 
 def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[float, float]:
@@ -189,45 +147,3 @@ def _threshold_bound(included: Float, excluded: Float, threshold: float, delta: 
     quiet = excluded.size - alarms
     high = float(stats.beta.ppf(1 - significance, alarms + 1, quiet)) if quiet else 1.0
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
-
-
-def one_run(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:
-    """Lower bound on epsilon from guessing who is included, from one run of the mechanism.
-
-    The attacker guesses "included" for the highest scores and "excluded" for the lowest, and abstains in between.
-    Several numbers of guesses are tried, and the confidence is shared among them.
-    """
-    values = np.concatenate([included, excluded])
-    truth = np.concatenate([np.ones(included.size), np.zeros(excluded.size)])[np.argsort(values)]
-    shares = [share for share in (0.02, 0.05, 0.1, 0.25, 0.5) if share * values.size >= 1]
-    best = 0.0
-    for share in shares:
-        side = int(share * values.size / 2) or 1
-        correct = int(truth[-side:].sum() + (1 - truth[:side]).sum())
-        best = max(best, _one_run_bound(values.size, 2 * side, correct, delta, (1 - confidence) / len(shares)))
-    return best
-
-
-def _one_run_bound(canaries: int, guesses: int, correct: int, delta: float, significance: float) -> float:
-    """The largest epsilon that so many correct guesses refute, by bisection: the p-value grows with epsilon."""
-    low, high = 0.0, 20.0
-    if _p_value(canaries, guesses, correct, low, delta) > significance:
-        return 0.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        refuted = _p_value(canaries, guesses, correct, middle, delta) <= significance
-        low, high = (middle, high) if refuted else (low, middle)
-    return low
-
-
-def _p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Probability, at most, of `correct` or more correct guesses if the release is (epsilon, delta)-DP.
-
-    Under pure epsilon each guess is right with probability at most e^epsilon / (1 + e^epsilon), so the count is
-    dominated by a binomial. The second term is what delta adds (Theorem 5.2).
-    """
-    chance = 1 / (1 + math.exp(-epsilon))
-    tail = float(stats.binom.sf(correct - 1, guesses, chance))
-    below = np.cumsum(stats.binom.pmf(np.arange(correct - 1, -1, -1), guesses, chance))
-    slack = float((below / np.arange(1, correct + 1)).max(initial=0.0))
-    return min(1.0, tail + 2 * canaries * delta * slack)

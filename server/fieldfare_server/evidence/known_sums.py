@@ -19,7 +19,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,15 +79,11 @@ def release_known_sums(
     plan = cost.plan
     queries = optimizers.build(plan.server_optimizer).queries
     numel = max(64, -(-numbers // (rounds * queries)))
-    table = json.loads(plan.to_json())
-    changes = {"task": f"{__name__}:{PARAMETERS}{numel}", "noise_seed": None}
-    target = {"epsilon": None, "noise_multiplier": cost.noise_multiplier}
-    tables = {"run": {**table["run"], **changes}, "privacy": {**table["privacy"], **target}, "task": {}}
-    plan = Plan.stored({**table, **tables})
+    plan = rehearsed(cost, task=f"{__name__}:{PARAMETERS}{numel}")
     seen = _Seen()
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
-        _create_population(state, plan)
+        create_population(state, plan)
         priced = cost_at_noise(plan, decided), decided
         session = Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced)
         halfway = rounds // 2
@@ -98,12 +94,21 @@ def release_known_sums(
         with session:
             for _ in range(rounds - halfway):
                 _run_round(session, seen)
-            std = _promised_std(session, noise_multiplier)
+            std = promised_std(session, noise_multiplier)
             session.finish("stopped", "the residual test has what it needs")
     return Releases(np.asarray(seen.noised), np.asarray(seen.known), std, seen.fault)
 
 
-def _create_population(state: StateDirectory, plan: Plan) -> None:
+def rehearsed(cost: Cost, **run: Any) -> Plan:
+    """The plan of `cost` at its noise, with these keys of `[run]`, and without a fixed seed of the noise."""
+    table = json.loads(cost.plan.to_json())
+    target = {"epsilon": None, "noise_multiplier": cost.noise_multiplier}
+    changes = {"run": {**table["run"], "noise_seed": None, **run}, "privacy": {**table["privacy"], **target}}
+    return Plan.stored({**table, **changes, "task": {}})
+
+
+def create_population(state: StateDirectory, plan: Plan) -> None:
+    """Make the plan's population in a throwaway ledger, with room for any plan."""
     privacy = plan.privacy
     with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
         ledger.create_population(
@@ -123,13 +128,23 @@ class _Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class _SeenNoise(RunningNoise):
-    """The session's noise; copies what it returns."""
+class SeenNoise(RunningNoise):
+    """A session's noise; copies the sums that it receives, and what it returns."""
 
+    sums: list[Float] = field(default_factory=list)
     seen: list[Float] = field(default_factory=list)
 
-    def privatise(self, *arguments: Any, **named: Any) -> torch.Tensor:
-        noised = super().privatise(*arguments, **named)
+    @classmethod
+    def of_session(cls, session: Session, sums: list[Float], seen: list[Float]) -> Self:
+        """The noise of `session`, which it takes the place of."""
+        noise = session.rounds.running_noise
+        facts = {part.name: getattr(noise, part.name) for part in dataclasses.fields(RunningNoise)}
+        session.rounds.running_noise = own = cls(**facts, sums=sums, seen=seen)
+        return own
+
+    def privatise(self, total: torch.Tensor) -> torch.Tensor:
+        self.sums.append(total.double().numpy().copy())
+        noised = super().privatise(total)
         self.seen.append(noised.double().numpy().copy())
         return noised
 
@@ -161,10 +176,9 @@ class _SeenOptimizer(ServerOptimizer):
 def _run_round(session: Session, seen: _Seen) -> None:
     """One round on a known reply of users who take part in this round only."""
     rounds, plan = session.rounds, session.plan
-    index, noise = session.next_round, session.rounds.running_noise
-    if not isinstance(noise, _SeenNoise):
-        facts = {part.name: getattr(noise, part.name) for part in dataclasses.fields(noise)}
-        rounds.running_noise = _SeenNoise(**facts, seen=seen.noised)
+    index = session.next_round
+    if not isinstance(rounds.running_noise, SeenNoise):
+        SeenNoise.of_session(session, [], seen.noised)
         rounds.optimizer = _SeenOptimizer(rounds.optimizer, seen.updates)
     count = min(USERS, plan.run.cohort)
     users = session.account.register_users(np.arange(count, dtype=np.uint64) + np.uint64(USERS * index))
@@ -216,7 +230,7 @@ def _post_processed(plan: Plan, spec: clipping.ClippingSpec, shares: tuple[float
     return mean
 
 
-def _promised_std(session: Session, noise_multiplier: float) -> float:
+def promised_std(session: Session, noise_multiplier: float) -> float:
     """noise_multiplier x what one user can change of the sum (`fieldfare.privatise`), from the plan and the grid alone.
 
     It is computed here a second time, so that an error in the session's own figure shows.

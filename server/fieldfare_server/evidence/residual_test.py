@@ -9,13 +9,13 @@ rounds, a shared source the products between coordinates, a wrong law the shape 
 numbers an error of 1 % in the scale is 20 standard deviations away; an honest build fails once in a million. No user's
 data is touched.
 
-Not tested: what is charged for that noise (`verify` does), and how nodes train and clip.
+Not tested here: what is charged for that noise (`verify` does), and how users are drawn, trained and clipped
+(`canary_runs` does, where there are nodes to do it).
 """
 
 from __future__ import annotations
 
 import math
-import secrets
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +23,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy import linalg, stats
 
+from fieldfare.accounting.likelihood import whitening
 from fieldfare.costing import cost_of, implied_noise
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import Mechanism
-from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
-from fieldfare_server.evidence.canaries import CanaryEstimates, attack_run, densest_patterns
+from fieldfare_server.evidence.canaries import CanaryEstimates, densest_patterns
+from fieldfare_server.evidence.canary_runs import attack
 from fieldfare_server.evidence.known_sums import Releases, release_known_sums
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.files.strategies import StoredStrategy
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import GridOf
 
 Float = NDArray[np.float64]
 
@@ -89,15 +91,23 @@ class RunTest(BaseModel):
     run: str
     residual: Residual
     canaries: CanaryEstimates | None
-    """Lower bounds and an estimate, never a guarantee; None where `attack_run` has none."""
+    """Lower bounds and an estimate, never a guarantee; None where no canaries were played."""
 
 
 def run_residual_test(
-    ledger: Ledger, run_id: str, *, actor: str, numbers: int = NUMBERS, root: Path | None = None
+    ledger: Ledger,
+    run_id: str,
+    *,
+    actor: str,
+    numbers: int = NUMBERS,
+    root: Path | None = None,
+    grid_of: GridOf | None = None,
 ) -> RunTest:
     """Test the mechanism of a run and record the result in the ledger.
 
-    root: the state directory, where the run's strategy is stored (see `plan_facts`).
+    Args:
+        root: the state directory, where the run's strategy is stored (see `plan_facts`).
+        grid_of: makes the nodes that train a plan's task; None: no canaries are played.
 
     Raises:
         BadInput: there is no such run, or another version wrote its plan.
@@ -118,7 +128,11 @@ def run_residual_test(
     rounds = min(cost.mechanism.rounds, MOST_ROUNDS)
     releases = release_known_sums(cost, decided, sigma, rounds, numbers)
     residual = whitened_residual(cost.mechanism, cost.participation, releases)
-    canaries = attack_run(ledger, view, cost.mechanism, cost.participation, sigma, SecureNoise(secrets.token_bytes(32)))
+    canaries = None
+    if grid_of is not None and (played := attack(cost, decided, sigma, grid_of)) is not None:
+        canaries, fault = played
+        if fault and residual.passed:
+            residual = residual.model_copy(update={"passed": False, "message": fault})
     body = residual.model_dump(mode="json", include={"passed", "scale", "message", "resolution", "rounds", "kind"})
     if canaries is not None:
         body["canaries"] = canaries.model_dump(mode="json")
@@ -131,7 +145,7 @@ def whitened_residual(mechanism: Mechanism, participation: Participation, releas
     rounds, numel = releases.released.shape
     b = mechanism.noising_matrix(rounds)
     noise = (releases.released - releases.known) / releases.std
-    white = linalg.solve_triangular(_factor(b), noise, lower=True)
+    white = linalg.solve_triangular(whitening(b), noise, lower=True)
     square = float(np.mean(white**2))
     gram = white @ white.T
     lagged = [(white[:, k:] * white[:, :-k]).sum() / math.sqrt(rounds * (numel - k)) for k in range(1, _NEIGHBOURS + 1)]
@@ -168,16 +182,6 @@ def _tail_p(largest: float, size: int) -> float:
     """Two-sided p-value of the largest magnitude among `size` independent N(0, 1)."""
     log_below = size * math.log1p(-2 * float(stats.norm.sf(largest))) if largest > 0 else -math.inf
     return min(1.0, 2 * math.exp(log_below), -2 * math.expm1(log_below))
-
-
-def _factor(b: Float) -> Float:
-    """Lower-triangular L with positive diagonal and L L^T = B B^T.
-
-    From a QR factorisation of B^T: a Cholesky factorisation of B B^T would square the condition number.
-    """
-    upper = np.asarray(linalg.qr(b.T, mode="r")[0])[: b.shape[0]]
-    signs = np.where(np.diag(upper) < 0, -1.0, 1.0)
-    return np.asarray((upper * signs[:, None]).T)
 
 
 def _largest(values: Float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fieldfare.accounting.filter import Price
 from fieldfare.participation import hides_presence
+from fieldfare_server.evidence.canaries import describe_point
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.evidence.guarantee import accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
@@ -94,22 +95,22 @@ def format_time(seconds: float | None) -> str:
 def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What people read of an attack: (name, value) of each figure. `canaries`: as the journal has it.
 
-    An attack without a standard error has as `claimed` what the whole run planned to spend.
+    Journals of earlier versions compare with what the run had spent, and hold no trade-off and no standard error.
     """
-    error = canaries.get("gaussian_standard_error")
-    against = f"spent {canaries['spent']:.3g}" if "spent" in canaries else f"planned {canaries.get('claimed', 0):.3g}"
+    error, estimate = canaries.get("gaussian_standard_error"), canaries["gaussian_estimate"]
+    against = f"spent {canaries['spent']:.3g}" if "spent" in canaries else f"planned {canaries['claimed']:.3g}"
     bounds = ("clopper_pearson_lower_bound", "Clopper-Pearson"), ("one_run_lower_bound", "one run")
-    return [
-        *(
-            (f"Lower bound on epsilon ({name})", f"{canaries[key]:.3g}" if canaries[key] > 0 else "no evidence")
-            for key, name in bounds
-        ),
-        (
-            "Estimate of epsilon (Gaussian), no bound",
-            f"{canaries['gaussian_estimate']:.3g}" + ("" if error is None else f", standard error {error:.2g}"),
-        ),
-        ("Epsilon in the ledger", against),
+    figures = [
+        (f"Lower bound on epsilon ({name})", f"{canaries[key]:.3g}" if canaries[key] > 0 else "no evidence")
+        for key, name in bounds
+        if key in canaries
     ]
+    if estimate is not None:
+        spread = "" if error is None else f", standard error {error:.2g}"
+        figures.append(("Estimate of epsilon (Gaussian), no bound", f"{estimate:.3g}{spread}"))
+    points = canaries.get("tradeoff", [])
+    figures.append(("Epsilon in the ledger", against + (f", at delta {canaries['delta']:g}" if points else "")))
+    return figures + [(f"Trade-off at epsilon {point['epsilon']:g}", describe_point(point)) for point in points]
 
 
 def to_json(evidence: RunEvidence) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.api import Settings, create_app
+from fieldfare_server.cli.progress import local_grid
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, NewRun, watch
@@ -293,17 +294,17 @@ def test_notes_are_part_of_a_log_that_verifies(ledger: Ledger) -> None:
 def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> None:
     ledger_data.commit(ledger_data.start(ledger, "run-1"))
     assert client.get("/v1/runs/run-1").json()["audit"] is None
-    result = run_residual_test(ledger, "run-1", actor="test", numbers=2**19)
+    result = run_residual_test(ledger, "run-1", actor="test", numbers=2**19, grid_of=lambda plan: local_grid(plan, 2))
     assert result.residual.passed
     assert result.canaries is not None
     shown = client.get("/v1/runs/run-1").json()["audit"]
     assert shown["passed"]
     assert shown["scale"] == result.residual.scale
-    # One round of sixteen is committed, and the attack is compared with that, not with the plan.
-    assert shown["canaries"]["spent"] == ledger.run("run-1").spent_epsilon < ledger.run("run-1").planned_epsilon
-    assert shown["canaries"]["clopper_pearson_lower_bound"] <= shown["canaries"]["spent"]
-    assert abs(shown["canaries"]["gaussian_estimate"] - shown["canaries"]["spent"]) < (
+    # The whole plan is attacked, at a delta that some thousand scores resolve.
+    assert shown["canaries"]["claimed"] == ledger.run("run-1").planned.epsilon(shown["canaries"]["delta"])
+    assert abs(shown["canaries"]["gaussian_estimate"] - shown["canaries"]["claimed"]) < (
         5 * shown["canaries"]["gaussian_standard_error"]
     )
+    assert [point["epsilon"] for point in shown["canaries"]["tradeoff"]] == [0.0, 0.5, 1.0, 2.0, 4.0]
     with pytest.raises(BadInput):
         run_residual_test(ledger, "none", actor="test")

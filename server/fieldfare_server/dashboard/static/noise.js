@@ -19,7 +19,7 @@ export function drawNoise(parent, run, series) {
     const bound = canaries.clopper_pearson_lower_bound;
     const against = canaries.spent === undefined ? `${number(canaries.claimed, 3)} planned` : `${number(canaries.spent, 3)} spent`;
     pairs.push(["Canaries: ε at least", bound > 0 ? `${number(bound, 3)} of ${against}` : `no evidence (${against})`]);
-    if (canaries.gaussian_standard_error !== undefined) {
+    if (Number.isFinite(canaries.gaussian_standard_error)) {
       pairs.push(["Canaries: ε estimated", `${number(canaries.gaussian_estimate, 3)} ± ${number(canaries.gaussian_standard_error, 2)} (standard error)`]);
     }
   }

@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
 from fieldfare.errors import BudgetRefused, EveryUserFailed, Interrupted
+from fieldfare.plan import Plan
 from fieldfare_flower import logs
 from fieldfare_server import faults
 from fieldfare_server.run.presence.availability import require_callable, require_simulated
@@ -28,6 +30,9 @@ from fieldfare_server.run.session import Session
 from fieldfare_server.run.stopping import require_finite_model, require_finite_replies, stop_run
 
 log = logging.getLogger("fieldfare.strategy")
+
+GridOf: TypeAlias = Callable[[Plan], Grid]
+"""Makes the nodes that train a plan's task."""
 
 PAUSE_POLL = 0.5
 """Seconds between looks at a paused run's request."""

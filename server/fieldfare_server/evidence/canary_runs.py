@@ -1,0 +1,174 @@
+"""Play a run's plan with canaries in the place of its users, and measure what the release tells of each.
+
+The session is the one that trains, with real nodes, engines, clipping, coins, sums, noise, checkpoints, commits and a
+resume halfway; the ledger, the key and the task are throwaway ones. A canary has a coordinate of its own, where it
+contributes all it may in every round that it takes part in, and a second one which nobody has. The attacker sees every
+noised sum and knows all but who is there: the likelihood ratios of both coordinates (`fieldfare.accounting.likelihood`)
+are the scores of a user who is there and of one who is not, as many as there are canaries.
+
+What no attacker sees is compared with the plan as well: nobody moves a sum by more than is charged, nor in a coordinate
+of others, nor in a round that the plan forbids, and the draws of secret samplers have the law that is charged.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from fieldfare.accounting.likelihood import public_log_ratios, secret_log_ratios, share
+from fieldfare.cost import Cost
+from fieldfare.costing import cost_at_noise
+from fieldfare.participation import Participation
+from fieldfare.plan import Plan
+from fieldfare_server import optimizers
+from fieldfare_server.evidence.canaries import CanaryEstimates, describe_point, estimates
+from fieldfare_server.evidence.known_sums import SeenNoise, create_population, promised_std, rehearsed
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.run.round.strategy import FieldfareStrategy, GridOf
+from fieldfare_server.run.session import Session
+
+Float = NDArray[np.float64]
+
+CANARIES = 1000
+MOST_ROUNDS = 1024
+"""Longer plans are not played: each round is whole, and the attack needs all of the noising matrix."""
+_ROUNDS = 128
+"""A short plan is played again until about so many rounds are seen."""
+_TASK = "fieldfare_client.canaries:canaries_"
+_FALSE_ALARMS = 1e-6
+"""Chance that the audit of a run without a fault names one."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What one play of the plan shows along each canary's coordinates, in standard deviations of z."""
+
+    own: Float
+    """The noised sums, (rounds, canaries)."""
+    nobody: Float
+    """The same of the coordinates that nobody has."""
+    taken: NDArray[np.bool_]
+    """Who took part, (rounds, canaries)."""
+    shifts: Float
+    """What a canary contributes, (rounds,)."""
+    stray: float
+    """The largest contribution that is not there, or of another size."""
+
+
+def attack(
+    cost: Cost, decided: dict[str, bytes], noise_multiplier: float, grid_of: GridOf
+) -> tuple[CanaryEstimates, str] | None:
+    """Attack fresh plays of the plan of `cost`; None for too many rounds, or a sampler whose law is not known here.
+
+    Args:
+        decided: what optimisers decided for the run.
+        noise_multiplier: as charged.
+        grid_of: makes the nodes that train a plan's task in this process.
+
+    Returns:
+        The figures, and what contradicts the charge, in words, or "".
+    """
+    mechanism, participation, rounds = cost.mechanism, cost.participation, cost.plan.run.rounds
+    secret = cost.loss != cost.loss.without_amplification()
+    if rounds > MOST_ROUNDS or (secret and share(participation) is None):
+        return None
+    plan = _with_canaries(cost)
+    plays = [_play(plan, decided, noise_multiplier, grid_of) for _ in range(max(1, min(8, _ROUNDS // rounds)))]
+    scores: list[tuple[Float, Float]] = []
+    for seen in plays:
+        if secret:
+            both = [secret_log_ratios(mechanism, participation, seen.shifts, each) for each in (seen.own, seen.nobody)]
+        else:
+            moved, b = seen.taken * seen.shifts[:, None], mechanism.noising_matrix(rounds)
+            both = [public_log_ratios(b, moved, each) for each in (seen.own, seen.nobody)]
+        scores.append((both[0], both[1]))
+    included, excluded = (np.concatenate(part) for part in zip(*scores, strict=True))
+    found = estimates(included, excluded, cost.loss, gaussian=not secret)
+    fault = next(filter(None, (_fault(seen, participation, noise_multiplier, secret) for seen in plays)), "")
+    return found, fault or _excess(found)
+
+
+def _with_canaries(cost: Cost) -> Plan:
+    """The plan of `cost` for canaries: as many users a round as make each of them take part as often as it may."""
+    plan, rounds = cost.plan, cost.plan.run.rounds
+    keys = {"evaluate_every": rounds, "round_seconds": None, "min_reports": None, "min_available": None}
+    if not plan.presence_is_secret:
+        apart, most = cost.participation.separation_and_count(rounds)
+        keys["cohort"] = max(1, min(CANARIES * most // rounds, CANARIES // apart))
+    return rehearsed(cost, task=f"{_TASK}{CANARIES}", over_selection=1.0, **keys)
+
+
+def _play(plan: Plan, decided: dict[str, bytes], noise_multiplier: float, grid_of: GridOf) -> _Seen:
+    sums: list[Float] = []
+    released: list[Float] = []
+    with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
+        state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
+        create_population(state, plan)
+        priced, grid = (cost_at_noise(plan, decided), decided), grid_of(plan)
+        session = Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced)
+        with session:
+            SeenNoise.of_session(session, sums, released)
+            strategy = FieldfareStrategy(session)
+            while session.coming_round < plan.run.rounds // 2:
+                strategy.run_round(grid)
+            session.rounds.commits.commit_held()
+        session = Session.resume(state, session.account.id, identity_is_stable=True, actor="audit")
+        with session:
+            SeenNoise.of_session(session, sums, released)
+            std = promised_std(session, noise_multiplier)
+            FieldfareStrategy(session).take_to_end(grid)
+    return _read(np.stack(sums) / std, np.stack(released) / std, optimizers.build(plan.server_optimizer).queries)
+
+
+def _read(sums: Float, released: Float, queries: int) -> _Seen:
+    """Look along each canary's direction: its coordinate in every query, as much as it contributes to each."""
+    rounds, count = len(sums), CANARIES
+    whole = (rounds, queries, 2 * count)
+    sums, released = (values[:, : queries * 2 * count].reshape(whole) for values in (sums, released))
+    largest = sums[:, :, :count].max(axis=2)
+    signals = np.linalg.norm(largest, axis=1)
+    directions = largest / np.where(signals, signals, 1.0)[:, None]
+    along, noised = (np.einsum("tqj,tq->tj", values, directions) for values in (sums, released))
+    taken = along[:, :count] > signals[:, None] / 2
+    stray = float(np.abs(along - np.pad(taken, ((0, 0), (0, count))) * signals[:, None]).max())
+    # In a round without anybody a canary would have contributed what it does in others.
+    shifts = np.where(signals > 0, signals, signals.max(initial=0.0))
+    return _Seen(noised[:, :count], noised[:, count:], taken, shifts, stray)
+
+
+def _fault(seen: _Seen, participation: Participation, noise_multiplier: float, secret: bool) -> str:
+    """What contradicts the charge in what went into the sums, in words, or ""."""
+    rounds, count = seen.taken.shape
+    most = float(seen.shifts.max()) * noise_multiplier
+    if most > 1 + 1e-6:
+        return f"a user moves the sum by {most:.4f} of what is charged"
+    if seen.stray * noise_multiplier > 1e-3:
+        return f"one user's training moves another's, by {seen.stray * noise_multiplier:.4f} clip norms"
+    patterns = {tuple(np.flatnonzero(pattern).tolist()) for pattern in seen.taken.T}
+    if not all(participation.allows(pattern, rounds) for pattern in patterns):
+        return "a user took part in rounds that the plan forbids"
+    if not secret:
+        return ""
+    chance = share(participation) or 0.0
+    # Each round's count is binomial, and so nearly is what each of many users' counts adds up to.
+    counts, often = seen.taken.sum(axis=1), seen.taken.sum(axis=0)
+    rare = 2 * min(stats.binom.cdf(counts, count, chance).min(), stats.binom.sf(counts - 1, count, chance).min())
+    error = float(often.std(ddof=1)) / math.sqrt(count) or math.inf
+    tail = 2 * float(stats.norm.sf(abs(float(often.mean()) - rounds * chance) / error))
+    if min(rare, tail) < _FALSE_ALARMS / (rounds + 1):
+        return f"users take part in {often.mean() / rounds:.4f} of the rounds, where {chance:.4f} is charged"
+    return ""
+
+
+def _excess(found: CanaryEstimates) -> str:
+    """Where the measured trade-off is beyond the charged one, in words, or ""."""
+    limit = float(stats.norm.isf(_FALSE_ALARMS / 2 / len(found.tradeoff)))
+    for point in found.tradeoff:
+        if point["measured"] - point["charged"] > limit * max(point["standard_error"], 1e-9):
+            return f"the release tells more than is charged: {describe_point(point)} at epsilon {point['epsilon']:g}"
+    return ""

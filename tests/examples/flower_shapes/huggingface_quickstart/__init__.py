@@ -1,1 +1,0 @@
-"""huggingface_quickstart"""

@@ -1,1 +1,0 @@
-"""jax_quickstart"""

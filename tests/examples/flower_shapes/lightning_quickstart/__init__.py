@@ -1,1 +1,0 @@
-"""lightning_quickstart"""

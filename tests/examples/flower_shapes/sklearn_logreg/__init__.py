@@ -1,1 +1,0 @@
-"""sklearn_logreg"""

@@ -1,1 +1,0 @@
-"""vit_finetune"""
