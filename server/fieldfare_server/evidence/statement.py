@@ -150,6 +150,10 @@ def _participation(evidence: RunEvidence) -> Section:
     return Section("Participation, assumed and realised", tuple(rows), lines)
 
 
+MOST_LISTED = 20
+"""Questions that a statement names; it counts all of them."""
+
+
 def _released(evidence: RunEvidence) -> Section:
     run = evidence.run
     lines = (
@@ -166,9 +170,19 @@ def _released(evidence: RunEvidence) -> Section:
 def _tuning(evidence: RunEvidence) -> Section:
     spent, delta = evidence.population.spent_epsilon, evidence.population.delta
     others = len(evidence.charged)
+    asked = [
+        f"{task_words(run.plan)} (epsilon {round_up(run.spent_epsilon)})"
+        for run in evidence.charged
+        if is_question(run.plan)
+    ]
     count = {0: "No other run was", 1: "1 other run was"}.get(others, f"{others} other runs were")
     lines = (
         f"{count} charged to this population. All of them, tuning or not, are in its total.",
+        *(
+            [f"Of them, {len(asked)} asked users a question, newest first: {'; '.join(asked[:MOST_LISTED])}."]
+            if asked
+            else []
+        ),
         f"All runs together have used epsilon {round_up(spent)} at delta {decimal(delta)} of the population's budget.",
         "Choices made from other people's data, or from public data, are not in the ledger and cost these users "
         "nothing. Choices made from these users' data outside of the ledger are not covered.",

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import ledger_data
+import numpy as np
 import pytest
 from chromium import WAIT, chromium, headline, new_page, sign_in
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
-from fieldfare_server.ledger import Ledger, RunHandle
+from fieldfare_server.ledger import Ledger, Outcome, RunHandle
+from fieldfare_server.planning.questions import Asked
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +101,32 @@ def test_an_address_of_what_is_not_there_says_so(page: Any, url: str, run: RunHa
     assert page.locator("main h2:visible").count() == 0, "nothing else is shown in its place"
     page.locator("#gone").get_by_role("link", name="All budgets").click()
     headline(page, "Running, round 6 of 16")
+
+
+def test_a_question_shows_what_was_asked_and_its_answer(page: Any, url: str, ledger: Ledger) -> None:
+    asked = Asked.of(
+        {
+            "question": {"kind": "mean", "measure": "rows", "low": 0, "high": 40},
+            "run": {"task": "digits"},
+            "privacy": {"population": "aircraft", "noise_multiplier": 2.0, "delta": 1e-5},
+        }
+    )
+    handle = ledger_data.start(ledger, "asked", rounds=1, described=asked.plan(50))
+    opened = handle.open_round(np.arange(50))
+    page.goto(f"{url}/#run=asked")
+    # Before the charge there is nothing to see.
+    page.locator("#utility", has_text="released no held-out score").wait_for()
+    shown = {"score": None, "score_name": "answer", "noise_std": 2.0 / 50, "released": [0.25]}
+    spent = PrivacyLoss(mu_squared=1 / 4)
+    handle.commit_round(opened, Outcome(np.arange(50), spent, shown, {}, reports=50), "ab" * 32)
+    handle.finish("done", "all rounds committed")
+    page.locator("#utility", has_text="25 (23.43 to 26.57)").wait_for()
+    page.locator("#utility", has_text="50 users answered").wait_for()
+    page.goto(url)
+    row = page.locator("tbody tr", has=page.get_by_role("link", name="asked", exact=True)).last
+    row.wait_for()
+    assert "question: mean of rows from 0.0 to 40.0, task digits" in row.inner_text()
+    assert "25 (23.43 to 26.57)" in row.inner_text()
 
 
 def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found_at_once(

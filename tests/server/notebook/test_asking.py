@@ -309,6 +309,12 @@ def test_page_api_statement_and_certificate_show_the_look(tmp_path: Path) -> Non
         written.write_bytes(certificate(snapshot, found.run, StateDirectory(tmp_path, url)))
         assert "What is released" in (text := privacy_statement(snapshot, found.run).to_markdown())
         assert "The answer, and everything computed from it." in text
+        assert "0 other runs" not in text
+        assert "No other run was charged" in text
+    again = ask({**ROWS, "high": 7}, tmp_path)
+    with Ledger.open(url) as ledger, ledger.snapshot() as snapshot:
+        text = privacy_statement(snapshot, again.run).to_markdown()
+    assert "1 asked users a question, newest first: question: histogram of height" in text
     checker = Path(__file__).parents[3] / "docs" / "check_certificate.py"
     checked = subprocess.run([sys.executable, checker, written], capture_output=True, text=True, check=False)
     assert checked.stdout.startswith("yes: (20.0, 1e-6)"), checked
