@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,18 @@ from fieldfare.questions.base import WIDE
 from fieldfare.text import decimal
 from fieldfare_server.ledger import Ledger, watch
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.planning.questions import STEP
 
 
 def question_of(plan: Mapping[str, Any]) -> Question | None:
-    """The question that a stored plan asks; None for a plan that trains, or one of another version."""
-    if not is_question(plan):
+    """The question that a stored plan asks; None for a plan that trains, or one of another version.
+
+    Also None for a run of that task that steps otherwise than `planning.questions` plans: its model is no sum of
+    contributions.
+    """
+    if not is_question(plan) or any(plan.get(name) != table for name, table in STEP.items()):
+        return None
+    if plan["run"].get("rounds") != 1 or plan.get("client", {}).get("learning_rate") != 1.0:
         return None
     try:
         return parse(plan["task"]["question"])
@@ -67,8 +75,14 @@ def look_of(view: RunView, latest: watch.Latest | None) -> Look | None:
         return None
     cohort, users = int(view.plan["run"]["cohort"]), latest.participants
     total = np.asarray(latest.statistics["released"], np.float64) * cohort
-    answer = question.read(total, float(latest.statistics["noise_std"]) * cohort, users)
+    answer = _read(question, tuple(total.tolist()), float(latest.statistics["noise_std"]) * cohort, users)
     return Look(view.id, view.population, task_words(view.plan), users, view.spent_epsilon, view.delta, answer)
+
+
+@lru_cache(maxsize=1024)
+def _read(question: Question, total: tuple[float, ...], sd: float, users: int) -> tuple[Estimate, ...]:
+    """`Question.read`, once for all lists that show it."""
+    return question.read(np.array(total), sd, users)
 
 
 def look(ledger: Ledger, run_id: str) -> Look:

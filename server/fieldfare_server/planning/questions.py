@@ -23,6 +23,12 @@ from fieldfare.registry import Table
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.run.pricing import demand_of, price_with_model
 
+STEP: Mapping[str, Mapping[str, Any]] = {
+    "clipping": {"kind": "flat", "norm": 1.0},
+    "server_optimizer": {"kind": "sgd", "learning_rate": 1.0},
+}
+"""The tables of a plan by which the released model is the noised mean contribution, and nothing else."""
+
 
 class AskedRun(Table):
     """`[run]` of a question file."""
@@ -101,8 +107,7 @@ class Asked(Table):
                 "task": {"of": self.of_users, "question": self.question.model_dump(mode="json")},
                 "participation": {"scheme": "single"},
                 "mechanism": {"kind": "independent"},
-                "clipping": {"kind": "flat", "norm": 1.0},
-                "server_optimizer": {"kind": "sgd", "learning_rate": 1.0},
+                **STEP,
                 "client": {"epochs": 1, "batch_size": 1, "learning_rate": 1.0},
             }
         )

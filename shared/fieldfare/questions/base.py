@@ -17,7 +17,8 @@ WIDE: Final = 1.959963984540054
 """Standard deviations on either side of an estimate that hold 95 % of normal noise."""
 FEWEST: Final = 4.0
 """Standard deviations that a noised number must be above 0 before anything is divided by it."""
-MOST_CELLS: Final = 4096
+MOST_CELLS: Final = 1024
+"""Numbers of one question: reading a quantile takes a square matrix of them."""
 
 
 @dataclass(frozen=True)

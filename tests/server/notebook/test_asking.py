@@ -29,11 +29,12 @@ from fieldfare_server import faults
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.cli.application import application
 from fieldfare_server.evidence.certificate import certificate
-from fieldfare_server.evidence.looks import Look, Offer, look
+from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning.questions import Asked
 from oracles import questions as oracle
 
 USERS = 120
@@ -158,6 +159,38 @@ def test_the_same_question_again_has_other_noise_and_another_charge(tmp_path: Pa
     assert len(set(nonces)) == 2
     assert spent == pytest.approx(sum(mu_squared), rel=1e-9)
     assert spent >= sum(mu_squared) * (1 - 1e-15)
+
+
+def test_under_replace_one_a_question_costs_twice_the_mu() -> None:
+    for adjacency, factor in (("zero_out", 1), ("replace_one", 2)):
+        offer = ff.ask(
+            ROWS,
+            task=f"{__name__}:Heights",
+            population="people",
+            adjacency=adjacency,
+            noise_multiplier=5.0,
+            delta=1e-6,
+            dry_run=True,
+        )
+        assert isinstance(offer, Offer)
+        assert offer.mu == pytest.approx(factor / 5, rel=1e-6)
+        assert offer.mu >= factor / 5
+
+
+def test_a_run_that_steps_otherwise_has_no_answer() -> None:
+    asked = Asked.of(
+        {"question": ROWS, "run": {"task": "x"}, "privacy": {"population": "p", "epsilon": 1, "delta": 0.1}}
+    )
+    table = json.loads(asked.plan(9).to_json())
+    assert question_of(table) == asked.question
+    for key, value in (
+        ("server_optimizer", {"kind": "sgd", "learning_rate": 0.5}),
+        ("clipping", {"kind": "flat", "norm": 2.0}),
+        ("client", {**table["client"], "learning_rate": 0.1}),
+        ("run", {**table["run"], "rounds": 2}),
+        ("run", {**table["run"], "task": "digits"}),
+    ):
+        assert question_of({**table, key: value}) is None
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
