@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +51,7 @@ def ask(
             asked = Asked.read(path)
             found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
         if json_:
-            print_json(found.to_json())
+            print_json(asdict(found))
         else:
             print_text(str(found))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -27,11 +27,10 @@ def question_of(plan: Mapping[str, Any]) -> Question | None:
     Also None for a run of that task that steps otherwise than `planning.questions` plans: its model is no sum of
     contributions.
     """
-    if not is_question(plan) or any(plan.get(name) != table for name, table in STEP.items()):
-        return None
-    if plan["run"].get("rounds") != 1 or plan.get("client", {}).get("learning_rate") != 1.0:
-        return None
     try:
+        as_asked = plan["run"]["rounds"] == 1 == plan["client"]["learning_rate"]
+        if not (is_question(plan) and as_asked and all(plan[name] == table for name, table in STEP.items())):
+            return None
         return parse(plan["task"]["question"])
     except (BadInput, KeyError, AttributeError):
         return None
@@ -51,10 +50,6 @@ class Look:
     """Of this look taken alone, at `delta`."""
     delta: float
     answer: tuple[Estimate, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields for `--json`."""
-        return asdict(self)
 
     def __str__(self) -> str:
         lines = "\n".join(f"  {estimate}" for estimate in self.answer)
@@ -124,10 +119,6 @@ class Offer:
             cost.noise_multiplier,
             tuple((what, sd, WIDE * sd) for what, sd in spread),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields for `--json`."""
-        return asdict(self)
 
     def __str__(self) -> str:
         lines = "\n".join(

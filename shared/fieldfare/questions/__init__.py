@@ -15,14 +15,4 @@ from __future__ import annotations
 from fieldfare.questions import area, choice, distribution, number
 from fieldfare.questions.base import Estimate, Question, Values, kinds, parse
 
-__all__ = [
-    "Estimate",
-    "Question",
-    "Values",
-    "area",
-    "choice",
-    "distribution",
-    "kinds",
-    "number",
-    "parse",
-]
+__all__ = ["Estimate", "Question", "Values", "area", "choice", "distribution", "kinds", "number", "parse"]

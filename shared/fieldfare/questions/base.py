@@ -160,4 +160,3 @@ _registry: Registry[Question] = Registry("question")
 register = _registry.register
 kinds = _registry.kinds
 parse = _registry.parse
-spec = _registry.spec

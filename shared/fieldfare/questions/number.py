@@ -64,7 +64,11 @@ class Mean(ModelQuestion):
     def read(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
         middle, half = (self.low + self.high) / 2, self._half
         if not self.some:
-            return (Estimate.normal("mean", middle + half * float(total[0]) / users, half * sd / users, *self._range),)
+            return (
+                Estimate.normal(
+                    "mean", middle + half * float(total[0]) / users, half * sd / users, self.low, self.high
+                ),
+            )
         top, bottom = float(total[0]), float(total[1])
         counted = Estimate.normal("users with a value", bottom / _HALF, sd / _HALF, 0, users)
         if bottom < FEWEST * sd:
@@ -74,7 +78,7 @@ class Mean(ModelQuestion):
         a, b, c = bottom**2 - noise, top * bottom, top**2 - noise
         root = math.sqrt(max(0.0, b * b - a * c))
         value, low, high = (
-            float(np.clip(middle + half * ratio, *self._range))
+            float(np.clip(middle + half * ratio, self.low, self.high))
             for ratio in (top / bottom, (b - root) / a, (b + root) / a)
         )
         return Estimate("mean", value, low, high), counted
@@ -87,7 +91,3 @@ class Mean(ModelQuestion):
     @property
     def _half(self) -> float:
         return (self.high - self.low) / 2
-
-    @property
-    def _range(self) -> tuple[float, float]:
-        return self.low, self.high

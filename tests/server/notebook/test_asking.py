@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -237,6 +238,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_charged(
 
 CRASH = """
 import sys
+from dataclasses import asdict
 from pathlib import Path
 sys.path[:0] = {path!r}
 from test_asking import ROWS, ask
@@ -336,7 +338,7 @@ def test_page_api_statement_and_certificate_show_the_look(tmp_path: Path) -> Non
         report = service.get(f"/v1/runs/{found.run}/report?format=markdown")
         assert report.status_code == 200
     shown = CliRunner().invoke(application, ["ask", "--resume", found.run, "--home", str(tmp_path), "--json"])
-    assert json.loads(shown.stdout) == json.loads(json.dumps(found.to_json()))
+    assert json.loads(shown.stdout) == json.loads(json.dumps(asdict(found)))
     written = tmp_path / "certificate.json"
     with Ledger.open(url) as ledger, ledger.snapshot() as snapshot:
         written.write_bytes(certificate(snapshot, found.run, StateDirectory(tmp_path, url)))
