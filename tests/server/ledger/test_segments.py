@@ -232,7 +232,7 @@ def test_a_copy_that_is_older_than_its_own_signed_head_is_refused(full: Ledger, 
     exported = Segments(home / "copy", home / "ledger.segments.key")
     with full.read() as connection:
         # The first rows of a ledger whose head is signed further on.
-        frame = Frame.after(connection, 0, 5)
+        frame = Frame.after(connection, 0, connection.execute(text("SELECT signed FROM head")).scalar(), 5)
     exported.append(chain.Head(full.head().ledger, 0, chain.genesis(full.head().ledger)), frame)
     with pytest.raises(OldCopy, match="an old copy"):
         restore(other, exported)

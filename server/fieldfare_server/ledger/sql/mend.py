@@ -146,8 +146,9 @@ class _Examination:
             there = {row["id"]: dict(row) for row in self._connection.execute(stored).mappings()}
             self.mending.restored += sum(there.get(row["id"]) != row for row in frame.rows)
             yield frame
+        signed = self._connection.execute(select(models.head.c.signed)).scalar()
         while True:
-            frame, chained = Frame.after(self._connection, self._proven.count), 0
+            frame, chained = Frame.after(self._connection, self._proven.count, signed), 0
             for row in frame.rows:
                 after = self._next(row)
                 if after is None:

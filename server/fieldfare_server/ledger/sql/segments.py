@@ -36,6 +36,7 @@ from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import loads
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.state.rows import EMPTY
 
 _MAGIC = "fieldfare-segment-v1"
 _SUFFIX = ".segment"
@@ -80,10 +81,10 @@ class Frame:
     """The newest signed head when they were read."""
 
     @classmethod
-    def after(cls, connection: Connection, end: int, most: int = BATCH) -> Frame:
-        """At most `most` rows after row `end`, with their content as the tables have it."""
+    def after(cls, connection: Connection, end: int, signed: str | None, most: int = BATCH) -> Frame:
+        """At most `most` rows after row `end`, with their content as the tables have it. signed: the newest head."""
         rows = [dict(row) for row in connection.execute(_ROWS, {"after": end, "most": most}).mappings()]
-        return cls(rows, signed=connection.execute(_HEAD).one().signed).filled(connection)
+        return cls(rows, signed=signed).filled(connection)
 
     def filled(self, connection: Connection) -> Frame:
         """Itself, with the content that its rows name as the tables have it. What is missing there is missing here."""
@@ -101,7 +102,7 @@ class Frame:
                     self.users += [tuple(each) for each in connection.execute(_USERS, about)]
                 elif action == "population.odometers":
                     taken |= dict.fromkeys(loads(row["body"])["runs"], (0, 2**31 - 1))
-        if names:
+        if names := names - {EMPTY}:
             self.objects = list(connection.execute(_OBJECTS, {"names": sorted(names)}).scalars())
         for run, (first, last) in taken.items():
             about = {"run": run, "first": first, "last": last}
@@ -188,8 +189,7 @@ class Segments:
                 if end.ledger != ends.ledger or end.count > ends.count or (end.count == ends.count and end != ends):
                     raise self._refuse(f"the ledger does not go on from row {end.count}, in which they end.")
                 while end.count < ends.count:
-                    frame = Frame.after(connection, end.count)
-                    end = self._append(end, frame)
+                    end = self._append(end, Frame.after(connection, end.count, head.signed))
         return end
 
     def append(self, start: chain.Head, frame: Frame) -> chain.Head:
