@@ -67,14 +67,11 @@ class Buckets:
         self._rate, self._burst, self._keys, self._clock = per_minute / 60.0, float(burst), keys, clock
         self._state: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, key: str) -> float:
-        """Seconds until `key` may act; 0 if it may act now."""
-        tokens, _ = self._level(key)
-        return 0.0 if tokens >= 1.0 else (1.0 - tokens) / self._rate
-
     def take(self, key: str) -> float:
-        """Like `wait`, but use up one token if there is one."""
-        tokens, now = self._level(key)
+        """Use up one token of `key` and return 0; or, without one, the seconds until there is one."""
+        now = self._clock()
+        tokens, then = self._state.get(key, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - then) * self._rate)
         if tokens < 1.0:
             return (1.0 - tokens) / self._rate
         self._state[key] = (tokens - 1.0, now)
@@ -82,11 +79,6 @@ class Buckets:
         while len(self._state) > self._keys:
             self._state.popitem(last=False)
         return 0.0
-
-    def _level(self, key: str) -> tuple[float, float]:
-        now = self._clock()
-        tokens, then = self._state.get(key, (self._burst, now))
-        return min(self._burst, tokens + (now - then) * self._rate), now
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 from fieldfare.errors import LedgerError, Refused
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.api.population_schemas import WhatIf
 from fieldfare_server.api.refusal import ProblemError, described
 from fieldfare_server.api.service import Service, ServiceError, Written, as_json
 from fieldfare_server.ledger import Ledger
@@ -67,22 +66,10 @@ class InProcessClient(Service):
                 return answers.history(name, int(given["points"]))
             case ["populations", name, "charges"]:
                 return [charge.model_dump(mode="json") for charge in answers.charges(name)]
-            case ["populations", name, "participation"]:
-                return answers.population_participation(name)
-            case ["populations", name, "what-if"]:
-                return answers.what_if(name, WhatIf.model_validate(given))
             case ["runs"]:
                 return answers.runs(cursor, limit, given.get("population"))
             case ["runs", run]:
                 return answers.run(run)
-            case ["runs", run, "rounds"]:
-                return answers.rounds(run, cursor, limit)
-            case ["runs", run, "series"]:
-                return answers.series(run, int(given["points"]))
-            case ["runs", run, "participation"]:
-                return answers.participation(run)
             case ["runs", run, "report"]:
                 return answers.report(run, cast("Written", given["format"]))
-            case ["audit"]:
-                return answers.audit(cursor, limit, given.get("run"))
         raise ServiceError(f"{self.where}: {'/'.join(path)} is asked of a running service only.")
