@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fieldfare.clipping.base import ClippingSpec, Layout
 
-_CHUNK = 1 << 20
-"""Elements that are widened to float64 at a time."""
+_CHUNK = 1 << 15
+"""Elements that are widened to float64 at a time: what stays in a processor's cache."""
 
 
 def clip_one(update: NDArray[np.float32], spec: ClippingSpec, layout: Layout) -> tuple[float, ...]:
@@ -24,27 +24,24 @@ def clip_one(update: NDArray[np.float32], spec: ClippingSpec, layout: Layout) ->
     """
     if update.ndim != 1 or update.dtype != np.float32:
         raise ValueError(f"an update must be float32 (d,), not {update.dtype} {update.shape}")
-    peak = max((float(np.abs(part).max()) for part in _chunks(update)), default=0.0, key=_nan_first)
-    if not math.isfinite(peak) or (spec.linf_filter is not None and peak > spec.linf_filter):
-        update[:] = 0.0
-    counts = (float(_norm(update) > spec.norm),) * spec.counts
+    whole = _norm(update)  # finite exactly where the update is
+    far = spec.linf_filter is not None and float(np.abs(update).max(initial=0.0)) > spec.linf_filter
+    if far or not math.isfinite(whole):
+        update[:], whole = 0.0, 0.0
     for columns, part in spec.blocks(layout, update.size):
         block = update[columns]
-        (factor,) = part.factors(np.array([_norm(block)]))
+        (factor,) = part.factors(np.array([whole if block.size == update.size else _norm(block)]))
         if factor != 1.0:
             for chunk in _chunks(block):
-                chunk[:] = chunk.astype(np.float64) * factor
-    return counts
-
-
-def _nan_first(value: float) -> float:
-    """A key by which a NaN is the largest."""
-    return math.inf if math.isnan(value) else value
+                np.multiply(chunk, factor, out=chunk, dtype=np.float64, casting="same_kind")
+    return (float(whole > spec.norm),) * spec.counts
 
 
 def _norm(block: NDArray[np.float32]) -> float:
     """In float64, where the square of no float32 overflows or vanishes."""
-    return math.sqrt(math.fsum(float(np.square(part.astype(np.float64)).sum()) for part in _chunks(block)))
+    with np.errstate(invalid="ignore"):
+        wide = (part.astype(np.float64) for part in _chunks(block))
+        return math.sqrt(math.fsum(float(part @ part) for part in wide))
 
 
 def _chunks(block: NDArray[np.float32]) -> list[NDArray[np.float32]]:
