@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import figure
 import harness
@@ -47,16 +47,17 @@ def epsilons_of(stored: harness.Table) -> list[float]:
     return sorted({float(label.rpartition(", epsilon ")[2]) for label in stored["cells"] if label != NO_PRIVACY})
 
 
-def picture(stored: harness.Table) -> str:
-    """The figure: score against epsilon."""
+def picture(stored: harness.Table, named: Mapping[str, str] | None = None) -> str:
+    """The figure, score against epsilon: of all rows, or of those that are `named`, under these names."""
+    named = named or {row: row for row in ROWS}
     cells, epsilons = stored["cells"], epsilons_of(stored)
     rows = {
-        row: {
+        name: {
             f"{e:g}": harness.interval(cells[label]["scores"])
             for e in epsilons
             if (label := f"{row}, epsilon {e:g}") in cells
         }
-        for row in ROWS
+        for row, name in named.items()
     }
     level = (NO_PRIVACY, float(np.mean(cells[NO_PRIVACY]["scores"]))) if NO_PRIVACY in cells else None
     return figure.lines(
@@ -64,7 +65,7 @@ def picture(stored: harness.Table) -> str:
         [f"{e:g}" for e in epsilons],
         level,
         axes=("epsilon", f"{score_name(stored)} on {stored['data']}, test"),
-        dashed=[row for row in rows if "add_remove" in row],
+        dashed=[name for row, name in named.items() if "add_remove" in row],
     )
 
 

@@ -24,12 +24,14 @@ from pydantic import Field, JsonValue, field_validator
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
+from fieldfare.plan_tables import ClientSpec
 from fieldfare.questions import Question, Values, parse
 from fieldfare.registry import Table
 from fieldfare.task import Task, complete_state, load_task
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.rows import standard_dtypes
+from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 
 log = logging.getLogger("fieldfare.client")
@@ -64,6 +66,7 @@ class QuestionParameters(Table):
 
     of: str = Field(min_length=1, description="the task whose users are asked, with its parameters, on one line")
     question: dict[str, JsonValue] = Field(description="the [question] table")
+    client: ClientSpec = Field(default=ClientSpec(), description="the local training of measure update-norm")
 
     @field_validator("question")
     @classmethod
@@ -78,6 +81,7 @@ class QuestionTask(Task):
     Args:
         of: that task, as `load_task` takes it.
         question: what.
+        client: the local training whose updates measure "update-norm" is about.
     """
 
     Parameters: ClassVar[type[Table]] = QuestionParameters
@@ -86,8 +90,8 @@ class QuestionTask(Task):
     held_out: ClassVar[str] = "The noised answer, which was charged before it was shown."
     shows_released: ClassVar[bool] = True
 
-    def __init__(self, of: str, question: Mapping[str, Any] | Question) -> None:
-        self.of, self.question = of, parse(question)
+    def __init__(self, of: str, question: Mapping[str, Any] | Question, client: ClientSpec | None = None) -> None:
+        self.of, self.question, self.client = of, parse(question), client or ClientSpec()
         self.tried = 0
         """Users of whose rows a model's measure was computed."""
         self.failures: Counter[str] = Counter()
@@ -120,6 +124,9 @@ class QuestionTask(Task):
         question = self.question
         if question.measure == "rows":
             return Values(table.sizes.astype(np.float64)[:, None], np.arange(len(table)), len(table))
+        if question.measure == question.update_norm:
+            norms = self._update_norms(task, table)
+            return Values(norms[:, None], np.arange(len(table)), len(table))
         if not question.runs:
             return _column(question.measure, table)
         measures = [_OfModel(question.measure, task, _released(task, run)) for run in question.runs]
@@ -135,10 +142,30 @@ class QuestionTask(Task):
                 continue
             numbers.append(found)
             owner.append(np.full(len(found), user))
+        self._report(len(table))
+        return Values(np.concatenate(numbers), np.concatenate(owner), len(table))
+
+    def _update_norms(self, task: Task, table: UserTable) -> Floats:
+        """The norm of each user's update, not clipped, shape (users,); NaN without rows, and where training fails."""
+        trainer = Trainer(task, self.client, lambda updates: None)
+        runs = self.question.runs
+        model = _released(task, runs[0]) if runs else task.build_model()
+        start = trainer.schema.flatten(dict(model.named_parameters())).detach()
+        norms, filled = np.full(len(table), np.nan), np.flatnonzero(table.sizes)
+        self.tried = len(filled)
+        for user in filled:
+            trained = trainer.train([start], [1.0], table, np.array([user]), at_round=0)
+            self.failures += trained.failures
+            if not trained.failures:
+                norms[user] = float(trained.update.norm())
+        self._report(len(table))
+        return norms
+
+    def _report(self, users: int) -> None:
+        """Tell the node's operator how many users have no value, and why. The server learns nothing of it."""
         if self.failures:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.failures.items()))
-            log.warning("%d of %d users have no value: %s", self.failures.total(), len(table), kinds)
-        return Values(np.concatenate(numbers), np.concatenate(owner), len(table))
+            log.warning("%d of %d users have no value: %s", self.failures.total(), users, kinds)
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         """Nothing: the answer is read from the released model, with its noise (`Question.read`)."""

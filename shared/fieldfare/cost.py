@@ -106,7 +106,7 @@ class Cost:
     strategy: str | None = None
     """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
     first_rule: bool = False
-    """Whether it is charged as runs of the ledger's first version are: discrete noise by zCDP alone."""
+    """Whether it is charged as runs of charge format 0 are: discrete noise by zCDP alone."""
     certificate: Certificate | None = None
     """What the charge rests on where a Monte Carlo certified it (`accounting.certification`)."""
 

@@ -108,7 +108,7 @@ def cost_as_priced(
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
     if charge_format == 0:
         mechanism = mechanism.first_charge()
-    # Runs of the ledger's first version charged discrete noise by zCDP, and go on doing so.
+    # Runs of charge format 0 charge discrete noise by zCDP to their end.
     bare = replace(_bare(plan, mechanism, participation), resolution=resolution, first_rule=charge_format == 0)
     if price.certificate is not None:
         cost = bare.with_certificate(price.certificate, math.sqrt(resolution))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.foreign import Loss
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Demand, from_units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError, OldCopy, Refused
 from fieldfare.signed_head import HeadRefused, SignedHead, follow
@@ -541,7 +541,7 @@ class Federation:
             name, mu = self.rng.choice(self.names), self.rng.choice(MUS)
             key, trainer = f"{who.id}-{number}", f"trainer-{who.name}"
             asked = partial(ledger.reserve_charge, name, key, what="a model", why="a test", actor=trainer)
-            reserve = partial(asked, Loss(mu=mu))
+            reserve = partial(asked, Foreign(mu=mu))
 
             begin, since = self.oracle.count, self.world.now
             told = self.call(who, f"reserve {key} of mu {mu} on {name}", reserve, ("charge.reserve",))
@@ -554,7 +554,7 @@ class Federation:
                 again = self.call(who, f"reserve {key} again", reserve, ())
                 fine = isinstance(again, LedgerError) or not isinstance(again, Refused)
                 need(fine or self.world.disturbed(since), f"{key} asked twice: {again}")
-            other = self.call(who, f"reserve {key} with another loss", partial(asked, Loss(mu=2 * mu)))
+            other = self.call(who, f"reserve {key} with another loss", partial(asked, Foreign(mu=2 * mu)))
             need(isinstance(other, Refused), f"key {key} serves two losses")
             how = "release" if self.rng.random() < 0.3 else "commit"
             if how == "commit":

@@ -25,7 +25,7 @@ from sqlalchemy.exc import OperationalError
 from fieldfare_server import faults
 from fieldfare_server.ledger import Ledger, chain
 from fieldfare_server.ledger import ledger as front
-from fieldfare_server.ledger.sql import database, hold, leases, takeover
+from fieldfare_server.ledger.sql import database, hold, leases, segments, takeover
 from simulator.oracle import Oracle, Violation
 
 T = TypeVar("T")
@@ -413,6 +413,13 @@ class World:
         finally:
             self._locked.discard(path)
 
+    @contextmanager
+    def locked(self, kept: segments.Segments) -> Iterator[None]:
+        """`Segments._locked` in the simulated time."""
+        kept.directory.mkdir(exist_ok=True)
+        with self.alone_at(kept.directory):
+            yield
+
 
 class SimulatedDatabase(database.Database):
     """The ledger's `Database`, whose every read and write is a place where others may go first."""
@@ -532,6 +539,7 @@ def world(seed: int) -> Iterator[World]:
             patches.enter_context(patch.object(leases, "process_is_gone", new.holder_is_dead))
             for name in ("replace_file", "alone_at"):
                 patches.enter_context(patch.object(chain, name, getattr(new, name)))
+            patches.enter_context(patch.object(segments.Segments, "_locked", lambda kept: new.locked(kept)))
             patches.enter_context(patch.object(faults, "point", new.point))
             try:
                 yield new

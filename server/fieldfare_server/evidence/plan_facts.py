@@ -44,7 +44,7 @@ def plan_facts(run: RunView, root: Path | None = None) -> PlanFacts | None:
 
     root: the state directory, in which the run's strategy is stored. Without it, or without the file, a strategy that
         no optimiser decides is built from the plan; what an optimiser decided is not searched for again, and not
-        shown. (Runs of the ledger's first version store no strategy: theirs are built as their coordinators did.)
+        shown. (Runs of charge format 0 store no strategy: theirs are built as their coordinators did.)
     """
     try:
         # The cache needs a hashable key, and the plan of a view is a dict.

@@ -95,7 +95,7 @@ def format_time(seconds: float | None) -> str:
 def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What people read of an attack: (name, value) of each figure. `canaries`: as the journal has it.
 
-    Journals of earlier versions compare with what the run had spent, and hold no trade-off and no standard error.
+    An attack without a standard error has as `claimed` what the whole run planned to spend, and no trade-off.
     """
     error, estimate = canaries.get("gaussian_standard_error"), canaries["gaussian_estimate"]
     against = f"spent {canaries['spent']:.3g}" if "spent" in canaries else f"planned {canaries['claimed']:.3g}"

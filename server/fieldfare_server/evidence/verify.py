@@ -98,7 +98,7 @@ class VerifyReport:
     missing: Mapping[str, str] = field(default_factory=dict)
     """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or altered."""
     unpinned: Mapping[str, str] = field(default_factory=dict)
-    """The same for runs of the ledger's first version, which name no strategy."""
+    """The same for runs of charge format 0, which name no strategy."""
 
     @property
     def ok(self) -> bool:

@@ -15,7 +15,7 @@ from platformdirs import user_data_path
 from fieldfare.errors import BadInput
 
 BEFORE = Path("runs")
-"""The home of earlier versions, wherever a process was started."""
+"""A home that no process names, wherever it was started."""
 LEDGER_FILE, HEAD_FILE = "ledger.sqlite3", "ledger.head"
 
 
@@ -44,8 +44,8 @@ class StateDirectory:
         FIELDFARE_LEDGER_FILE names a file that holds the URL, which keeps a password out of the environment.
 
         Raises:
-            BadInput: the URL's file cannot be read; the account has no directory; or nothing is named and `./runs`, the
-                default of earlier versions, holds a ledger: what was spent there must not be forgotten.
+            BadInput: the URL's file cannot be read; the account has no directory; or nothing is named and `./runs`
+                holds a ledger: what was spent there must not be forgotten.
         """
         chosen = root or os.environ.get("FIELDFARE_HOME")
         path = Path(chosen).expanduser().absolute() if chosen else _of_account()

@@ -140,7 +140,7 @@ class StoredStrategy:
     """The state directory."""
     run: str
     digest: str | None
-    """None for runs of the ledger's first version, which named no strategy."""
+    """None for runs of charge format 0, which name no strategy."""
     planned: PrivacyLoss
     """What the ledger says that the run reserved: the price of a run whose file has none."""
     format: int = CHARGE_FORMAT
@@ -214,7 +214,7 @@ class StoredStrategy:
         return stored
 
     def _kept(self, plan: Plan) -> dict[str, bytes]:
-        """What optimisers decided for a run of the ledger's first version."""
+        """Return what optimisers decided for a run of charge format 0."""
         if not describe(plan.mechanism.kind).slow:
             return {}
         what = f"optimised strategy of run {self.run}"

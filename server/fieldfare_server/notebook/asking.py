@@ -27,6 +27,7 @@ def ask(
     noise_multiplier: float | None = None,
     delta: float = 1e-5,
     adjacency: str = "zero_out",
+    client: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
     ledger: str | Path | None = None,
     dry_run: bool = False,
@@ -50,6 +51,7 @@ def ask(
         epsilon, delta: what the question may cost, taken alone; or `noise_multiplier` in place of epsilon: the noise of
             one user's contribution.
         adjacency: the population's.
+        client: the local training of measure "update-norm", as a plan's `[client]` table.
         budget, ledger: as for `ff.simulate`. A question about a released model needs the ledger of its run.
         dry_run: say what it would cost and how wide the answer would be; ask and charge nothing.
         resume: the answer of this run of `ledger`, which was interrupted or has ended; nothing is charged again.
@@ -73,7 +75,8 @@ def ask(
     for name, value in (("epsilon", epsilon), ("noise_multiplier", noise_multiplier)):
         if value is not None:
             privacy[name] = value
-    asked = Asked.of({"question": question, "run": run, "task": dict(parameters or {}), "privacy": privacy})
+    table = {"question": question, "run": run, "task": dict(parameters or {}), "privacy": privacy}
+    asked = Asked.of(table if client is None else {**table, "client": client})
     try:
         plan = asked.plan(len(user_names(asked.of_users)))
         cost = price_with_model(plan)

@@ -16,7 +16,7 @@ from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan import Plan
-from fieldfare.plan_tables import PrivacySpec
+from fieldfare.plan_tables import ClientSpec, PrivacySpec
 from fieldfare.questions import Question, parse
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import Table
@@ -47,6 +47,7 @@ class Asked(Table):
     run: AskedRun
     task: dict[str, JsonValue] = Field(default={}, description="parameters of the task")
     privacy: PrivacySpec
+    client: ClientSpec | None = Field(default=None, description="the local training of measure update-norm")
 
     @field_validator("question", mode="before")
     @classmethod
@@ -64,6 +65,13 @@ class Asked(Table):
                 "users, and there is none.",
                 "a population of adjacency 'zero_out' or 'replace_one'",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _trains_to_measure(self) -> Self:
+        if self.client is not None and self.question.measure != self.question.update_norm:
+            why = f"measure {self.question.measure!r} trains nothing."
+            raise BadInput("[client]", why, f"measure = {self.question.update_norm!r}")
         return self
 
     @classmethod
@@ -100,11 +108,12 @@ class Asked(Table):
         contribution (`fieldfare_client.questions`).
         """
         privacy = self.privacy.model_dump(exclude_defaults=True)
+        trains = {} if self.client is None else {"client": self.client.model_dump(mode="json", exclude_none=True)}
         return Plan.parse(
             {
                 "privacy": {**privacy, "adjacency": self.privacy.adjacency},
                 "run": {"task": QUESTION, "name": self.run.name, "rounds": 1, "cohort": users},
-                "task": {"of": self.of_users, "question": self.question.model_dump(mode="json")},
+                "task": {"of": self.of_users, "question": self.question.model_dump(mode="json"), **trains},
                 "participation": {"scheme": "single"},
                 "mechanism": {"kind": "independent"},
                 **STEP,

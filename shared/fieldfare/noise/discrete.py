@@ -6,7 +6,7 @@ algorithm D, with the Bernoulli(exp(-x)) trials of Canonne, Kamath, Steinke 2020
 `DiscreteNoise` puts such draws in the place of z. A mechanism whose C and B are matrices of whole numbers
 (`Mechanism.whole`) then adds whole numbers B z to a sum x of whole cells of a grid, without any rounding: what is
 released is a function of C x + z, a discrete Gaussian around whole numbers. `accounting.discretised` says why it costs
-what a Gaussian of almost the same s costs. Runs of the ledger's first version were charged by zCDP, which holds too
+what a Gaussian of almost the same s costs. Runs of charge format 0 are charged by zCDP, which holds too
 (Canonne et al., Theorem 4, coordinate by coordinate; with adaptively chosen x the sum of squared shifts stays bounded
 by the squared sensitivity).
 

@@ -275,7 +275,7 @@ class SecureNoise:
         return self._copy(hmac.digest(self._key, b"row" + nonce, "sha256"))
 
     def _nonce_digest(self) -> str:
-        """Hex; empty without nonces, as before there were any."""
+        """Hex; empty without nonces."""
         if self._nonces is None:
             return ""
         return ":" + digest_of(self._nonces)

@@ -90,14 +90,16 @@ class Question(Table):
         default="rows",
         min_length=1,
         max_length=100,
-        description="the number that is asked about: rows (how many a user has), a column of the users' table, or, of "
-        "a model, loss or correct",
+        description="the number that is asked about: rows (how many a user has), a column of the users' table, "
+        "update-norm (how long a user's update is), or, of a model, loss or correct",
     )
     low: float = Field(description="the least value; what is below counts as this")
     high: float = Field(description="the largest value; what is above counts as this")
 
     of_models: ClassVar[tuple[str, ...]] = ("loss", "correct")
     """Measures that need a model."""
+    update_norm: ClassVar[str] = "update-norm"
+    """The measure that trains: from a released model, or from the task's own, which is public."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -141,12 +143,14 @@ class ModelQuestion(Question):
     """A question that may be about the output of a model."""
 
     model: str = Field(
-        default="", max_length=40, description="the run whose released model is evaluated, for loss and correct"
+        default="",
+        max_length=40,
+        description="the run whose released model is evaluated, for loss and correct, or trained on, for update-norm",
     )
 
     @model_validator(mode="after")
     def _model_fits(self) -> Self:
-        if (self.measure in self.of_models) != bool(self.model):
+        if self.measure != self.update_norm and (self.measure in self.of_models) != bool(self.model):
             near = f"measure = {self.of_models[0]!r}" if self.model else "model = RUN"
             raise BadInput(f"question.measure = {self.measure!r}", f"model = {self.model!r} does not fit it.", near)
         return self

@@ -56,7 +56,7 @@ class _Bins(ModelQuestion):
 
 
 @register
-class Histogram(_Bins):
+class BinCounts(_Bins):
     """How many users lie in each bin of [low, high); what is outside counts in the first or the last bin."""
 
     kind: Literal["histogram"] = "histogram"

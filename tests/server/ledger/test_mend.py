@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
 from fieldfare.errors import LedgerError, OldCopy
@@ -293,3 +295,42 @@ def test_a_row_that_a_role_may_write_and_no_rule_allows_stops_charges_only_until
     with coordinator(role, home) as ledger:
         commit(start(ledger, 0.001), [0], 0.001)
         assert verify(ledger).ok
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("part", ["coordinator", "admin"])
+def test_whatever_a_role_appends_of_its_own_actions_is_mended(apart: str, home: Path, part: str) -> None:
+    """Every action that the role may append, with bodies and places that fit nothing, and with those of real rows."""
+    before = committed(apart)
+    with Ledger.open(apart) as ledger:
+        real = ledger.journal_rows(limit=100).items
+    bodies = ["{}", "[]", "null", '"x"', '{"id": "none", "what": "x"}', '{"attempt": -1, "reports": 1e999}']
+    places: list[tuple[str | None, str | None, int | None]] = [(None, None, None), ("people", "none", -1)]
+    places += [(row.population, row.run, row.round) for row in real if row.action == "round.commit"][:2]
+    own = {"coordinator": roles.COORDINATOR_ACTIONS, "admin": roles.OFFICE_ACTIONS}[part]
+    engine = create_engine(make_url(apart).set(username=f"fieldfare_{part}", drivername="postgresql+psycopg"))
+    call = (
+        "SELECT ledger_append(1.0, 'x', :action, :population, :run, CAST(:round AS int), md5(random()::text), :body, "
+    )
+    statement = text(f"{call}NULL)")
+    done = 0
+    for action in own:
+        copied = [chain.canonical(row.body) for row in real if row.action == action][:2]
+        for body in (*bodies, *copied):
+            for population, run, index in places:
+                values = {"action": action, "population": population, "run": run, "round": index, "body": body}
+                with contextlib.suppress(DBAPIError), engine.begin() as connection:
+                    connection.execute(statement, values)
+                    done += 1
+    engine.dispose()
+    assert done > 20 * len(own) / 2
+    stuck(apart, home)
+    mending = mend(apart, home)
+    assert len(mending.dropped) > done / 2
+    after = committed(apart)
+    assert after >= before
+    Ledger.separate_roles(apart, PASSWORDS)
+    with Ledger.open(apart, head_file=home / "ledger.head", coordinator=True) as ledger:
+        assert verify(ledger).ok
+        ledger.create_population("next", 4.0, 1e-6, actor="officer")
+        commit(start(ledger, 0.001, population="next"), [], 0.001)

@@ -129,6 +129,27 @@ def test_what_others_wrote_and_what_a_crash_left_out_is_caught_up(ledger_url: st
     assert [end for end, _ in beside(home).frames()][-1].count == len(before["audit"])
 
 
+@pytest.mark.parametrize("tail", [1, 100, 700, 1 << 20])
+def test_the_last_line_is_found_from_the_end_of_a_file(
+    ledger_url: str, home: Path, tail: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TAIL", tail)
+    with Ledger.open(ledger_url, create=True, head_file=home / "ledger.head", coordinator=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        for torn in (b"", b"9", b"9 ", b"9 abc", b"x" * 900):
+            (path,) = beside(home).directory.glob("*.segment")
+            with open(path, "ab") as file:
+                file.write(torn)
+            ledger.create_token("x", ("read",), actor="officer")
+            assert [end for end, _ in beside(home).frames()][-1] == ledger.head()
+        # A crash between the first line of a segment and its rows.
+        header = path.read_bytes().splitlines(keepends=True)[0]
+        for begun in (b"", header[:20], header, header + b"1 ab"):
+            (beside(home).directory / "000000000099.segment").write_bytes(begun)
+            ledger.create_token("x", ("read",), actor="officer")
+            assert [end for end, _ in beside(home).frames()][-1] == ledger.head()
+
+
 def test_writers_that_share_a_home_append_one_after_another(ledger_url: str, home: Path) -> None:
     with Ledger.open(ledger_url, create=True, head_file=home / "ledger.head", coordinator=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")

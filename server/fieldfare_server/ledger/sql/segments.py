@@ -42,6 +42,8 @@ _MAGIC = "fieldfare-segment-v1"
 _SUFFIX = ".segment"
 SEGMENT_BYTES = 64 << 20
 """A segment that has grown to this is followed by another."""
+_TAIL = 1 << 20
+"""How much of a segment is read to find its last line; more where that is longer."""
 BATCH = 1000
 """Rows of one line, where many are written at once."""
 _KEY_BYTES, _NONCE_BYTES = 32, 12
@@ -306,17 +308,15 @@ class Segments:
             size = path.stat().st_size
             if self._known is not None and self._known[:2] == (path, size):
                 return self._known[2]
-            data = path.read_bytes()
-            whole = data.rfind(b"\n") + 1
-            lines = data[:whole].splitlines()
+            header, lines, whole = _ends(path, size)
             with self._writing():
-                if len(lines) < 2:  # a crash came before its first rows
+                if not lines:  # a crash came before its first rows
                     path.unlink()
                     sync_directory(self.directory)
                     continue
                 if whole < size:
                     os.truncate(path, whole)
-            ledger = self._header(path, lines[0])[0].ledger
+            ledger = self._header(path, header)[0].ledger
             last, name, _ = self._fields(path, lines[-1], 3)
             self._known = path, whole, chain.Head(ledger, int(last), name)
             return self._known[2]
@@ -365,6 +365,22 @@ class Segments:
 
     def _refuse(self, why: str, nearest: str = "another copy of them, or of the ledger") -> LedgerError:
         return LedgerError(f"segments {self.directory}", why, nearest)
+
+
+def _ends(path: Path, size: int) -> tuple[bytes, list[bytes], int]:
+    """(first line, whole lines of which the last is that of the file, where they end) of a segment of `size` bytes."""
+    with open(path, "rb") as file:
+        header, reach = file.readline(), _TAIL
+        while True:
+            begin = max(len(header), size - reach)
+            file.seek(begin)
+            tail = file.read()
+            whole = tail.rfind(b"\n") + 1
+            lines = tail[:whole].splitlines()
+            # The first may lack its beginning.
+            if begin == len(header) or len(lines) > 1:
+                return header, lines, begin + whole
+            reach *= 8
 
 
 def _place(start: chain.Head, end: chain.Head) -> bytes:

@@ -3,7 +3,7 @@
 The key, the nonces and the row rebuild the state of any stream, bit for bit. For some streams that takes a few rows
 (independent noise, trees, banded B); nothing of them is kept. For recursions it takes all rows since the last restart:
 for those the whole state is written once in `MOST_ROWS` rounds, to a file that the checkpoints name, and a resumed run
-draws the rows since. A small state simply is in the checkpoint, as every state was before.
+draws the rows since. A small state simply is in the checkpoint.
 """
 
 from __future__ import annotations

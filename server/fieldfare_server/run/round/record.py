@@ -54,7 +54,7 @@ class RoundRecord:
     charges: list[int] | None = None
     """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
     strategy: str | None = None
-    """SHA-256 of the stored strategy whose noise is in the sum; None in records of the ledger's first version."""
+    """SHA-256 of the stored strategy whose noise is in the sum; None in records of runs of charge format 0."""
 
     def to_json(self) -> dict[str, Any]:
         """Finite JSON."""

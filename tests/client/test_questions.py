@@ -1,0 +1,88 @@
+"""What a question measures on a node: one user at a time, from that user's rows alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fieldfare as ff
+from fieldfare.errors import BadInput
+from fieldfare.plan_tables import ClientSpec
+from fieldfare_client.questions import QuestionTask
+
+
+class Lines(ff.Task):
+    """A line through the origin; one user has no row, one a row that is no number."""
+
+    name = "lines"
+    score_name = "loss"
+    held_out = "nobody"
+
+    def build_model(self) -> torch.nn.Module:
+        model = torch.nn.Linear(2, 1, bias=False)
+        torch.nn.init.constant_(model.weight, 0.5)
+        return model
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - targets) ** 2
+
+    def users(self) -> ff.UserTable:
+        draw = np.random.default_rng(3)
+        offsets = np.array([0, 2, 2, 5, 9, 10])
+        x, y = draw.normal(size=(10, 2)).astype(np.float32), draw.normal(size=10).astype(np.float32)
+        x[9] = np.nan
+        return ff.UserTable([f"u{i}" for i in range(5)], offsets, {"x": x, "y": y})
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        return {"loss": 0.0}
+
+
+NAME = f"{__name__}:Lines"
+TRAINING = {"epochs": 1, "batch_size": 16, "learning_rate": 0.25}
+
+
+def contributions(question: dict[str, Any], **more: Any) -> np.ndarray:
+    task = QuestionTask(NAME, question, **more)
+    table = task.users()
+    assert (table.sizes == 1).all()
+    np.testing.assert_array_equal(table.pseudonyms, Lines().users().pseudonyms)
+    return np.asarray(table.columns["x"])
+
+
+def test_the_norm_of_an_update_is_that_of_one_step_by_hand() -> None:
+    table = Lines().users()
+    x, y = np.asarray(table.columns["x"], np.float64), np.asarray(table.columns["y"], np.float64)
+    question = {"kind": "mean", "measure": "update-norm", "low": 0, "high": 4, "some": True}
+    found = contributions(question, client=ClientSpec.model_validate(TRAINING))
+    for user, (a, b) in enumerate(zip(table.offsets[:-1], table.offsets[1:], strict=True)):
+        if user in (1, 4):  # no row, and a row that is none: no value, and a contribution of zero
+            assert not found[user].any()
+            continue
+        step = 0.25 * 2 * ((x[a:b] @ [0.5, 0.5] - y[a:b])[:, None] * x[a:b]).mean(axis=0)
+        norm = float(np.linalg.norm(step))
+        assert 0 < norm < 4
+        np.testing.assert_allclose(found[user], np.sqrt(0.5) * np.array([(norm - 2) / 2, 1]), rtol=1e-5)
+
+
+def test_rows_and_columns_are_those_of_the_table() -> None:
+    sizes = contributions({"kind": "mean", "measure": "rows", "low": 0, "high": 4})
+    np.testing.assert_allclose(sizes[:, 0], (np.array([2, 0, 3, 4, 1]) - 2) / 2)
+    y, offsets = Lines().users().columns["y"], Lines().users().offsets
+    means = contributions({"kind": "mean", "measure": "y", "low": -9, "high": 9})
+    own = [np.asarray(y[a:b]).mean() / 9 if b > a else 0.0 for a, b in itertools.pairwise(offsets)]
+    np.testing.assert_allclose(means[:, 0], own, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("measure", "word"), [("x", "several numbers"), ("z", "Nearest allowed: rows, x, y")])
+def test_a_measure_that_is_none_is_refused(measure: str, word: str) -> None:
+    with pytest.raises(BadInput, match=word):
+        contributions({"kind": "mean", "measure": measure, "low": 0, "high": 1})
+
+
+def test_a_model_that_is_not_here_is_refused() -> None:
+    with pytest.raises(BadInput, match="the model of run"):
+        contributions({"kind": "mean", "measure": "loss", "low": 0, "high": 1, "model": "elsewhere"})

@@ -1,0 +1,21 @@
+"""tabular: A Flower / PyTorch app over a table."""
+
+import torch
+from flwr.app import ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from tabular.task import IncomeClassifier
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    net = IncomeClassifier()
+    strategy = FedAvg(fraction_evaluate=0.0)
+    result = strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(net.state_dict()),
+        num_rounds=context.run_config["num-server-rounds"],
+    )
+    torch.save(result.arrays.to_torch_state_dict(), context.run_config["out"])
