@@ -358,7 +358,8 @@ class Segments:
                 self._key = self.key_file.read_bytes()
             except OSError as error:
                 why = f"their key {self.key_file} cannot be read ({error.strerror})."
-                raise self._refuse(why, "the key's file, or --key with a copy of it") from None
+                nearest = "a copy of the key; without any, move the segments away, and they begin anew"
+                raise self._refuse(why, nearest) from None
             if len(self._key) != _KEY_BYTES:
                 raise self._refuse(f"{self.key_file} is no key of {_KEY_BYTES} bytes.", "the key's file")
         return self._key
