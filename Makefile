@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install tools demo test test-all check test-long costs flaky mutants simulate-ledger fuzz containers-test containers-random docs flower-matrix lock licences audit pin-images wheel
+.PHONY: install tools demo test test-all check test-long costs flaky mutants simulate-ledger fuzz containers-test containers-random docs words flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
@@ -85,6 +85,10 @@ fuzz: tools
 	mkdir -p $(VENV)/fuzz/corpus
 	PYTHONPATH=$$($(BIN)/python -c 'import sys; print(":".join(p for p in sys.path if p))') \
 		$(VENV)/fuzz/bin/python tests/fuzz/fuzz.py $(VENV)/fuzz/corpus tests/fuzz/corpus -runs=$(RUNS) -max_len=96
+
+# Every sentence that refuses something, into one file that a test compares: read the difference.
+words: tools
+	$(BIN)/python docs/hooks/refusals.py
 
 # The tests that name Flower, against three Flowers; writes the table of docs/versions.md.
 flower-matrix: tools

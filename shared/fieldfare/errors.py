@@ -1,23 +1,32 @@
 """What Fieldfare refuses, and how it says so.
 
-Every refusal names what was refused, why, and the nearest thing that would be allowed. The command line maps
-`BadInput` to exit code 2, `BudgetRefused` to 3 and `Interrupted` to 4.
+Every refusal names what was refused, why, and the nearest thing that would be allowed, and has a code that stays when
+its words change. The command line maps `BadInput` to exit code 2, `BudgetRefused` to 3 and `Interrupted` to 4.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
 class FieldfareError(Exception):
     """Base of every error that Fieldfare raises on purpose."""
 
+    code: str = "fieldfare-error"
+    """Which error it is, for programs: words may change, codes do not. Without one of its own, that of its class."""
+
+    def __init_subclass__(cls) -> None:
+        cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+
 
 class Refused(FieldfareError):
     """A refusal: what was refused, why, and the nearest allowed thing (empty where there is none)."""
 
-    def __init__(self, what: str, why: str, nearest: str = "") -> None:
+    def __init__(self, what: str, why: str, nearest: str = "", *, code: str = "") -> None:
         self.what, self.why, self.nearest = what, why, nearest
+        if code:
+            self.code = code
         super().__init__(f"{what}: {why}" + (f" Nearest allowed: {nearest}." if nearest else ""))
 
 
@@ -30,13 +39,13 @@ class BadInput(Refused, ValueError):
     line: int | None
     """Where in the file it is, from 1, where that is known."""
 
-    def __init__(self, what: str, why: str, nearest: str = "") -> None:
-        super().__init__(what, why, nearest)
+    def __init__(self, what: str, why: str, nearest: str = "", *, code: str = "") -> None:
+        super().__init__(what, why, nearest, code=code)
         self.faults, self.line = (self,), None
 
     def at(self, line: int | None) -> BadInput:
         """This refusal with its line, which the message shows."""
-        located = BadInput(self.what, self.why, self.nearest)
+        located = BadInput(self.what, self.why, self.nearest, code=self.code)
         if line is not None:
             located.line, located.args = line, (f"line {line}, {self}",)
         return located
@@ -45,7 +54,7 @@ class BadInput(Refused, ValueError):
     def of(cls, faults: Sequence[BadInput]) -> BadInput:
         """One refusal of several faults, a line each; it names what the first names."""
         first = faults[0]
-        refusal = cls(first.what, first.why, first.nearest)
+        refusal = cls(first.what, first.why, first.nearest, code=first.code)
         refusal.faults, refusal.line = tuple(faults), first.line
         refusal.args = ("\n".join([f"{len(faults)} things are wrong:", *(f"  {fault}" for fault in faults)]),)
         return refusal

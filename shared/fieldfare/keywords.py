@@ -99,7 +99,7 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
     for name, value in keywords.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
-            raise BadInput(f"{name} = {value!r}", "a plan has no such keyword.", near[0])
+            raise BadInput(f"{name} = {value!r}", "a plan has no such keyword.", near[0], code="key-unknown")
     # A keyword that is None was left out, as in a plan file.
     given = {name: value for name, value in keywords.items() if value is not None or name not in places}
     if "task" in given:

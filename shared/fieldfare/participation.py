@@ -58,7 +58,7 @@ class Participation(ABC):
 
 def _positive(field: str, value: int | None) -> None:
     if value is not None and value < 1:
-        raise BadInput(f"{field} = {value}", "must be at least 1.", "1")
+        raise BadInput(f"{field} = {value}", "must be at least 1.", "1", code="at-least-one")
 
 
 def _increasing(pattern: Sequence[int], rounds: int) -> bool:
@@ -130,7 +130,7 @@ class Poisson(Participation):
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
-            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0", code="rate-range")
 
     def separation_and_count(self, rounds: int) -> tuple[int, int]:
         return 1, rounds
@@ -153,7 +153,7 @@ class CyclicPoisson(Participation):
     def __post_init__(self) -> None:
         _positive("groups", self.groups)
         if not 0 < self.rate <= 1:
-            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0", code="rate-range")
 
     def separation_and_count(self, rounds: int) -> tuple[int, int]:
         return self.groups, -(-rounds // self.groups)
@@ -223,7 +223,7 @@ class BMinSep(Participation):
     def __post_init__(self) -> None:
         _positive("separation", self.separation)
         if not 0 < self.rate <= 1:
-            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0", code="rate-range")
 
     @property
     def period(self) -> float:
@@ -261,7 +261,7 @@ class TruncatedPoisson(Participation):
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
-            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0", code="rate-range")
         _positive("cap", self.cap)
         _positive("enrolled", self.enrolled)
 

@@ -71,6 +71,7 @@ def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, Any]) -> Ser
             "server_optimizer",
             f"its kinds come with the server, which is not installed (there is no module {error.name!r}).",
             "pip install 'fieldfare[server]'",
+            code="server-not-installed",
         ) from error
     parsed: ServerOptimizerSpec = optimizers.parse(spec)
     return parsed
@@ -145,7 +146,7 @@ class Plan(Table, metaclass=PlanType):
     @classmethod
     def _by_kind(cls, value: object, info: ValidationInfo) -> Table:
         if not isinstance(value, Mapping | MechanismSpec | ClippingSpec | ServerOptimizerSpec):
-            raise BadInput(f"{info.field_name} = {value!r}", "must be a table with a kind.")
+            raise BadInput(f"{info.field_name} = {value!r}", "must be a table with a kind.", code="table-without-kind")
         parse: Mapping[str | None, Any] = {
             "mechanism": parse_mechanism,
             "clipping": clipping.parse,
@@ -162,7 +163,7 @@ class Plan(Table, metaclass=PlanType):
                 json.dumps(parameter, allow_nan=False)
             except (TypeError, ValueError):
                 takes = "must be text, a finite number, true or false, or a list or table of them."
-                raise BadInput(f"task.{key} = {parameter!r}", takes) from None
+                raise BadInput(f"task.{key} = {parameter!r}", takes, code="task-parameter") from None
         return value
 
     # Ledgers hold the digests of plans whose clipping and optimizer tables were stored as their authors wrote them:
@@ -193,6 +194,7 @@ class Plan(Table, metaclass=PlanType):
                 f"participation.max_participations = {most}",
                 f"{most} rounds that are {apart} apart do not fit into {rounds} rounds.",
                 str(-(-rounds // apart)),
+                code="participation-does-not-fit",
             )
         return self
 
@@ -206,6 +208,7 @@ class Plan(Table, metaclass=PlanType):
                     f"run.over_selection = {self.run.over_selection}",
                     f"scheme {scheme!r} includes every user independently; asking more users would be another scheme.",
                     "1.0",
+                    code="no-over-selection",
                 )
             if self.run.min_reports is not None:
                 raise BadInput(
@@ -213,6 +216,7 @@ class Plan(Table, metaclass=PlanType):
                     f"scheme {scheme!r} may not draw again because few users reported: that would not be the sampler "
                     "whose privacy is accounted.",
                     "leave it out",
+                    code="no-redraw",
                 )
             if scheme in CALLED and self.privacy.adjacency != "add_remove":
                 raise BadInput(
@@ -222,24 +226,28 @@ class Plan(Table, metaclass=PlanType):
                     "add_remove; or participation.scheme = 'min-separation'"
                     if scheme in ("truncated-poisson", "b-min-sep")
                     else "add_remove; or participation.scheme = 'fixed-order'",
+                    code="presence-must-be-secret",
                 )
             if (self.participation.bins or 0) > self.run.rounds:
                 raise BadInput(
                     f"participation.bins = {self.participation.bins}",
                     f"a block is longer than the run's {self.run.rounds} rounds.",
                     str(self.run.rounds),
+                    code="bins-exceed-rounds",
                 )
             if scheme in CALLED and self.privacy.rounding == "discrete":
                 raise BadInput(
                     "privacy.rounding = 'discrete'",
                     "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
                     "rounding = 'grid'",
+                    code="discrete-not-amplified",
                 )
         elif self.privacy.adjacency == "add_remove":
             raise BadInput(
                 "privacy.adjacency = 'add_remove'",
                 f"scheme {scheme!r} acts on how many users there are, which this adjacency protects.",
                 "zero_out, or participation.scheme = 'poisson'",
+                code="acts-on-counts",
             )
         return self
 
@@ -253,6 +261,7 @@ class Plan(Table, metaclass=PlanType):
                     f"run.round_seconds = {seconds:g}",
                     f"only adjacency 'add_remove' hides times; under {self.privacy.adjacency!r} they are public.",
                     "leave it out",
+                    code="times-public",
                 )
             return self
         # Plans of earlier versions stay readable; the guarantee of their runs says what does not hold.
@@ -262,6 +271,7 @@ class Plan(Table, metaclass=PlanType):
                 "one user more or less would decide whether all others are summed or none, and adjacency 'add_remove' "
                 "charges the change of one user.",
                 "leave it out",
+                code="min-available-shows-presence",
             )
         if seconds is not None and seconds <= 2 * run.round_timeout:
             raise BadInput(
@@ -269,6 +279,7 @@ class Plan(Table, metaclass=PlanType):
                 f"a round may wait run.round_timeout = {run.round_timeout:g} s for updates and as long for new nodes. "
                 "A round that is late shows that it took long.",
                 f"{3 * run.round_timeout:g}, or a shorter round_timeout",
+                code="schedule-too-fast",
             )
         return self
 
@@ -329,7 +340,7 @@ class Plan(Table, metaclass=PlanType):
         try:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise BadInput("plan", f"is not TOML: {error}.") from None
+            raise BadInput("plan", f"is not TOML: {error}.", code="not-toml") from None
         try:
             return cls.parse(table)
         except BadInput as refusal:

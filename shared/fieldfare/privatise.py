@@ -115,13 +115,17 @@ class Grid:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.spacing) and self.spacing > 0 and math.frexp(self.spacing)[0] == 0.5):
             near = 2.0 ** round(math.log2(self.spacing)) if 0 < self.spacing < math.inf else 2.0**-20
-            raise BadInput(f"grid spacing = {self.spacing}", "must be a power of two.", str(near))
+            raise BadInput(f"grid spacing = {self.spacing}", "must be a power of two.", str(near), code="grid-spacing")
 
     @classmethod
     def fit(cls, clip: float, numel: int, cost: float = COST) -> Grid:
         """The coarsest grid for vectors of `numel` elements that raises the sensitivity by at most the share `cost`."""
         if not (math.isfinite(clip) and clip > 0 and numel >= 1 and 0 < cost <= 1):
-            raise BadInput(f"grid for clip = {clip}, numel = {numel}, cost = {cost}", "need clip > 0, 0 < cost <= 1.")
+            raise BadInput(
+                f"grid for clip = {clip}, numel = {numel}, cost = {cost}",
+                "need clip > 0, 0 < cost <= 1.",
+                code="grid-arguments",
+            )
         return cls(2.0 ** math.floor(math.log2(clip * cost / math.sqrt(numel))))
 
     def charged_clip(self, clip: float, numel: int, users: int = 0) -> float:
@@ -155,7 +159,7 @@ class Grid:
                 too coarse for the grid (float32 noise, or a grid below 2^-28 of the noise).
         """
         if not (math.isfinite(std) and std > 0):
-            raise BadInput(f"noise std = {std}", "must be positive and finite.")
+            raise BadInput(f"noise std = {std}", "must be positive and finite.", code="noise-std")
         return self._add_(total, noise, std, whole=False)
 
     def add_cells_(self, total: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
@@ -167,7 +171,11 @@ class Grid:
 
     def _add_(self, total: torch.Tensor, noise: torch.Tensor, std: float, *, whole: bool) -> torch.Tensor:
         if total.shape != noise.shape or total.ndim != 1:
-            raise BadInput(f"sum of shape {tuple(total.shape)}, noise {tuple(noise.shape)}", "must be equal vectors.")
+            raise BadInput(
+                f"sum of shape {tuple(total.shape)}, noise {tuple(noise.shape)}",
+                "must be equal vectors.",
+                code="sum-shape",
+            )
         step = _CHUNK if total.device.type == "cpu" else DEVICE_CHUNK
         start = 0 if whole else self._add_on_host(total, noise, std)
         for lo in range(start, total.numel(), step):
@@ -177,19 +185,22 @@ class Grid:
             largest = _largest(added)
             if whole:
                 if not torch.equal(drawn, drawn.round()):
-                    raise BadInput("discrete noise", "must be whole numbers.")
+                    raise BadInput("discrete noise", "must be whole numbers.", code="noise-not-whole")
             elif not largest * torch.finfo(noise.dtype).eps <= _RESOLUTION:  # "not <=" refuses NaN too
                 near = "float64 noise" if noise.dtype != torch.float64 else f"spacing {self.spacing * 2.0**20}"
                 raise BadInput(
                     f"noise of {noise.dtype} up to {largest * self.spacing:.3g} on a grid of {self.spacing:.3g}",
                     "is too coarse: a grid cell must hold 2^20 of its floats.",
                     near,
+                    code="noise-too-coarse",
                 )
             exact = (span.double() * (1.0 / self.spacing)).round_()
             bound = _largest(exact) + largest
             if not bound < _CELLS:
                 raise BadInput(
-                    f"sum up to {bound * self.spacing:.3g}", f"does not add exactly on a grid of {self.spacing:.3g}."
+                    f"sum up to {bound * self.spacing:.3g}",
+                    f"does not add exactly on a grid of {self.spacing:.3g}.",
+                    code="sum-not-exact",
                 )
             span.copy_(exact.add_(added.round_()).mul_(self.spacing))
         return total
@@ -281,6 +292,7 @@ class Privatiser:
                 f"noise of {noise_multiplier:g} clip norms on {numel} parameters is {scale:.3g} cells of the finest "
                 f"grid, and discrete noise is charged from {SMALLEST_SCALE} cells on.",
                 "more noise, or rounding = 'grid'",
+                code="discrete-too-coarse",
             )
         while grid.spacing * math.sqrt(numel) <= clip:
             charged = grid.charged_clip(clip, numel, users)
@@ -299,6 +311,7 @@ class Privatiser:
             f"privacy.rounding = {rounding!r}",
             f"noise of {noise_multiplier:g} clip norms on {numel} parameters needs a grid as coarse as the clip norm.",
             "less noise, or 'none'",
+            code="grid-too-coarse",
         )
 
     def resolution(self, numel: int, row_norms: NDArray[np.float64]) -> float:

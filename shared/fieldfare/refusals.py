@@ -95,21 +95,24 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
             known = list(_fields(model, path[:-1]))
             nearest = nearest_of(path[-1], known)
             unknown.update(nearest.split(", "))
-            faults.append(BadInput(shown, "unknown key.", nearest))
+            faults.append(BadInput(shown, "unknown key.", nearest, code="key-unknown"))
         elif each["type"] == "missing":
             missing.append((key, path))
         elif each["type"] == "union_tag_invalid":  # a table whose kind decides what else it has
             context = each["ctx"]
             kinds = re.findall(r"'([^']*)'", context["expected_tags"])
             where = f"{key}.{context['discriminator'].strip(chr(39))} = {context['tag']!r}"
-            faults.append(BadInput(where, "there is no such kind.", nearest_of(context["tag"], kinds)))
+            faults.append(
+                BadInput(where, "there is no such kind.", nearest_of(context["tag"], kinds), code="kind-unknown")
+            )
         elif each["type"] in ("value_error", "assertion_error"):
             message = str(each["msg"]).removeprefix("Value error, ")
-            faults.append(BadInput(shown, f"{message}.".replace("..", ".")))
+            faults.append(BadInput(shown, f"{message}.".replace("..", "."), code="values-conflict"))
         else:
-            faults.append(BadInput(shown, f"must be {takes(field)}." if field else f"{each['msg']}.", _nearest(each)))
+            why = f"must be {takes(field)}." if field else f"{each['msg']}."
+            faults.append(BadInput(shown, why, _nearest(each), code="value-wrong"))
     # A misspelt key is one fault, not two.
-    faults += [BadInput(key, "is required.") for key, path in missing if path[-1] not in unknown]
+    faults += [BadInput(key, "is required.", code="key-required") for key, path in missing if path[-1] not in unknown]
     return all_of(faults)
 
 

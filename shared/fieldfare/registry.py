@@ -62,9 +62,10 @@ class Registry(Generic[S]):
     def spec(self, kind: object) -> type[S]:
         """The class of a kind. Raises `BadInput` for an unknown one, naming the nearest."""
         if kind is None:
-            raise BadInput(f"{self.section}.kind", "is required.", ", ".join(self.kinds()))
+            raise BadInput(f"{self.section}.kind", "is required.", ", ".join(self.kinds()), code="key-required")
         if not isinstance(kind, str) or kind not in self._specs:
-            raise BadInput(f"{self.section}.kind = {kind!r}", "there is no such kind.", nearest_of(kind, self.kinds()))
+            known = nearest_of(kind, self.kinds())
+            raise BadInput(f"{self.section}.kind = {kind!r}", "there is no such kind.", known, code="kind-unknown")
         return self._specs[kind]
 
     def parse(self, spec: S | Mapping[str, Any]) -> S:

@@ -147,17 +147,24 @@ def complete_state(model: torch.nn.Module, released: Mapping[str, torch.Tensor])
     """
     first_name = {id(value): name for name, value in model.named_parameters() if value.requires_grad}
     if missing := sorted(set(first_name.values()) - set(released)):
-        raise BadInput("released parameters", f"{missing[0]!r} is missing, and {len(missing) - 1} more.")
+        raise BadInput(
+            "released parameters", f"{missing[0]!r} is missing, and {len(missing) - 1} more.", code="parameters-missing"
+        )
     if unknown := sorted(set(released) - set(first_name.values())):
         near = difflib.get_close_matches(unknown[0], first_name.values(), n=1)
-        raise BadInput(f"released parameter {unknown[0]!r}", "the model does not train it.", near[0] if near else "")
+        raise BadInput(
+            f"released parameter {unknown[0]!r}",
+            "the model does not train it.",
+            near[0] if near else "",
+            code="parameter-unknown",
+        )
     complete: dict[str, torch.Tensor] = {}
     for name, value in model.state_dict(keep_vars=True).items():
         trained = first_name.get(id(value))
         source = value if trained is None else released[trained]
         if source.shape != value.shape:
             shapes = f"{tuple(source.shape)}, not {tuple(value.shape)}"
-            raise BadInput(f"released parameter {trained!r}", f"has shape {shapes}.")
+            raise BadInput(f"released parameter {trained!r}", f"has shape {shapes}.", code="parameter-shape")
         complete[name] = source.detach().to(device="cpu", dtype=value.dtype, copy=True).contiguous()
     return complete
 
@@ -178,7 +185,12 @@ def load_task(reference: str) -> Task:
     try:
         name, parameters = split_task_reference(reference)
     except ValueError:
-        raise BadInput(f"run.task = {reference!r}", "its parameters cannot be read.", "digits?users=50") from None
+        raise BadInput(
+            f"run.task = {reference!r}",
+            "its parameters cannot be read.",
+            "digits?users=50",
+            code="task-parameters-unreadable",
+        ) from None
     return _instance(name, find_task(name), parameters)
 
 
@@ -189,6 +201,7 @@ def find_task(name: str) -> Any:
             "run.task",
             "is required: this plan names no task. A Flower app that starts the run itself needs none.",
             ", ".join((*task_names(), "package.module:attribute")),
+            code="task-required",
         )
     if name.startswith(OBJECT):
         return _object(name)
@@ -205,7 +218,9 @@ def find_task(name: str) -> Any:
         raise UnknownTask(f"run.task = {name!r}", "needs PyTorch, which is not installed.", CLIENT)
     if len({point.value for point in foreign}) > 1:
         owners = ", ".join(_owner(point) for point in foreign)
-        raise BadInput(f"run.task = {name!r}", f"several packages announce it: {owners}.", foreign[0].value)
+        raise BadInput(
+            f"run.task = {name!r}", f"several packages announce it: {owners}.", foreign[0].value, code="task-ambiguous"
+        )
     if foreign:
         return _resolve(foreign[0].value)
     if name in RESEARCH:
@@ -288,7 +303,10 @@ def _resolve(reference: str) -> Any:
     module, _, attribute = reference.partition(":")
     if not module or not attribute:
         raise BadInput(
-            f"run.task = {reference!r}", "must look like a module and an attribute.", "package.module:attribute"
+            f"run.task = {reference!r}",
+            "must look like a module and an attribute.",
+            "package.module:attribute",
+            code="task-reference",
         )
     try:
         target: Any = importlib.import_module(module)
@@ -296,14 +314,18 @@ def _resolve(reference: str) -> Any:
         nearest = f"start in the directory that holds {error.name}.py, or install its package"
         raise UnknownTask(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.", nearest) from error
     except (ValueError, TypeError) as error:
-        raise BadInput(f"run.task = {reference!r}", f"{error}.", "package.module:attribute") from error
+        raise BadInput(
+            f"run.task = {reference!r}", f"{error}.", "package.module:attribute", code="task-unimportable"
+        ) from error
     for part in attribute.split("."):
         try:
             target = getattr(target, part)
         except AttributeError:
             near = difflib.get_close_matches(part, dir(target), n=1)
             nearest = f"{module}:{near[0]}" if near else ""
-            raise BadInput(f"run.task = {reference!r}", f"there is no {part!r} in it.", nearest) from None
+            raise BadInput(
+                f"run.task = {reference!r}", f"there is no {part!r} in it.", nearest, code="task-attribute"
+            ) from None
     return target
 
 
@@ -312,8 +334,15 @@ def _instance(name: str, target: Any, given: Mapping[str, Any]) -> Task:
         parameters = check_parameters(name, given)
         return target.configured(parameters) if type(parameters).model_fields else target()
     if given:
-        raise BadInput("task", f"{name!r} is no class of tasks, which alone declares parameters.", "no table [task]")
+        raise BadInput(
+            "task",
+            f"{name!r} is no class of tasks, which alone declares parameters.",
+            "no table [task]",
+            code="task-takes-no-parameters",
+        )
     task = target if isinstance(target, Task) or not callable(target) else target()
     if not isinstance(task, Task):
-        raise BadInput(f"run.task = {name!r}", f"gives a {type(task).__name__}, not a fieldfare.task.Task.")
+        raise BadInput(
+            f"run.task = {name!r}", f"gives a {type(task).__name__}, not a fieldfare.task.Task.", code="not-a-task"
+        )
     return task

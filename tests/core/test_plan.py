@@ -17,6 +17,7 @@ from fieldfare.clipping import AdaptiveQuantile, Flat
 from fieldfare.errors import BadInput
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Poisson, Single
 from fieldfare.plan import Plan
+from support.refusals import coded
 
 TABLE: dict[str, Any] = {
     "privacy": {"population": "aircraft", "epsilon": 2.0, "delta": 1e-5},
@@ -117,7 +118,7 @@ def test_a_copy_with_another_spec_does_not_keep_the_table_of_the_first() -> None
 
 def test_a_plan_without_the_servers_optimizers_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fieldfare_server.optimizers", None)
-    with pytest.raises(BadInput, match=r"fieldfare\[server\]"):
+    with pytest.raises(BadInput, check=coded("server-not-installed", "fieldfare[server]")):
         Plan.parse(TABLE)
 
 
@@ -242,13 +243,13 @@ def test_a_bad_population_name_is_told_without_a_regular_expression() -> None:
 
 
 def test_text_that_is_not_toml_is_refused() -> None:
-    with pytest.raises(BadInput, match="is not TOML"):
+    with pytest.raises(BadInput, check=coded("not-toml")):
         Plan.from_toml("[privacy")
 
 
 def test_asking_more_users_is_not_poisson_sampling() -> None:
     poisson = {"scheme": "poisson", "rate": 0.1}
-    with pytest.raises(BadInput, match="over_selection"):
+    with pytest.raises(BadInput, check=coded("no-over-selection", "over_selection")):
         Plan.parse(table(participation=poisson, run__over_selection=1.2))
 
 

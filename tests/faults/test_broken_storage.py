@@ -21,6 +21,7 @@ from fieldfare_server.ledger import HeadFile, Ledger, Outcome
 from support.driver import Place, fork_and_live, live, prepare
 from support.ledgers import commit, digest, gaussian, start
 from support.postgres import Cluster, find_programs, missing
+from support.refusals import coded
 from support.transcript import check
 
 
@@ -105,13 +106,13 @@ def test_a_ledger_file_that_is_taken_away_is_noticed_and_nothing_new_is_made(tmp
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         run = start(ledger)
         path.rename(tmp_path / "elsewhere")
-        with pytest.raises(LedgerError, match="gone"):
+        with pytest.raises(LedgerError, check=coded("database-gone")):
             run.open_round([])
-        with pytest.raises(LedgerError, match="gone"):
+        with pytest.raises(LedgerError, check=coded("database-gone")):
             ledger.populations()
         assert not path.exists()
         shutil.copy(tmp_path / "elsewhere", path)
-        with pytest.raises(LedgerError, match="replaced"):
+        with pytest.raises(LedgerError, check=coded("database-replaced")):
             run.open_round([])
 
 

@@ -39,15 +39,25 @@ class Problem(BaseModel):
     nearest: str | None = Field(
         default=None, examples=["aircraft"], description="the nearest thing that would be allowed"
     )
+    code: str | None = Field(
+        default=None, examples=["budget-refused"], description="which refusal it is: docs/errors.md lists them"
+    )
 
 
 class ProblemError(Exception):
     """Code below a route raises this to answer with a problem."""
 
     def __init__(
-        self, status: int, kind: str, detail: str, *, nearest: str = "", headers: dict[str, str] | None = None
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        *,
+        nearest: str = "",
+        headers: dict[str, str] | None = None,
+        code: str | None = None,
     ) -> None:
-        self.status, self.kind, self.detail, self.nearest = status, kind, detail, nearest
+        self.status, self.kind, self.detail, self.nearest, self.code = status, kind, detail, nearest, code
         self.headers = headers or {}
         super().__init__(detail)
 
@@ -55,14 +65,16 @@ class ProblemError(Exception):
 def described(error: ProblemError | FieldfareError, instance: str) -> Problem:
     """The problem that `error`, raised while `instance` was answered, is told as. No internal is shown."""
     if isinstance(error, ProblemError):
-        return problem_of(error.status, error.kind, error.detail, instance, error.nearest)
+        return problem_of(error.status, error.kind, error.detail, instance, error.nearest, error.code)
     status, kind = next((status, kind) for refused, status, kind in _STATUS if isinstance(error, refused))
     if isinstance(error, Refused):
-        return problem_of(status, kind, f"{error.what}: {error.why}", instance, error.nearest)
-    return problem_of(status, kind, None, instance)
+        return problem_of(status, kind, f"{error.what}: {error.why}", instance, error.nearest, error.code)
+    return problem_of(status, kind, None, instance, code=error.code)
 
 
-def problem_of(status: int, kind: str, detail: str | None, instance: str | None, nearest: str = "") -> Problem:
+def problem_of(
+    status: int, kind: str, detail: str | None, instance: str | None, nearest: str = "", code: str | None = None
+) -> Problem:
     """A problem. kind: the last part of its type URN; the title is made from it."""
     return Problem(
         type=f"urn:fieldfare:problem:{kind}",
@@ -71,6 +83,7 @@ def problem_of(status: int, kind: str, detail: str | None, instance: str | None,
         detail=detail,
         instance=instance,
         nearest=nearest or None,
+        code=code,
     )
 
 
@@ -101,4 +114,4 @@ def _told_as(status: int, kind: str) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        raise ProblemError(status, kind, f"{error.what}: {error.why}", nearest=error.nearest) from None
+        raise ProblemError(status, kind, f"{error.what}: {error.why}", nearest=error.nearest, code=error.code) from None

@@ -53,6 +53,8 @@ class ServiceError(FieldfareError):
 
     def __init__(self, message: str, problem: Problem | None = None) -> None:
         self.problem = problem
+        if problem and problem.code:
+            self.code = problem.code
         super().__init__(message)
 
     @classmethod

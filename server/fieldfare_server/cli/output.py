@@ -63,7 +63,12 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     """Print what was refused, why, and the nearest allowed alternative; then exit."""
     code = exit_code(error)
     if as_json:
-        body: dict[str, Any] = {"error": type(error).__name__, "message": str(error), "exit_code": code}
+        body: dict[str, Any] = {
+            "error": type(error).__name__,
+            "code": error.code,
+            "message": str(error),
+            "exit_code": code,
+        }
         if isinstance(error, Refused):
             body |= _parts(error)
         if isinstance(error, BadInput) and len(error.faults) > 1:
@@ -79,7 +84,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
 
 
 def _parts(error: Refused) -> dict[str, Any]:
-    parts = {"what": error.what, "why": error.why, "nearest": error.nearest or None}
+    parts = {"code": error.code, "what": error.what, "why": error.why, "nearest": error.nearest or None}
     line = error.line if isinstance(error, BadInput) else None
     return parts if line is None else parts | {"line": line}
 

@@ -72,7 +72,7 @@ class RunFiles:
     def __init__(self, root: Path, run_id: str, *, keep: int | None = None) -> None:
         """keep: how many of the newest committed checkpoints to keep; None: all."""
         if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
-            raise CheckpointError(f"run id {run_id!r}", "it cannot name a directory.")
+            raise CheckpointError(f"run id {run_id!r}", "it cannot name a directory.", code="run-id-no-directory")
         self.directory = Path(root) / run_id
         self._pending, self._committed = self.directory / "pending", self.directory / "checkpoints"
         self._noise = self.directory / "noise"
@@ -82,7 +82,9 @@ class RunFiles:
     def create(self, key: bytes) -> None:
         """Make the run's directory with its noise key, 32 bytes. Raises `CheckpointError` if a key exists already."""
         if len(key) != KEY_BYTES:
-            raise CheckpointError("noise key", f"it has {len(key)} bytes.", "32 bytes from secrets.token_bytes")
+            raise CheckpointError(
+                "noise key", f"it has {len(key)} bytes.", "32 bytes from secrets.token_bytes", code="key-length"
+            )
         content = key_format().wrap(key)
         for directory in (self.directory, self._pending, self._committed):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,13 +92,15 @@ class RunFiles:
             make_file(self._key, content)
         except FileExistsError:
             why = "there is one already; replacing it would break resuming."
-            raise CheckpointError(f"noise key {self._key}", why) from None
+            raise CheckpointError(f"noise key {self._key}", why, code="key-exists") from None
         sync_directory(self.directory.parent)
 
     def remove(self) -> None:
         """Undo `create` for a run that the ledger refused. Raises `CheckpointError` if there are checkpoints."""
         if any(self._files(self._committed)):
-            raise CheckpointError(f"run directory {self.directory}", "it holds checkpoints; it is not removed.")
+            raise CheckpointError(
+                f"run directory {self.directory}", "it holds checkpoints; it is not removed.", code="checkpoints-kept"
+            )
         self._remove_pending()
         self._key.unlink(missing_ok=True)
         for public in (*self.directory.glob("*.strategy"), *self.directory.glob("*.safetensors")):
@@ -112,13 +116,23 @@ class RunFiles:
             content = self._key.read_bytes()
         except OSError as error:
             raise CheckpointError(
-                f"noise key {self._key}", f"it cannot be read ({error.strerror}); no other key will do.", "its backup"
+                f"noise key {self._key}",
+                f"it cannot be read ({error.strerror}); no other key will do.",
+                "its backup",
+                code="key-unreadable",
             ) from None
         if mode & 0o077:
-            raise CheckpointError(f"noise key {self._key}", f"others can read it (mode {mode:o}).", "chmod 600")
+            raise CheckpointError(
+                f"noise key {self._key}",
+                f"others can read it (mode {mode:o}).",
+                "chmod 600",
+                code="key-readable-by-others",
+            )
         key = key_format().unwrap(content)
         if len(key) != KEY_BYTES:
-            raise CheckpointError(f"noise key {self._key}", f"it has {len(key)} bytes, not 32.", "its backup")
+            raise CheckpointError(
+                f"noise key {self._key}", f"it has {len(key)} bytes, not 32.", "its backup", code="key-length"
+            )
         return key
 
     def secrets(self) -> list[Path]:
@@ -150,6 +164,7 @@ class RunFiles:
                 f"key and checkpoints in {self.directory}",
                 f"they cannot be destroyed ({error.strerror}).",
                 "mend the disk, then `fieldfare verify`",
+                code="files-indestructible",
             ) from error
 
     def write(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
@@ -179,6 +194,7 @@ class RunFiles:
                 f"checkpoint of round {round} in {self.directory}",
                 f"it cannot be written ({error.strerror}).",
                 "make room, then resume the run",
+                code="checkpoint-unwritable",
             ) from error
         return digest
 
@@ -195,7 +211,12 @@ class RunFiles:
         """(tensors, position) that `write_noise` wrote. Raises `CheckpointError` if they are missing or changed."""
         path = self._noise / (digest + _SUFFIX)
         if not self.holds_noise(digest):
-            raise CheckpointError(f"noise state {path}", "it is missing, or its bytes are not its own.", "its backup")
+            raise CheckpointError(
+                f"noise state {path}",
+                "it is missing, or its bytes are not its own.",
+                "its backup",
+                code="noise-state-missing",
+            )
         kept = _read(path, digest)
         return kept.tensors, kept.meta
 
@@ -223,11 +244,18 @@ class RunFiles:
                 sync_directory(self._committed)
                 sync_directory(self._pending)
             elif not target.exists():
-                raise CheckpointError(f"checkpoint {digest}", f"it is nowhere in {self.directory}.", "its backup")
+                raise CheckpointError(
+                    f"checkpoint {digest}",
+                    f"it is nowhere in {self.directory}.",
+                    "its backup",
+                    code="checkpoint-missing",
+                )
             faults.point("checkpoint.promoted")
             self._prune(digest)
         except OSError as error:
-            raise CheckpointError(f"checkpoint {target}", f"it cannot be promoted ({error.strerror}).") from error
+            raise CheckpointError(
+                f"checkpoint {target}", f"it cannot be promoted ({error.strerror}).", code="checkpoint-not-promoted"
+            ) from error
         return target
 
     def pending(self) -> Checkpoint | None:
@@ -254,7 +282,12 @@ class RunFiles:
         if not path.exists():
             path = self.promote(digest)
         if not hmac.compare_digest(_digest(path), digest):
-            raise CheckpointError(f"checkpoint {path}", "its bytes are not those that were committed.", "its backup")
+            raise CheckpointError(
+                f"checkpoint {path}",
+                "its bytes are not those that were committed.",
+                "its backup",
+                code="checkpoint-changed",
+            )
         checkpoint = _read(path, digest)
         return checkpoint.tensors, checkpoint.meta
 
@@ -317,7 +350,9 @@ def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], met
     offset = 0
     for name, tensor in ordered:
         if str(tensor.dtype) not in _DTYPES or name == "__metadata__":
-            raise CheckpointError(f"tensor {name!r}", f"{tensor.dtype} cannot be kept.", ", ".join(_DTYPES.values()))
+            raise CheckpointError(
+                f"tensor {name!r}", f"{tensor.dtype} cannot be kept.", ", ".join(_DTYPES.values()), code="tensor-type"
+            )
         end = offset + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": _DTYPES[str(tensor.dtype)], "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
@@ -369,4 +404,6 @@ def _read(path: Path, digest: str, *, tensors: bool = True) -> Checkpoint:
             held = {name: file.get_tensor(name).clone() for name in names}
         return Checkpoint(digest, int(note["round"]), held, _converted(dict(note["meta"])))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"checkpoint {path}", f"it is not one of Fieldfare's ({error}).") from None
+        raise CheckpointError(
+            f"checkpoint {path}", f"it is not one of Fieldfare's ({error}).", code="checkpoint-foreign"
+        ) from None

@@ -6,6 +6,7 @@ import pytest
 
 from fieldfare import mechanisms
 from fieldfare.mechanisms import About, MechanismSpec
+from support.refusals import coded
 
 
 def test_every_kind_describes_itself_with_an_example_that_builds():
@@ -17,7 +18,7 @@ def test_every_kind_describes_itself_with_an_example_that_builds():
 
 
 def test_describing_an_unknown_kind_names_the_nearest():
-    with pytest.raises(ValueError, match="bandde"):
+    with pytest.raises(ValueError, check=coded("kind-unknown", "bandde")):
         mechanisms.describe("bandde")
 
 

@@ -126,6 +126,7 @@ def test_a_refusal_in_json_has_its_parts(fieldfare: Run, plan_file: Callable[...
     assert result.exit_code == 2
     assert said(result) == {
         "error": "BadInput",
+        "code": "value-wrong",
         "message": said(result)["message"],
         "exit_code": 2,
         "what": "run.rounds = 0",

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from fieldfare.errors import BadInput, CheckpointError
 from fieldfare_server import faults
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
+from support.refusals import coded
 
 KEY = bytes(range(32))
 TENSORS = {
@@ -92,12 +93,12 @@ def test_torn_pending_is_removed_and_torn_committed_is_refused(store: RunFiles, 
     assert not path.exists()
     store.write(3, TENSORS, META)
     store.promote(digest).write_bytes(torn)
-    with pytest.raises(CheckpointError, match="not those that were committed"):
+    with pytest.raises(CheckpointError, check=coded("checkpoint-changed")):
         store.latest_committed(digest)
 
 
 def test_a_missing_checkpoint_is_refused(store: RunFiles) -> None:
-    with pytest.raises(CheckpointError, match="nowhere"):
+    with pytest.raises(CheckpointError, check=coded("checkpoint-missing")):
         store.latest_committed("0" * 64)
 
 
@@ -106,7 +107,7 @@ def test_a_foreign_file_is_refused_even_under_its_right_name(store: RunFiles) ->
     save_file({"x": torch.zeros(1)}, foreign)
     digest = hashlib.sha256(foreign.read_bytes()).hexdigest()
     foreign.rename(store.directory / "checkpoints" / f"{digest}.safetensors")
-    with pytest.raises(CheckpointError, match="not one of Fieldfare's"):
+    with pytest.raises(CheckpointError, check=coded("checkpoint-foreign")):
         store.latest_committed(digest)
 
 
@@ -141,19 +142,19 @@ def test_the_key_is_kept_for_its_owner_only(store: RunFiles) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert store.directory.stat().st_mode & 0o777 == 0o700
     path.chmod(0o640)
-    with pytest.raises(CheckpointError, match="chmod 600"):
+    with pytest.raises(CheckpointError, check=coded("key-readable-by-others", "chmod 600")):
         store.key()
     path.chmod(0o600)
     path.write_bytes(KEY[:-1])
-    with pytest.raises(CheckpointError, match="31 bytes"):
+    with pytest.raises(CheckpointError, check=coded("key-length")):
         store.key()
     path.unlink()
-    with pytest.raises(CheckpointError, match="no other key will do"):
+    with pytest.raises(CheckpointError, check=coded("key-unreadable")):
         store.key()
 
 
 def test_a_key_is_never_replaced(store: RunFiles) -> None:
-    with pytest.raises(CheckpointError, match="there is one already"):
+    with pytest.raises(CheckpointError, check=coded("key-exists")):
         store.create(bytes(32))
     assert store.key() == KEY
 
@@ -168,18 +169,18 @@ def test_a_refused_run_leaves_nothing(store: RunFiles) -> None:
     assert not store.directory.exists()
     store.create(KEY)
     store.promote(store.write(0, TENSORS, META))
-    with pytest.raises(CheckpointError, match="holds checkpoints"):
+    with pytest.raises(CheckpointError, check=coded("checkpoints-kept")):
         store.remove()
 
 
 @pytest.mark.parametrize("run_id", ["", ".", "..", "a/b", "a\\b", ".hidden"])
 def test_a_run_id_cannot_lead_elsewhere(tmp_path: Path, run_id: str) -> None:
-    with pytest.raises(CheckpointError, match="directory"):
+    with pytest.raises(CheckpointError, check=coded("run-id-no-directory")):
         RunFiles(tmp_path, run_id)
 
 
 def test_what_cannot_be_kept_is_refused(store: RunFiles) -> None:
-    with pytest.raises(CheckpointError, match="complex64"):
+    with pytest.raises(CheckpointError, check=coded("tensor-type")):
         store.write(0, {"x": torch.zeros(2, dtype=torch.complex64)}, {})
     with pytest.raises(ValueError, match="JSON"):
         store.write(0, TENSORS, {"loss": float("nan")})

@@ -24,6 +24,7 @@ from fieldfare_flower.run_configuration import run_configuration
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.private.base import Base
 from support.flower_app import vector_app, vector_arrays
+from support.refusals import coded
 
 
 def make(home: Path, **changes: Any) -> ff.PrivateStrategy:
@@ -69,7 +70,7 @@ def test_keys_of_the_run_configuration_are_read_without_being_handed_on(tmp_path
     # The next run of the object reads its own run's.
     private.start(ff.LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=2)
     assert private.privacy_spent().epsilon == pytest.approx(8.0, rel=1e-6)
-    with pytest.raises(BadInput, match=r"dp\.epsilom = 3: there is no such key"):
+    with pytest.raises(BadInput, check=coded("run-config-unknown", "dp.epsilom = 3")):
         private.start(ff.LocalGrid(vector_app, 3, {"dp.epsilom": 3}), vector_arrays(), num_rounds=2)
 
 
@@ -136,9 +137,7 @@ def test_copied_layers_are_a_question_and_train_apart(tmp_path: Path) -> None:
         return Message(RecordDict({"arrays": ArrayRecord(moved)}), reply_to=message)
 
     grid, arrays = ff.LocalGrid(app, 3), ArrayRecord(encoder().state_dict())
-    with pytest.raises(
-        BadInput, match=r"'layers.0.self_attn.in_proj_weight' and 'layers.1.*, and 5 more: .*a layer and"
-    ):
+    with pytest.raises(BadInput, check=coded("copied-arrays", "'layers.0.self_attn.in_proj_weight' and 'layers.1")):
         make(tmp_path).start(grid, arrays, num_rounds=1)
     assert not (tmp_path / "ledger.sqlite3").exists()
     for answer in ({"tied": []}, {"model": encoder}):
@@ -151,14 +150,14 @@ def test_copied_layers_are_a_question_and_train_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_initial_values_that_are_not_finite_are_named_before_a_round(value: float, tmp_path: Path) -> None:
     arrays = ArrayRecord({"w": Array(np.array([1.0, value, 2.0], np.float32))})
-    with pytest.raises(BadInput, match=r"initial_arrays\['w'\]: 1 of 3 values are NaN or infinite"):
+    with pytest.raises(BadInput, check=coded("array-values", "'w'")):
         make(tmp_path).start(ff.LocalGrid(vector_app, 3), arrays, num_rounds=1)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_type_that_numpy_does_not_have_is_named_before_a_round(tmp_path: Path) -> None:
     arrays = ArrayRecord({"w": Array("bfloat16", (2,), "numpy.ndarray", b"\0" * 4)})
-    with pytest.raises(BadInput, match=r"initial_arrays\['w'\]: cannot be used"):
+    with pytest.raises(BadInput, check=coded("array-unusable")):
         make(tmp_path).start(ff.LocalGrid(vector_app, 3), arrays, num_rounds=1)
 
 
@@ -280,7 +279,7 @@ def patched(**methods: Any) -> FedAvg:
 
 
 def test_a_method_put_on_the_object_is_no_way_around(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"base\.aggregate_train \(test_own"):
+    with pytest.raises(BadInput, check=coded("base-overrides", "base.aggregate_train (test_own")):
         make(tmp_path, base=patched(aggregate_train=lambda *a: (None, None)))
 
 
@@ -329,7 +328,7 @@ def test_what_a_base_does_beside_configuring_is_refused_before_a_charge(
 def test_a_round_that_asks_nobody_is_refused(tmp_path: Path) -> None:
     base = Base(FedAvg())
     base._strategy.fraction_train = 0.0
-    with pytest.raises(BadInput, match="it asks no node"):
+    with pytest.raises(BadInput, check=coded("asks-no-node")):
         base.configure(1, vector_arrays(), ConfigRecord())
 
 
@@ -342,7 +341,7 @@ def test_a_subclass_whose_methods_would_never_be_called_is_refused_when_it_is_ma
         def aggregate_train(self, *arguments: Any) -> None:
             """Of a class that came before."""
 
-    with pytest.raises(BadInput, match=r"aggregate_train"):
+    with pytest.raises(BadInput, check=coded("strategy-method", "aggregate_train")):
         type("Mine", (Mixin, ff.PrivateStrategy), {})
 
     class Mine(ff.PrivateStrategy):

@@ -51,7 +51,9 @@ class Database:
         try:
             parsed = make_url(url)
         except ArgumentError:
-            raise BadInput("ledger URL", "cannot be understood.", "sqlite:///ledger.sqlite3") from None
+            raise BadInput(
+                "ledger URL", "cannot be understood.", "sqlite:///ledger.sqlite3", code="ledger-url"
+            ) from None
         backend = parsed.get_backend_name()
         if backend == "postgresql":
             parsed = parsed.set(drivername="postgresql+psycopg")
@@ -60,6 +62,7 @@ class Database:
                 f"ledger URL {parsed.render_as_string(hide_password=True)}",
                 "a ledger is an SQLite file or a PostgreSQL database.",
                 "sqlite:///ledger.sqlite3",
+                code="ledger-database-kind",
             )
         self.name = parsed.render_as_string(hide_password=True)
         self.patience = patience
@@ -194,7 +197,12 @@ class Database:
             # The pool makes a new one in its place, and raises if it cannot.
             connection.invalidate()
             connection.close()
-        raise LedgerError(f"ledger {self.name}", "the database begins no transaction.", "put the database right")
+        raise LedgerError(
+            f"ledger {self.name}",
+            "the database begins no transaction.",
+            "put the database right",
+            code="database-no-transaction",
+        )
 
     def _begins(self, connection: Connection, begin: bytes) -> bool:
         link: Any = connection.connection.driver_connection
@@ -220,7 +228,10 @@ class Database:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise LedgerError(
-                f"ledger {self.name}", f"its file cannot be made ({error.strerror}).", "a directory that can be written"
+                f"ledger {self.name}",
+                f"its file cannot be made ({error.strerror}).",
+                "a directory that can be written",
+                code="database-unwritable",
             ) from None
 
     def error(self, error: Exception) -> LedgerError:
@@ -231,6 +242,7 @@ class Database:
                 f"ledger {self.name}",
                 f"the database cannot be reached: {cause[0] if cause else 'no answer'}.",
                 "start it and resume the run, or name another with --ledger; what was committed is kept",
+                code="database-away",
             )
         if getattr(getattr(error, "orig", None), "sqlstate", None) == _NO_RIGHT:
             return LedgerError(
@@ -238,11 +250,13 @@ class Database:
                 f"this role of the database has no right to do that: {cause[0]}.",
                 "as the administrator, whose FIELDFARE_LEDGER_FILE is admin/ledger.url; `fieldfare doctor` shows a "
                 "role's part",
+                code="database-no-right",
             )
         return LedgerError(
             f"ledger {self.name}",
             f"the database refused: {cause[0] if cause else type(error).__name__}.",
             "put the database right, then resume the run; what was committed is kept",
+            code="database-refused",
         )
 
     def _check_file(self) -> None:
@@ -252,12 +266,19 @@ class Database:
         try:
             status = os.stat(self.path)
         except OSError as error:
-            raise LedgerError(f"ledger {self.name}", f"its file is gone ({error.strerror}).", "put it back") from None
+            raise LedgerError(
+                f"ledger {self.name}", f"its file is gone ({error.strerror}).", "put it back", code="database-gone"
+            ) from None
         inode = (status.st_dev, status.st_ino)
         if self._inode is None:
             self._inode = inode
         elif self._inode != inode:
-            raise LedgerError(f"ledger {self.name}", "its file was replaced while it was open.", "open it again")
+            raise LedgerError(
+                f"ledger {self.name}",
+                "its file was replaced while it was open.",
+                "open it again",
+                code="database-replaced",
+            )
 
 
 _LOCK = select(models.head).with_for_update()

@@ -40,7 +40,7 @@ def refuse_overrides(owner: type, kept: type, refused: Mapping[str, tuple[str, s
     for name, (why, nearest) in refused.items():
         method = getattr(owner, name, None)
         if method is not getattr(kept, name):
-            raise BadInput(f"{owner.__name__}.{name}{_line(method)}", f"{why}.", nearest)
+            raise BadInput(f"{owner.__name__}.{name}{_line(method)}", f"{why}.", nearest, code="strategy-method")
 
 
 def _line(method: object) -> str:
@@ -62,15 +62,25 @@ class Base:
         if not isinstance(strategy, FedAvg):
             what = strategy.__name__ if isinstance(strategy, type) else type(strategy).__name__
             raise BadInput(
-                f"base = {what}", "is no FedAvg object, whose configuration of rounds can be kept.", "FedAvg()"
+                f"base = {what}",
+                "is no FedAvg object, whose configuration of rounds can be kept.",
+                "FedAvg()",
+                code="base-not-fedavg",
             )
         kind = type(strategy)
         if kind.__module__.startswith("flwr.") and kind.aggregate_train is not FedAvg.aggregate_train:
-            raise BadInput(f"base = {kind.__name__}(...)", "its aggregation would be replaced.", _nearest(strategy))
+            raise BadInput(
+                f"base = {kind.__name__}(...)",
+                "its aggregation would be replaced.",
+                _nearest(strategy),
+                code="base-aggregates",
+            )
         refuse_overrides(kind, FedAvg, REFUSED)
         odd = next((name for name in REFUSED if name in vars(strategy)), None)
         if odd is not None:
-            raise BadInput(f"base.{odd}{_line(vars(strategy)[odd])}", f"{REFUSED[odd][0]}.", REFUSED[odd][1])
+            raise BadInput(
+                f"base.{odd}{_line(vars(strategy)[odd])}", f"{REFUSED[odd][0]}.", REFUSED[odd][1], code="base-overrides"
+            )
         plain, value = FedAvg(), vars(strategy)
         unevaluated = strategy.fraction_evaluate == 0.0
         for name in FLOWERS:
@@ -111,22 +121,31 @@ class Base:
     def _read(self, number: int, messages: list[Message], arrays: Mapping[str, Any]) -> ConfigRecord:
         where = f"{type(self._strategy).__name__}.configure_train, round {number}"
         if not messages:
-            raise BadInput(where, "it asks no node.", "fewer rounds")
+            raise BadInput(where, "it asks no node.", "fewer rounds", code="asks-no-node")
         first: ConfigRecord | None = None
         for message in messages:
             content, (array_key, config_key) = message.content, self.keys
             if message.metadata.message_type != "train" or set(content) != {array_key, config_key}:
                 raise BadInput(
-                    where, f"its messages hold {sorted(content)}.", f"{array_key!r} and {config_key!r} alone"
+                    where,
+                    f"its messages hold {sorted(content)}.",
+                    f"{array_key!r} and {config_key!r} alone",
+                    code="asks-with-other-records",
                 )
             sent, config = content.array_records[array_key], content.config_records[config_key]
             if list(sent) != list(arrays) or any(sent[name].data != arrays[name].data for name in arrays):
                 raise BadInput(
-                    where, "it changes the arrays, and nodes train the released model.", "other keys of config"
+                    where,
+                    "it changes the arrays, and nodes train the released model.",
+                    "other keys of config",
+                    code="changes-arrays",
                 )
             if first is not None and dict(config) != dict(first):
                 raise BadInput(
-                    where, "nodes get different configurations, and the run decides who is asked.", "one for all"
+                    where,
+                    "nodes get different configurations, and the run decides who is asked.",
+                    "one for all",
+                    code="nodes-differ",
                 )
             first = config
         assert first is not None  # there is a message
@@ -173,7 +192,10 @@ class _NoNodes(Grid):
 
     def _refusal(self) -> BadInput:
         return BadInput(
-            "base.configure_train", "it talks to nodes itself, and answers would leave un-noised.", "config="
+            "base.configure_train",
+            "it talks to nodes itself, and answers would leave un-noised.",
+            "config=",
+            code="talks-to-nodes",
         )
 
 

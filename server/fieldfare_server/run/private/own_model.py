@@ -69,12 +69,15 @@ class OwnModel:
                 values[name] = np.array(read_array(array, _ALL, None))
             except BadReply as error:
                 raise BadInput(
-                    f"initial_arrays[{name!r}]", f"cannot be used ({error}).", "numbers of types " + ", ".join(_ALL)
+                    f"initial_arrays[{name!r}]",
+                    f"cannot be used ({error}).",
+                    "numbers of types " + ", ".join(_ALL),
+                    code="array-unusable",
                 ) from None
             odd = values[name].size - int(np.isfinite(values[name]).sum())
             if odd:
                 why = f"{odd} of {values[name].size} values are NaN or infinite, and so would every model be."
-                raise BadInput(f"initial_arrays[{name!r}]", why, "finite values")
+                raise BadInput(f"initial_arrays[{name!r}]", why, "finite values", code="array-values")
         return values
 
     def evaluate(self, params: torch.Tensor) -> dict[str, float]:
@@ -166,7 +169,12 @@ class OwnModel:
             )
             return cls(values, roles, float(note["buffer_weight"]))
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"initial arrays {path}", f"they cannot be read ({error}).", "its backup") from None
+            raise CheckpointError(
+                f"initial arrays {path}",
+                f"they cannot be read ({error}).",
+                "its backup",
+                code="initial-arrays-unreadable",
+            ) from None
 
 
 def _is_statistic(name: str) -> bool:

@@ -38,7 +38,7 @@ FLOWERS = {
 def refuse_flowers(name: str, value: object, of: str = "") -> BadInput:
     """The refusal of an argument of FedAvg's that a private run cannot honour; `of` stands before its name."""
     why = "clients' metrics, example counts and shares of nodes would leave un-noised or weigh users differently."
-    return BadInput(f"{of}{name} = {value!r}", why, FLOWERS[name])
+    return BadInput(f"{of}{name} = {value!r}", why, FLOWERS[name], code="keyword-value")
 
 
 def refuse_unknown(name: str, value: object, known: tuple[str, ...]) -> BadInput:
@@ -46,7 +46,7 @@ def refuse_unknown(name: str, value: object, known: tuple[str, ...]) -> BadInput
     if name in FLOWERS:
         return refuse_flowers(name, value)
     near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
-    return BadInput(f"{name} = {value!r}", "there is no such keyword.", near[0])
+    return BadInput(f"{name} = {value!r}", "there is no such keyword.", near[0], code="keyword-unknown")
 
 
 def read_run_config(run_config: Mapping[str, Any], strategy_keys: tuple[str, ...]) -> dict[str, Any]:
@@ -62,11 +62,15 @@ def read_run_config(run_config: Mapping[str, Any], strategy_keys: tuple[str, ...
         known = (*KEYWORDS, *strategy_keys)
         if name not in known or len(path) > 1 or (path and name not in _TABLES):
             near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
-            raise BadInput(f"run-config {key} = {value!r}", "there is no such key.", PREFIX + near[0])
+            raise BadInput(
+                f"run-config {key} = {value!r}", "there is no such key.", PREFIX + near[0], code="run-config-unknown"
+            )
         if path:
             table = keywords.setdefault(name, {})
             if not isinstance(table, dict):
-                raise BadInput(f"run-config {key}", f"{PREFIX}{name} is given as well.", "one of the two")
+                raise BadInput(
+                    f"run-config {key}", f"{PREFIX}{name} is given as well.", "one of the two", code="run-config-twice"
+                )
             table[path[0]] = value
         else:
             keywords[name] = value
@@ -101,17 +105,34 @@ def plan_from(
     else:
         if keywords:
             name, value = next(iter(keywords.items()))
-            raise BadInput(f"{name} = {value!r}", "plan= says it already.", "one of the two; or dp.* in run_config")
+            raise BadInput(
+                f"{name} = {value!r}",
+                "plan= says it already.",
+                "one of the two; or dp.* in run_config",
+                code="plan-says-already",
+            )
         given = plan if isinstance(plan, Plan) else plan_of(str(plan))
         if given.run.task or given.task:
-            raise BadInput(f"run.task = {given.run.task!r}", "this strategy trains initial_arrays.", "leave it out")
+            raise BadInput(
+                f"run.task = {given.run.task!r}",
+                "this strategy trains initial_arrays.",
+                "leave it out",
+                code="task-beside-arrays",
+            )
         if given.client != ClientSpec():
-            raise BadInput("client", "the app's own ClientApp trains in its own way.", "leave the table out")
+            raise BadInput(
+                "client", "the app's own ClientApp trains in its own way.", "leave the table out", code="client-table"
+            )
         table = given.model_dump(mode="json", exclude_none=True)
     table = merged(table, overrides, _PLACES)
     run = table.setdefault("run", {})
     if rounds is not None and run.setdefault("rounds", rounds) != rounds:
-        raise BadInput(f"num_rounds = {rounds}", f"the plan has {run['rounds']} rounds.", str(run["rounds"]))
+        raise BadInput(
+            f"num_rounds = {rounds}",
+            f"the plan has {run['rounds']} rounds.",
+            str(run["rounds"]),
+            code="num-rounds-differ",
+        )
     if timeout is not None:
         run["round_timeout"] = timeout
     if "participation" not in table and nodes is not None:

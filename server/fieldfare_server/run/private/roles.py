@@ -80,7 +80,10 @@ def assign_roles(
     for name, value in arrays.items():
         if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.name not in FLOATS):
             raise BadInput(
-                f"initial_arrays[{name!r}]", f"values of {value.dtype} are not supported.", ", ".join(FLOATS)
+                f"initial_arrays[{name!r}]",
+                f"values of {value.dtype} are not supported.",
+                ", ".join(FLOATS),
+                code="array-type",
             )
     roles = _by_name(arrays) if model is None else _by_module(arrays, model)
     if tied is not None:
@@ -98,7 +101,7 @@ def assign_roles(
         roles = replace(roles, changing=tuple(statistics))
     if not any(arrays[name].size for name in roles.named("trained")):
         why = "none of them can be trained: numbers without a gradient, such as XGBoost's trees, bear no such noise."
-        raise BadInput("initial_arrays", why, "a floating array that requires_grad")
+        raise BadInput("initial_arrays", why, "a floating array that requires_grad", code="arrays-unfit")
     return roles
 
 
@@ -113,7 +116,12 @@ def _by_name(arrays: Mapping[str, NDArray[np.generic]]) -> Roles:
 def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles:
     module = model if isinstance(model, torch.nn.Module) else model()
     if not isinstance(module, torch.nn.Module):
-        raise BadInput("model", f"gives a {type(module).__name__}.", "a torch.nn.Module, or a callable that makes one")
+        raise BadInput(
+            "model",
+            f"gives a {type(module).__name__}.",
+            "a torch.nn.Module, or a callable that makes one",
+            code="model-not-a-module",
+        )
     shapes = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     given = {name: value.shape for name, value in arrays.items()}
     if shapes != given:
@@ -122,6 +130,7 @@ def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles
             f"model with {odd[0]!r}",
             f"its state_dict() has other names or shapes than initial_arrays in {len(odd)} places.",
             "the module whose state_dict() initial_arrays was made of",
+            code="model-differs",
         )
     of: dict[str, Role] = dict.fromkeys(arrays, "buffer")
     first_names: dict[str, str] = {}
@@ -155,6 +164,7 @@ def _ask_about_equal(arrays: Mapping[str, NDArray[np.generic]], trained: set[str
             f"initial_arrays {first!r} and {second!r}" + (f", and {more} more" if more else ""),
             "they start with the same values: is that one tensor, or a layer and its copy?",
             f"model=, the module itself, which knows; tied=[] if copies; tied=[({first!r}, {second!r})] if one",
+            code="copied-arrays",
         )
 
 
@@ -166,7 +176,12 @@ def _with_ties(roles: Roles, arrays: Mapping[str, NDArray[np.generic]], groups: 
         for name in others:
             same = name in of and first in of and name != first and arrays[name].shape == arrays[first].shape
             if not same or first in first_names or name in first_names or "buffer" in (of[name], of[first]):
-                raise BadInput(f"tied = {list(group)!r}", "these are not names of one trained tensor.", "tied = []")
+                raise BadInput(
+                    f"tied = {list(group)!r}",
+                    "these are not names of one trained tensor.",
+                    "tied = []",
+                    code="tied-unknown",
+                )
             of[name], first_names[name] = "tied", first
     return Roles(of, first_names)
 
@@ -176,7 +191,12 @@ def _only(roles: Roles, trainable: Sequence[str]) -> Roles:
         trainable = (trainable,)
     for pattern in trainable:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in roles.named("trained")):
-            raise BadInput(f"trainable = {pattern!r}", "no trained array has such a name.", roles.named("trained")[0])
+            raise BadInput(
+                f"trainable = {pattern!r}",
+                "no trained array has such a name.",
+                roles.named("trained")[0],
+                code="trainable-unknown",
+            )
     kept = {name for name in roles.named("trained") if any(fnmatch.fnmatchcase(name, each) for each in trainable)}
     of: dict[str, Role] = {
         name: "frozen" if role == "trained" and name not in kept else role for name, role in roles.of.items()
