@@ -15,7 +15,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 def test_page_site_and_readme_have_one_mark() -> None:
     mark = (ROOT / "server/fieldfare_server/dashboard/static/icon.svg").read_text()
     assert (ROOT / "docs/mark.svg").read_text() == mark
-    assert "docs/mark.svg" in (ROOT / "README.md").read_text()
+    (drawing,) = re.findall(r"<svg[^>]*>(.*)</svg>", mark, re.DOTALL)
+    assert drawing in (ROOT / "docs/badges.svg").read_text()
+    assert "](docs/badges.svg)" in (ROOT / "README.md").read_text()
 
 
 def test_the_sites_colours_are_the_pages() -> None:
