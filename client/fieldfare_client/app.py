@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -146,9 +145,9 @@ class _Pool:
     """The process's training workers: one pool, kept from round to round, replaced when another one is needed."""
 
     def __init__(self) -> None:
-        self._key: tuple[Any, ...] = ()
+        self._key: tuple[object, ...] = ()
         self._workers: WorkerTrainer | None = None
-        self._choices: dict[tuple[Any, ...], CoreChoice] = {}
+        self._choices: dict[tuple[object, ...], CoreChoice] = {}
 
     def choice(self, node: Hosted, settings: TrainingSettings, workers: int) -> CoreChoice:
         """How this process trains work of this kind where the plan leaves that open."""

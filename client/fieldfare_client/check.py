@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -238,7 +237,7 @@ class _Check:
             if line and line not in self.report.lines:
                 self._say(line)
 
-    def _require_rows(self, prepared: Any, rows: int) -> None:
+    def _require_rows(self, prepared: object, rows: int) -> None:
         if not (
             isinstance(prepared, tuple) and len(prepared) == 2 and all(isinstance(v, torch.Tensor) for v in prepared)
         ):

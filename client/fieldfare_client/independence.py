@@ -127,7 +127,7 @@ def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT
 _NEAREST = "optimizer, scheduler, scalers and caches made inside of train; or rebuild=True where the model keeps them"
 
 
-def _again(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[Any]:
+def _again(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[object]:
     """`_trained` of users who train alone: that one raises now is another's doing."""
     try:
         return _trained(train, order, began, marks)
@@ -146,7 +146,7 @@ def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> li
         raise Dependent(answer["place"], why, "a directory of its own for each user, or no file")
     if "raised" in answer:
         raise TrainingRaised(answer["place"], answer["raised"], answer["text"])
-    updates: list[Any] = answer["updates"]
+    updates: list[object] = answer["updates"]
     return updates
 
 
@@ -155,7 +155,7 @@ def _train_all(
 ) -> None:
     updates, place, start = [], order[0], time.time_ns()
 
-    def listen(event: str, arguments: tuple[Any, ...]) -> None:
+    def listen(event: str, arguments: tuple[object, ...]) -> None:
         if event != "open" or not isinstance(arguments[0], str | bytes) or set(str(arguments[1] or "r")) & set("wax"):
             return
         path = os.fsdecode(arguments[0])
@@ -193,7 +193,7 @@ def _ask_child(work: Callable[[Callable[[dict[str, Any]], None]], None]) -> dict
     child = os.fork()
     if child == 0:
 
-        def tell(answer: dict[str, Any]) -> None:
+        def tell(answer: dict[str, object]) -> None:
             with os.fdopen(writer, "w", encoding="utf-8") as pipe:
                 json.dump(answer, pipe)
             os._exit(0)

@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ class QuestionTask(Task):
     held_out: ClassVar[str] = "The noised answer, which was charged before it was shown."
     shows_released: ClassVar[bool] = True
 
-    def __init__(self, of: str, question: Mapping[str, Any] | Question, client: ClientSpec | None = None) -> None:
+    def __init__(self, of: str, question: Mapping[str, object] | Question, client: ClientSpec | None = None) -> None:
         self.of, self.question, self.client = of, parse(question), client or ClientSpec()
         self.tried = 0
         """Users of whose rows a model's measure was computed."""

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
@@ -174,7 +174,7 @@ class LocalGrid(Grid):
             return Message(error, reply_to=message)
         try:
             with self._tally.counting():
-                reply: Any = self._app(message, context)
+                reply: object = self._app(message, context)
             if not isinstance(reply, Message):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
             return local_grid.as_reply(reply, message)

@@ -78,7 +78,7 @@ class Source:
     """Where a task's data come from, and how its tables are made of them."""
 
     name: str
-    build: Callable[[Path], tuple[Parts, dict[str, Any]]]
+    build: Callable[[Path], tuple[Parts, dict[str, object]]]
     """(tables, counts) of the folder of the unpacked archive, or of the given file or folder."""
     rule: int
     """Version of `build`: raise it whenever its tables change."""
@@ -228,7 +228,7 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _write(source: Source, folder: Path, parts: Parts, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _write(source: Source, folder: Path, parts: Parts, facts: Mapping[str, object]) -> dict[str, object]:
     """Write the tables and the file that describes them: all of them, or where one fails none."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = {}

@@ -155,7 +155,7 @@ class Partitioner(Protocol):
     @property
     def num_partitions(self) -> int: ...
 
-    def load_partition(self, partition_id: int) -> Mapping[str, Any]: ...
+    def load_partition(self, partition_id: int) -> Mapping[str, object]: ...
 
 
 def from_partitions(
@@ -191,8 +191,8 @@ def from_partitions(
 
 
 def _blocks(
-    partitions: Partitioner | Mapping[str, Mapping[str, Any]], block: int
-) -> Iterator[tuple[list[str], Iterator[Mapping[str, Any]]]]:
+    partitions: Partitioner | Mapping[str, Mapping[str, object]], block: int
+) -> Iterator[tuple[list[str], Iterator[Mapping[str, object]]]]:
     """Ids and partitions, `block` users at a time."""
     if isinstance(partitions, Mapping):
         names = list(partitions)
@@ -200,7 +200,7 @@ def _blocks(
             chosen = names[first : first + block]
             yield [str(name) for name in chosen], (partitions[name] for name in chosen)
         return
-    natural: Mapping[int, Any] = getattr(partitions, "partition_id_to_natural_id", None) or {}
+    natural: Mapping[int, object] = getattr(partitions, "partition_id_to_natural_id", None) or {}
     for first in range(0, partitions.num_partitions, block):
         numbers = range(first, min(first + block, partitions.num_partitions))
         yield [str(natural.get(number, number)) for number in numbers], map(partitions.load_partition, numbers)

@@ -25,7 +25,7 @@ POPULATION = "simulation"
 DEFAULT_MECHANISM = "blt"
 
 _NEEDED = ("task", "rounds", "cohort", "delta")
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "epsilon": None,
     "noise_multiplier": None,
     "population": POPULATION,
@@ -53,7 +53,7 @@ class PlanType(type(BaseModel)):  # type: ignore[misc]
     Plans from files and ledgers do not come this way (`Plan.parse`, `Plan.stored`): there a flat key stays unknown.
     """
 
-    def __call__(cls, *positional: object, **keywords: Any) -> Any:
+    def __call__(cls, *positional: object, **keywords: object) -> object:
         if positional:
             why = "a plan is made by keywords."
             raise BadInput(f"Plan({positional[0]!r})"[:200], why, "task=..., or Plan.from_toml(text) of a plan file")

@@ -18,7 +18,7 @@ QUESTION = "fieldfare_client.questions:QuestionTask"
 """The task of a run that asks a question (`fieldfare.questions`)."""
 
 
-def is_question(plan: Mapping[str, Any]) -> bool:
+def is_question(plan: Mapping[str, object]) -> bool:
     """Whether a stored plan, of whatever version, asks a question."""
     run, task = plan.get("run"), plan.get("task")
     return isinstance(run, Mapping) and run.get("task") == QUESTION and isinstance(task, Mapping)
@@ -42,7 +42,7 @@ def is_name(text: str) -> bool:
     return len(text) <= LONGEST_NAME and re.fullmatch(NAME, text) is not None
 
 
-def task_reference(name: str, parameters: Mapping[str, Any]) -> str:
+def task_reference(name: str, parameters: Mapping[str, object]) -> str:
     """A task's name with its parameters, on one line without quotes and spaces: `digits?hidden=16&users=50`.
 
     Configurations of nodes and messages carry it. Without parameters it is the name.
@@ -52,7 +52,7 @@ def task_reference(name: str, parameters: Mapping[str, Any]) -> str:
     return f"{name}?" + urlencode({key: json.dumps(value) for key, value in sorted(parameters.items())})
 
 
-def split_task_reference(reference: str) -> tuple[str, dict[str, Any]]:
+def split_task_reference(reference: str) -> tuple[str, dict[str, object]]:
     """The name and the parameters in what `task_reference` wrote. Raises ValueError for anything else."""
     name, _, parameters = reference.partition("?")
     return name, {key: json.loads(value) for key, value in parse_qsl(parameters, strict_parsing=bool(parameters))}

@@ -62,7 +62,7 @@ class ServerOptimizerSpec(Table):
         """Raise `BadInput` where the rest of the plan does not fit. By default everything fits."""
 
 
-def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, Any]) -> ServerOptimizerSpec:
+def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, object]) -> ServerOptimizerSpec:
     """The spec of a mapping such as {"kind": "sgd"}. Raises `BadInput`, also where the server is not installed."""
     try:
         optimizers = importlib.import_module(SERVER_OPTIMIZERS)
@@ -116,14 +116,14 @@ class Plan(Table, metaclass=PlanType):
             epsilon: float | None = ...,
             noise_multiplier: float | None = ...,
             population: str = ...,
-            mechanism: str | Mapping[str, Any] | MechanismSpec = ...,
-            clip: float | Mapping[str, Any] | ClippingSpec = ...,
-            participation: str | Mapping[str, Any] | ParticipationSpec = ...,
-            server_optimizer: str | Mapping[str, Any] | ServerOptimizerSpec = ...,
-            parameters: Mapping[str, Any] = ...,
-            client: Mapping[str, Any] | ClientSpec = ...,
-            availability: Mapping[str, Any] | AvailabilitySpec | None = ...,
-            **keys_and_tables: Any,
+            mechanism: str | Mapping[str, object] | MechanismSpec = ...,
+            clip: float | Mapping[str, object] | ClippingSpec = ...,
+            participation: str | Mapping[str, object] | ParticipationSpec = ...,
+            server_optimizer: str | Mapping[str, object] | ServerOptimizerSpec = ...,
+            parameters: Mapping[str, object] = ...,
+            client: Mapping[str, object] | ClientSpec = ...,
+            availability: Mapping[str, object] | AvailabilitySpec | None = ...,
+            **keys_and_tables: object,
         ) -> None: ...
 
     privacy: PrivacySpec
@@ -137,8 +137,8 @@ class Plan(Table, metaclass=PlanType):
     availability: AvailabilitySpec | None = None
 
     # name -> (the spec that was parsed, the table that it was parsed from)
-    _written: dict[str, tuple[Table, Mapping[str, Any]]] = PrivateAttr(default_factory=dict)
-    _task: Any = PrivateAttr(default=None)
+    _written: dict[str, tuple[Table, Mapping[str, object]]] = PrivateAttr(default_factory=dict)
+    _task: object = PrivateAttr(default=None)
     # What the digest has for `client.workers`: 1, but for plans that older versions stored with their number.
     _counted_workers: int = PrivateAttr(default=1)
 
@@ -171,7 +171,7 @@ class Plan(Table, metaclass=PlanType):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _remember_tables(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _remember_tables(cls, value: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
         plan = validate(value)
         if isinstance(value, Mapping):
             for name in ("clipping", "server_optimizer"):
@@ -180,7 +180,7 @@ class Plan(Table, metaclass=PlanType):
         return plan
 
     @field_serializer("clipping", "server_optimizer")
-    def _dump_as_written(self, spec: Table, info: FieldSerializationInfo) -> dict[str, Any]:
+    def _dump_as_written(self, spec: Table, info: FieldSerializationInfo) -> dict[str, object]:
         parsed, table = self._written.get(info.field_name, (None, {}))
         # `model_copy` may have put another spec in the place of the one that was parsed.
         return dict(table) if parsed is spec else spec.model_dump(mode="json")
@@ -323,12 +323,12 @@ class Plan(Table, metaclass=PlanType):
         return self.run.min_reports if self.run.min_reports is not None else max(1, (3 * self.run.cohort) // 4)
 
     @classmethod
-    def parse(cls, table: Mapping[str, Any]) -> Plan:
+    def parse(cls, table: Mapping[str, object]) -> Plan:
         """Validate a mapping. Raises `BadInput` with all faults: key, value and nearest allowed value of each."""
         return cls._validate(table, stored=False)
 
     @classmethod
-    def _validate(cls, table: Mapping[str, Any], stored: bool) -> Plan:
+    def _validate(cls, table: Mapping[str, object], stored: bool) -> Plan:
         try:
             return cls.model_validate(dict(table), context={"stored": stored})
         except ValidationError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import (
     Field,
@@ -238,8 +238,8 @@ class ParticipationSpec(Table):
     }
 
     @model_serializer(mode="wrap")
-    def _dump_without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        table: dict[str, Any] = dump(self)
+    def _dump_without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        table: dict[str, object] = dump(self)
         return {key: value for key, value in table.items() if key not in _LATER_KEYS or value}
 
     @model_validator(mode="after")

@@ -136,7 +136,7 @@ def _resolve(model: type[BaseModel], place: list[str]) -> tuple[list[str], Field
     """The keys at the beginning of `place`, and the field of the last; what pydantic adds about types is cut off."""
     path: list[str] = []
     field = None
-    inner: Any = model
+    inner: object = model
     for name in place:
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             break
@@ -147,7 +147,7 @@ def _resolve(model: type[BaseModel], place: list[str]) -> tuple[list[str], Field
     return path, field
 
 
-def _is_table(annotation: Any) -> bool:
+def _is_table(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
@@ -179,7 +179,7 @@ def line_of(text: str, path: Sequence[str]) -> int | None:
     return None
 
 
-def _parsed(lines: Sequence[str], last: int) -> Any:
+def _parsed(lines: Sequence[str], last: int) -> object:
     """The table that the lines up to `last` make, with as many more as a value over several lines needs."""
     for end in range(last, len(lines) + 1):
         try:
@@ -189,7 +189,7 @@ def _parsed(lines: Sequence[str], last: int) -> Any:
     return {}
 
 
-def _has(table: Any, path: Sequence[str]) -> bool:
+def _has(table: object, path: Sequence[str]) -> bool:
     for name in path:
         if not isinstance(table, Mapping) or name not in table:
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar, get_args
+from typing import Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.config import JsonDict
@@ -68,7 +68,7 @@ class Registry(Generic[S]):
             raise BadInput(f"{self.section}.kind = {kind!r}", "there is no such kind.", known, code="kind-unknown")
         return self._specs[kind]
 
-    def parse(self, spec: S | Mapping[str, Any]) -> S:
+    def parse(self, spec: S | Mapping[str, object]) -> S:
         """Validate a mapping such as {"kind": "nu", "nu": 0.01}.
 
         Raises `BadInput` (a ValueError) that names the field, the value and what is allowed.

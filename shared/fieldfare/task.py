@@ -194,7 +194,7 @@ def load_task(reference: str) -> Task:
     return _instance(name, find_task(name), parameters)
 
 
-def find_task(name: str) -> Any:
+def find_task(name: str) -> object:
     """What `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises `UnknownTask`."""
     if not name:
         raise BadInput(
@@ -245,7 +245,7 @@ def parameters_of(name: str) -> type[Table]:
     return target.Parameters if "Parameters" in vars(owner) else Table
 
 
-def check_parameters(name: str, parameters: Mapping[str, Any]) -> Table:
+def check_parameters(name: str, parameters: Mapping[str, object]) -> Table:
     """The parameters of the task `name`, validated. Raises `BadInput` with every fault, and as `load_task`."""
     model = parameters_of(name)
     try:
@@ -258,7 +258,7 @@ def _owner(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.value
 
 
-def _bundled() -> dict[str, Any]:
+def _bundled() -> dict[str, object]:
     """The tasks that come with Fieldfare, by name; none where the client or PyTorch is not installed."""
     if importlib.util.find_spec(BUNDLED.partition(".")[0]) is None or importlib.util.find_spec("torch") is None:
         return {}
@@ -298,7 +298,7 @@ def _object(name: str) -> Task:
     return task
 
 
-def _resolve(reference: str) -> Any:
+def _resolve(reference: str) -> object:
     """The attribute of "package.module:attribute". Raises `BadInput` naming the part that is missing."""
     module, _, attribute = reference.partition(":")
     if not module or not attribute:
@@ -329,7 +329,7 @@ def _resolve(reference: str) -> Any:
     return target
 
 
-def _instance(name: str, target: Any, given: Mapping[str, Any]) -> Task:
+def _instance(name: str, target: object, given: Mapping[str, object]) -> Task:
     if isinstance(target, type) and issubclass(target, Task):
         parameters = check_parameters(name, given)
         return target.configured(parameters) if type(parameters).model_fields else target()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -76,7 +75,7 @@ class _Shape:
             vars(thing).update(attributes)
 
 
-def _simple(thing: nn.Module | nn.Parameter) -> dict[str, Any]:
+def _simple(thing: nn.Module | nn.Parameter) -> dict[str, object]:
     return {name: value for name, value in vars(thing).items() if type(value) in _SIMPLE}
 
 

@@ -66,7 +66,7 @@ class Instruction:
     """A weight a point for each query, one query after another, (queries x points,)."""
     seed: int
     batches: int
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
 
 
 class UserList:
@@ -270,7 +270,7 @@ def copied(context: Context) -> Context:
     return own
 
 
-def norm_of(config: Mapping[str, Any]) -> float:
+def norm_of(config: Mapping[str, object]) -> float:
     """The clip norm of an instruction. Raises `BadInput` unless it is a positive number."""
     norm = config[CLIPPING_NORM]
     if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0 < norm < math.inf:
@@ -278,7 +278,7 @@ def norm_of(config: Mapping[str, Any]) -> float:
     return float(norm)
 
 
-def _config(content: RecordDict) -> dict[str, Any]:
+def _config(content: RecordDict) -> dict[str, object]:
     record: ConfigRecord | None = content.config_records.get(CONFIG)
     return {} if record is None else dict(record)
 

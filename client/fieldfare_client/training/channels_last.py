@@ -55,7 +55,7 @@ def _gradients_alike(model: nn.Module) -> Iterator[None]:
             hooks.pop(module).remove()
         return gradient.contiguous(memory_format=torch.channels_last)
 
-    def arrange_gradient(module: nn.Module, inputs: Any, output: Any) -> None:
+    def arrange_gradient(module: nn.Module, inputs: object, output: object) -> None:
         if isinstance(output, torch.Tensor) and output.ndim == 4 and output.requires_grad:
             output.register_hook(partial(arrange, module))  # type: ignore[no-untyped-call]
 

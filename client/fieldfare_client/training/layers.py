@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.fx
@@ -90,7 +89,7 @@ class Stack:
     """Whether the model first makes one vector of each row."""
 
 
-_FUNCTIONS: dict[Any, type[nn.Module]] = {
+_FUNCTIONS: dict[object, type[nn.Module]] = {
     **dict.fromkeys((torch.relu, nn.functional.relu, "relu"), nn.ReLU),
     **dict.fromkeys((torch.tanh, nn.functional.tanh, "tanh"), nn.Tanh),
     **dict.fromkeys((torch.sigmoid, nn.functional.sigmoid, "sigmoid"), nn.Sigmoid),

@@ -99,7 +99,7 @@ class _Call:
     """One operation: where its tensors come from, and where its result goes."""
 
     operation: Callable[..., torch.Tensor]
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     keywords: dict[str, Any]
     tensors: tuple[tuple[int, int], ...]
     """(place among the arguments, place among the values)."""
@@ -196,7 +196,7 @@ def _operations(
     return _Operations(kept[::-1], constants, wanted)
 
 
-def _holds_tensor(value: Any) -> bool:
+def _holds_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, (list, tuple)) and any(map(_holds_tensor, value)))
 
 

@@ -155,7 +155,7 @@ class _Layer(torch.autograd.Function):
         return _LayerBackward.apply(*ctx.saved_tensors, *gradients[:2])  # type: ignore[no-untyped-call]
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> Any:
+    def vmap(info: object, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> object:
         return _mapped("forward", info, in_dims, tensors)
 
 
@@ -167,19 +167,19 @@ class _LayerBackward(torch.autograd.Function):
         return _alone("backward", tensors)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Tensors, output: Tensors) -> None:
+    def setup_context(ctx: object, inputs: Tensors, output: Tensors) -> None:
         pass
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+    def backward(ctx: object, *gradients: torch.Tensor) -> object:
         raise RuntimeError("an LSTM that is mapped over users has no second derivative")
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> Any:
+    def vmap(info: object, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> object:
         return _mapped("backward", info, in_dims, tensors)
 
 
-def _run(module: nn.LSTM, whole: Callable[..., Any], inputs: torch.Tensor, hx: Any = None) -> Any:
+def _run(module: nn.LSTM, whole: Callable[..., object], inputs: torch.Tensor, hx: object = None) -> object:
     """What `module` gives for `inputs` (rows, steps, in) or (steps, rows, in); `whole` gives what is left out here."""
     if hx is not None or not isinstance(inputs, torch.Tensor) or inputs.ndim != 3 or inputs.dtype != torch.float32:
         return whole(inputs, hx)

@@ -245,7 +245,7 @@ class WorkerTrainer:
                 self._sums.free += [share.memory for share in shares]
                 self._changed.notify_all()
 
-    def _send(self, share: _Share, work: tuple[Any, ...]) -> None:
+    def _send(self, share: _Share, work: tuple[object, ...]) -> None:
         queue = self._queues[share.worker]
         queue.append(share)
         try:

@@ -83,7 +83,7 @@ class Client(Service):
         parameters: Mapping[str, str] | None = None,
         *,
         accept: tuple[int, ...] = (200,),
-        body: dict[str, Any] | None = None,
+        body: dict[str, object] | None = None,
     ) -> bytes:
         try:
             response = self._http.request(method, path, params=parameters, json=body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from pydantic import BaseModel
 
@@ -40,7 +40,7 @@ class InProcessClient(Service):
         parameters: Mapping[str, str] | None = None,
         *,
         accept: tuple[int, ...] = (200,),
-        body: dict[str, Any] | None = None,
+        body: dict[str, object] | None = None,
     ) -> bytes:
         try:
             answer = self._answer(path.removeprefix("/v1/").split("/"), dict(parameters or {}))
@@ -52,7 +52,7 @@ class InProcessClient(Service):
             return answer.model_dump_json().encode()
         return answer.encode() if isinstance(answer, str) else as_json(answer)
 
-    def _answer(self, path: list[str], given: dict[str, str]) -> Any:
+    def _answer(self, path: list[str], given: dict[str, str]) -> object:
         """What the route of `path` answers, as far as the command line asks."""
         answers, cursor, limit = self._answers, given.get("cursor"), int(given.get("limit", "50"))
         match path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
@@ -23,7 +21,7 @@ def describe(app: FastAPI) -> None:
     """Replace `app.openapi` by one that completes the document. It is computed once."""
     original = app.openapi
 
-    def openapi() -> dict[str, Any]:
+    def openapi() -> dict[str, object]:
         if app.openapi_schema is None:
             document = original()
             schemas = document.setdefault("components", {}).setdefault("schemas", {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -26,7 +25,7 @@ def problem(
     instance: str | None = None,
     nearest: str = "",
     headers: dict[str, str] | None = None,
-    **extra: Any,
+    **extra: object,
 ) -> Response:
     """A problem response. `kind` is the last part of its type URN; the title is made from it."""
     return _response(problem_of(status, kind, detail, instance, nearest).model_copy(update=extra), headers)
@@ -41,9 +40,9 @@ def _response(body: Problem, headers: dict[str, str] | None = None) -> Response:
     )
 
 
-def responses(*statuses: int, body: str | None = None) -> dict[int | str, dict[str, Any]]:
+def responses(*statuses: int, body: str | None = None) -> dict[int | str, dict[str, object]]:
     """A route's responses in the OpenAPI document: problems, and a 200 of media type `body` if it is not JSON."""
-    answers: dict[int | str, dict[str, Any]] = {}
+    answers: dict[int | str, dict[str, object]] = {}
     if body is not None:
         answers[200] = {"content": {body: {"schema": {"type": "string"}}}}
     for status in statuses:

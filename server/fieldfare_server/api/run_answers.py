@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from fieldfare.participation import hides_presence
 from fieldfare_server.api.cursors import format_cursor, parse_cursor
@@ -110,7 +109,7 @@ class RunAnswers:
             return json.dumps(statement.to_json(), ensure_ascii=False, allow_nan=False)
         return statement.to_html() if as_ == "html" else statement.to_markdown()
 
-    def registry_entry(self, run_id: str) -> dict[str, Any]:
+    def registry_entry(self, run_id: str) -> dict[str, object]:
         """The tier 3 registry entry of a run. Raises `BadInput` for a run that is not private."""
         from fieldfare_server.evidence.deployments_registry import registry_entry
 

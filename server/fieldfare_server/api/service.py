@@ -83,7 +83,7 @@ class Service(ABC):
         parameters: Mapping[str, str] | None = None,
         *,
         accept: tuple[int, ...] = (200,),
-        body: dict[str, Any] | None = None,
+        body: dict[str, object] | None = None,
     ) -> bytes:
         """The body of an answer. Raises `ServiceError` unless its status is among `accept`."""
 
@@ -232,6 +232,6 @@ class Service(ABC):
             raise ServiceError(f"{self.where}: the answer is not what this version expects.") from None
 
 
-def as_json(value: Any) -> bytes:
+def as_json(value: object) -> bytes:
     """A value of JSON, as a service sends it."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=BaseModel)
 
 _ROWS = 500
 
-CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+CSV: dict[int | str, dict[str, object]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 """What a route that may answer with a table adds to its responses in the OpenAPI document."""
 
 
@@ -60,14 +60,14 @@ def _columns(model: type[BaseModel], before: str = "") -> Iterator[str]:
             yield before + name
 
 
-def _flat(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(values: dict[str, object], before: str = "") -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         yield before + name, value
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}.")
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, dict | list):

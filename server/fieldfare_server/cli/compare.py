@@ -71,7 +71,7 @@ def compare_mechanisms(
     return rows, _train(base, plans, rows, nodes, quiet) if train else []
 
 
-def _spec(text: str) -> dict[str, Any]:
+def _spec(text: str) -> dict[str, object]:
     if not text.lstrip().startswith("{"):
         return {"kind": text}
     try:
@@ -81,7 +81,7 @@ def _spec(text: str) -> dict[str, Any]:
     return dict(table)
 
 
-def label_of(spec: dict[str, Any]) -> str:
+def label_of(spec: dict[str, object]) -> str:
     """What plots and tables call a `[mechanism]` table: nu, or blt(buffers=4)."""
     rest = ", ".join(f"{key}={value}" for key, value in spec.items() if key != "kind")
     return f"{spec.get('kind')}({rest})" if rest else str(spec.get("kind"))

@@ -108,7 +108,7 @@ def _unused(path: Path) -> Path:
 
 
 def demo_plan(
-    task: str = "flights", mechanism: dict[str, Any] | None = None, sampling: dict[str, Any] | None = None
+    task: str = "flights", mechanism: dict[str, object] | None = None, sampling: dict[str, object] | None = None
 ) -> Plan:
     """The demo's plan for a task and a mechanism; with `sampling` as its participation, where presence is secret."""
     plan = {**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]}

@@ -174,7 +174,7 @@ class RoundExport:
         self._board.flush()
 
 
-def closed_attempts(ledger: Ledger, run_id: str, cursor: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+def closed_attempts(ledger: Ledger, run_id: str, cursor: int | None = None) -> Iterator[tuple[int, dict[str, object]]]:
     """(cursor, row of `COLUMNS`) of the attempts of a run that have closed, oldest first, after `cursor`.
 
     Raises `BadInput` without such a run.
@@ -191,7 +191,7 @@ def closed_attempts(ledger: Ledger, run_id: str, cursor: int | None = None) -> I
             return
 
 
-def _parquet(rows: list[dict[str, Any]]) -> bytes:
+def _parquet(rows: list[dict[str, object]]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

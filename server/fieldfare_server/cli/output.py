@@ -111,11 +111,13 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=_plain, allow_nan=False) + "\n")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str | None = None) -> None:
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str | None = None
+) -> None:
     """Print a table; columns of numbers are right-aligned."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", show_header=any(columns))
     filled = [[_cell(value) for value in row] for row in rows]
@@ -127,7 +129,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     out.print(table)
 
 
-def _cell(value: Any) -> tuple[str, bool]:
+def _cell(value: object) -> tuple[str, bool]:
     """(text, whether it is a number)."""
     if value is None:
         return "—", True

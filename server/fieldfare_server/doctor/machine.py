@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from fieldfare import __version__
 from fieldfare.errors import FieldfareError
@@ -102,7 +101,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def versions() -> dict[str, Any]:
+def versions() -> dict[str, object]:
     """What should be equal on both sides; `wire` and `flwr` must be."""
     return {
         "fieldfare": __version__,
@@ -133,11 +132,11 @@ def compare_versions(path: Path, node: bool) -> Iterator[Finding]:
         yield fine(check, "are the same.")
 
 
-def _differ(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _differ(ours: Mapping[str, object], theirs: Mapping[str, object]) -> dict[str, tuple[object, object]]:
     return {name: (ours[name], theirs.get(name)) for name in ours if ours[name] != theirs.get(name)}
 
 
-def _listed(differ: Mapping[str, tuple[Any, Any]]) -> str:
+def _listed(differ: Mapping[str, tuple[object, object]]) -> str:
     return ", ".join(f"{name} is {ours} here and {theirs} there" for name, (ours, theirs) in differ.items())
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -42,7 +41,7 @@ class Curator(BaseModel):
 
 def registry_entry(
     ledger: Reader, run_id: str, curator: Curator | None = None, root: Path | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A tier 3 entry, as a dict for JSON. root: the state directory, see `plan_facts`.
 
     Raises:
@@ -72,7 +71,7 @@ def registry_entry(
     return entry | {"missing": missing(entry)}
 
 
-def missing(entry: dict[str, Any], path: str = "") -> list[str]:
+def missing(entry: dict[str, object], path: str = "") -> list[str]:
     """The dotted names of fields that are null or empty."""
     names: list[str] = []
     for name, value in entry.items():
@@ -83,7 +82,7 @@ def missing(entry: dict[str, Any], path: str = "") -> list[str]:
     return names
 
 
-def _product(run: views.RunView, curator: Curator) -> dict[str, Any]:
+def _product(run: views.RunView, curator: Curator) -> dict[str, object]:
     ended = run.ended_at
     return {
         "name": curator.name,
@@ -97,7 +96,7 @@ def _product(run: views.RunView, curator: Curator) -> dict[str, Any]:
     }
 
 
-def _flavor(run: views.RunView, population: views.PopulationView, card: Guarantee) -> dict[str, Any]:
+def _flavor(run: views.RunView, population: views.PopulationView, card: Guarantee) -> dict[str, object]:
     unprotected = [line for line in card.not_covered if "public by adjacency" in line]
     return {
         "name": run.spent.words.flavor,
@@ -106,7 +105,7 @@ def _flavor(run: views.RunView, population: views.PopulationView, card: Guarante
     }
 
 
-def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
+def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, object]:
     parameters: dict[str, float] = {"epsilon": run.spent_epsilon, "delta": run.delta}
     parameters |= {name: value for name, value in (("rho", run.spent.zcdp), ("mu", run.spent.gdp)) if value is not None}
     return {
@@ -121,7 +120,7 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, Any
     }
 
 
-def _model(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
+def _model(run: views.RunView, population: views.PopulationView) -> dict[str, object]:
     return {
         "model_name": "Central",
         "actors": (
@@ -136,7 +135,7 @@ def _model(run: views.RunView, population: views.PopulationView) -> dict[str, An
     }
 
 
-def _accounting(run: views.RunView, population: views.PopulationView) -> dict[str, Any]:
+def _accounting(run: views.RunView, population: views.PopulationView) -> dict[str, object]:
     return {
         "post_processing": "Server optimizer, evaluation on held-out data and statistics use only privatised sums.",
         "composition": (
@@ -149,7 +148,7 @@ def _accounting(run: views.RunView, population: views.PopulationView) -> dict[st
 
 def _implementation(
     run: views.RunView, population: views.PopulationView, curator: Curator, facts: PlanFacts | None, card: Guarantee
-) -> dict[str, Any]:
+) -> dict[str, object]:
     lines = [f"{fact.name}: {fact.value}." for fact in card.facts if fact.name not in ("Unit", "Adjacency")]
     lines += list(card.not_covered)
     tuned = population.runs_total - 1

@@ -181,7 +181,9 @@ class RunFiles:
         faults.point("checkpoint.pending")
         return digest
 
-    def _write(self, directory: Path, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+    def _write(
+        self, directory: Path, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object]
+    ) -> str:
         temporary = directory / f".{secrets.token_hex(8)}.tmp"
         try:
             digest = _write_file(temporary, round, tensors, meta)
@@ -198,7 +200,7 @@ class RunFiles:
             ) from error
         return digest
 
-    def write_noise(self, round: int, tensors: Mapping[str, torch.Tensor], position: Mapping[str, Any]) -> str:
+    def write_noise(self, round: int, tensors: Mapping[str, torch.Tensor], position: Mapping[str, object]) -> str:
         """Write a state of the noise, durably, for checkpoints to name; returns its digest (SHA-256, hex).
 
         It stays as long as a committed checkpoint names it. Raises `CheckpointError` as `write`.
@@ -270,7 +272,7 @@ class RunFiles:
         """Remove what is pending: its round is void."""
         self._remove_pending()
 
-    def latest_committed(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    def latest_committed(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
         """(tensors, meta) of the checkpoint that the ledger's newest commit names.
 
         A crash between commit and promotion leaves it pending; it is promoted now.
@@ -338,13 +340,13 @@ class RunFiles:
         return iter(sorted(directory.iterdir()) if directory.is_dir() else ())
 
 
-def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object]) -> str:
     """Write a safetensors file, tensor by tensor, and sync it; returns its SHA-256.
 
     safetensors' own writer would need a second copy of the model in memory.
     """
     note = json.dumps({"round": round, "meta": meta}, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    header: dict[str, Any] = {"__metadata__": {"fieldfare": note}}
+    header: dict[str, object] = {"__metadata__": {"fieldfare": note}}
     # By falling element size, as the library orders them, so that every tensor is aligned.
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     offset = 0
@@ -388,7 +390,7 @@ def _digest(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def _converted(meta: dict[str, Any]) -> dict[str, Any]:
+def _converted(meta: dict[str, object]) -> dict[str, object]:
     """`meta` as it is written today: checkpoints of before carry the nonce of every round so far in a list."""
     carried = meta.get("nonces")
     if isinstance(carried, list):

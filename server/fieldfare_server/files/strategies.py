@@ -236,7 +236,7 @@ class _KeptByKey(_Sealed):
         return self[key]
 
 
-def describe_noising(mechanism: Mechanism, rounds: int | None = None) -> dict[str, Any] | None:
+def describe_noising(mechanism: Mechanism, rounds: int | None = None) -> dict[str, object] | None:
     """B's first `rounds` rows (None: all) as a certificate holds them; None for a matrix too large to be written.
 
     `{"tree": "online"}`, `{"toeplitz": first column}` or `{"dense": rows}`, arrays as in `encode_array`.
@@ -249,7 +249,7 @@ def describe_noising(mechanism: Mechanism, rounds: int | None = None) -> dict[st
     return {"dense": encode_array(mechanism.noising_matrix(n))} if 0 < n <= _LARGEST_MATRIX else None
 
 
-def encode_array(values: Floats) -> dict[str, Any]:
+def encode_array(values: Floats) -> dict[str, object]:
     """Little-endian float64 in base64, with its SHA-256 and shape."""
     raw = np.ascontiguousarray(values, dtype="<f8").tobytes()
     encoded = base64.b64encode(raw).decode()
@@ -275,7 +275,7 @@ def _entries(stored: dict[str, Any]) -> dict[str, bytes]:
     return {name: base64.b64decode(value) for name, value in stored["entries"].items()}
 
 
-def _terms(plan: Plan) -> dict[str, Any]:
+def _terms(plan: Plan) -> dict[str, object]:
     """What a strategy is built from."""
     return {
         "format": _FORMAT,

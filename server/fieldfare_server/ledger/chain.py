@@ -67,7 +67,7 @@ _SHAPE = "{" + ",".join(f'"{name}":%s' for name in HASHED) + "}"
 _text = json.encoder.encode_basestring_ascii
 
 
-def _content(row: Mapping[str, Any]) -> str:
+def _content(row: Mapping[str, object]) -> str:
     """`canonical` of the columns that are hashed; a third of its time where each has the type of its column.
 
     A journal of millions of rows is hashed row by row, and most of that time would be the encoder's.

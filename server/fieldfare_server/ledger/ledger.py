@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -385,7 +385,7 @@ class Ledger(Reader):
                 ended.append(run_id)
         return tuple(ended)
 
-    def record_residual_test(self, run_id: str, result: Mapping[str, Any], *, actor: str) -> None:
+    def record_residual_test(self, run_id: str, result: Mapping[str, object], *, actor: str) -> None:
         """Record the result of a run's residual test. Raises `BadInput` if there is no such run."""
         chain.canonical(result)
         self._steer(run_id, lambda state: Audited(result), actor)

@@ -57,7 +57,7 @@ class Reader:
         self._source, self._clock, self._memory = source, clock, memory
         # Of a snapshot, which does not change:
         self._head: Head | None = None
-        self._populations: dict[str, Row[Any]] = {}
+        self._populations: dict[str, Row[object]] = {}
 
     def read(self) -> AbstractContextManager[Connection]:
         """A read-only transaction on one consistent snapshot."""

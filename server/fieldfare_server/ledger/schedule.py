@@ -52,7 +52,7 @@ class Schedule:
         return self.start + number * self.seconds
 
 
-def scheduled(run: Row[Any], now: float) -> float:
+def scheduled(run: Row[object], now: float) -> float:
     """`now` as it may be stored of `run`, a row of `runs`: its newest scheduled time, or `now` without a schedule."""
     schedule = Schedule.of(run)
     return now if schedule is None else schedule.latest(now)

@@ -195,7 +195,7 @@ class RoundCounts:
         end = newest if open_ is None else open_ - 1
         if end < counted.last:
             return False
-        between: dict[str, Any] = {"last": counted.last, "end": end}
+        between: dict[str, object] = {"last": counted.last, "end": end}
         query = _COUNTED
         if run_id is not None:
             query, between["seq"] = _COUNTED_OF, run_row(connection, run_id).seq

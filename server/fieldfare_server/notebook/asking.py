@@ -18,16 +18,16 @@ from fieldfare_server.run.pricing import price_with_model
 
 
 def ask(
-    question: Mapping[str, Any] | None = None,
+    question: Mapping[str, object] | None = None,
     *,
     task: str | Task = "",
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     population: str = "",
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     delta: float = 1e-5,
     adjacency: str = "zero_out",
-    client: Mapping[str, Any] | None = None,
+    client: Mapping[str, object] | None = None,
     budget: Budget | None = None,
     ledger: str | Path | None = None,
     dry_run: bool = False,

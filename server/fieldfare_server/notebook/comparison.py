@@ -28,7 +28,7 @@ class Comparison:
     rehearsals: tuple[Trace, ...]
     """NOT PRIVATE: one a mechanism, and the last without noise; empty unless trained."""
 
-    def frame(self) -> Any:
+    def frame(self) -> object:
         """A pandas DataFrame with one row a mechanism. Raises `ModuleNotFoundError` where pandas is not installed."""
         return make_frame(self.rows, list(self.rows[0]))
 

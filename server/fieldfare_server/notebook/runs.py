@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def make_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
+def make_frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> object:
     """`rows` as a pandas DataFrame. Raises `ModuleNotFoundError` where pandas is not installed."""
     try:
         pandas = import_module("pandas")
@@ -49,10 +49,10 @@ def make_plot(traces: Sequence[Trace], title: str) -> Figure:
         ) from error
 
 
-def make_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def make_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
     """`rows` as an HTML table; a missing value is a dash."""
 
-    def cell(value: Any) -> str:
+    def cell(value: object) -> str:
         if isinstance(value, float):
             return f"{value:.4g}"
         return "—" if value is None else escape(str(value))
@@ -98,14 +98,14 @@ class SimulatedRun:
         """The last held-out score."""
         return self.view.score
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """One row of `Runs.frame`."""
         of_trace = {"label": self.trace.label, "run": self.id, "seconds": round(self.trace.seconds, 3)}
         spent = {"rounds": self.view.committed_rounds, "epsilon": self.epsilon, "delta": self.view.spent.delta}
         row = {**vars(self.view), **spent, **of_trace}
         return {name: row[name] for name in SUMMARY}
 
-    def frame(self) -> Any:
+    def frame(self) -> object:
         """A pandas DataFrame with one row an attempt at a round: the columns of `fieldfare simulate --export`.
 
         Raises `ModuleNotFoundError` where pandas is not installed.
@@ -174,7 +174,7 @@ class Runs(Sequence[SimulatedRun]):
     def __iter__(self) -> Iterator[SimulatedRun]:
         return iter(self._runs)
 
-    def frame(self) -> Any:
+    def frame(self) -> object:
         """A pandas DataFrame with one row a run. Raises `ModuleNotFoundError` where pandas is not installed."""
         return make_frame([run.summary() for run in self], SUMMARY)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fieldfare.plan import ServerOptimizerSpec
 from fieldfare.registry import Registry
@@ -16,7 +15,7 @@ parse = _registry.parse
 spec = _registry.spec
 
 
-def build(spec: ServerOptimizerSpec | Mapping[str, Any]) -> ServerOptimizer:
+def build(spec: ServerOptimizerSpec | Mapping[str, object]) -> ServerOptimizer:
     """The optimizer that `spec` names. Raises `BadInput` with the nearest allowed key or value."""
     if isinstance(spec, ServerOptimizerSpec) and not isinstance(spec, OptimizerSpec):
         raise TypeError(f"{type(spec).__name__} names no optimizer")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from fieldfare.plan import Plan
 
 _BANDS = (2, 4, 8)
 _MOST_ROUNDS = 2048
-_KINDS: tuple[dict[str, Any], ...] = ({"kind": "independent"}, {"kind": "nu"}, {"kind": "blt"})
+_KINDS: tuple[dict[str, object], ...] = ({"kind": "independent"}, {"kind": "nu"}, {"kind": "blt"})
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def _block(plan: Plan) -> int:
     return min(plan.run.rounds, spec.bins or spec.separation or spec.period or plan.run.rounds)
 
 
-def _ways(block: int, rounds: int) -> Iterator[tuple[dict[str, Any], Participation]]:
+def _ways(block: int, rounds: int) -> Iterator[tuple[dict[str, object], Participation]]:
     bands = [count for count in _BANDS if count <= min(block, rounds)]
     for table in (*_KINDS, *({"kind": "banded", "bands": count} for count in bands)):
         yield table, MinSeparation(block)
@@ -96,7 +95,7 @@ def _ways(block: int, rounds: int) -> Iterator[tuple[dict[str, Any], Participati
             yield {"kind": "banded", "bands": count}, BMinSep(count, 1 / (block - count + 1))
 
 
-def _choice(plan: Plan, table: dict[str, Any], participation: Participation) -> MechanismChoice:
+def _choice(plan: Plan, table: dict[str, object], participation: Participation) -> MechanismChoice:
     privacy, rounds, cache = plan.privacy, plan.run.rounds, dict[str, bytes]()
     assert privacy.epsilon is not None  # `compare_mechanisms`
     epsilon, delta = privacy.epsilon, privacy.delta
@@ -119,7 +118,7 @@ def _error(mechanism: Mechanism) -> float:
     return math.sqrt(float(np.mean(np.square(mechanism.prefix_row_norms()))))
 
 
-def _label(table: dict[str, Any]) -> str:
+def _label(table: dict[str, object]) -> str:
     return f"{table['kind']}, {table['bands']} bands" if "bands" in table else str(table["kind"])
 
 

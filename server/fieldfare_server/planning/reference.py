@@ -119,7 +119,7 @@ def _default(field: FieldInfo) -> str:
     return "not set" if field.default is None else _toml(field.default)
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     if isinstance(value, BaseModel):
         return f'{{ kind = "{value.kind}" }}'  # type: ignore[attr-defined]
     return json.dumps(value)
@@ -131,7 +131,7 @@ def _about(spec: Spec) -> str:
     return " ".join(paragraph.split())
 
 
-def _is_table(annotation: Any) -> bool:
+def _is_table(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
@@ -188,7 +188,7 @@ def markdown() -> str:
     return "\n".join(lines)
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, object]:
     """The JSON Schema of a plan file, with the tables of every kind. It checks types and ranges, not what must fit."""
     schema = Plan.model_json_schema()
     tables: dict[str, Any] = schema["$defs"]
@@ -214,7 +214,7 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "title": "A training plan of Fieldfare"}
 
 
-CHOSEN: Mapping[str, Any] = {
+CHOSEN: Mapping[str, object] = {
     "privacy.population": "people",
     "privacy.epsilon": 8.0,
     "privacy.delta": 1e-5,
@@ -237,7 +237,7 @@ CHOSEN: Mapping[str, Any] = {
 """What the template sets."""
 
 
-def template(chosen: Mapping[str, Any] | None = None, task: tuple[Key, ...] = ()) -> str:
+def template(chosen: Mapping[str, object] | None = None, task: tuple[Key, ...] = ()) -> str:
     """A plan with every key: those of `chosen` are set, all others are comments with their defaults.
 
     chosen: values by path, which replace or add to `CHOSEN`. task: keys of the `[task]` table.
@@ -287,7 +287,7 @@ def _wrapped(text: str, width: int = 117) -> str:
     return "\n".join(f"# {part}" for part in [*lines, line])
 
 
-def _setting(key: Key, values: Mapping[str, Any]) -> str:
+def _setting(key: Key, values: Mapping[str, object]) -> str:
     if key.path in values:
         return f"{key.name} = {_toml(values[key.path])}"
     return f"# {key.name} = " + ("(not set)" if key.default == "not set" else key.default)

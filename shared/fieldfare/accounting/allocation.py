@@ -35,7 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from scipy.special import ndtr
@@ -102,7 +102,7 @@ class Allocation(SampledEvent):
         return allocated_losses(self.bins, self.noise_multiplier, step)
 
     @classmethod
-    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> SampledEvent:
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, object]) -> SampledEvent:
         return cls(whole(own["bins"]), noise_multiplier, count)
 
 

@@ -185,7 +185,7 @@ class Certified(CostEvent):
         }
 
     @classmethod
-    def from_json(cls, table: Any) -> Certified:
+    def from_json(cls, table: object) -> Certified:
         """The inverse of `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
         if not isinstance(table, dict) or set(table) != {"attempt", "failure", "mu", "points", "samples", "seed"}:
             raise ValueError("not a certified curve")

@@ -230,7 +230,7 @@ class PrivacyLoss:
     def to_json(self) -> str:
         """Canonical JSON; floats in full precision, so `from_json` gives an equal loss."""
         events = [event.to_json() for event in self.sampled]
-        table: dict[str, Any] = {"mu_squared": self.mu_squared, "sampled": events}
+        table: dict[str, object] = {"mu_squared": self.mu_squared, "sampled": events}
         if self.concentrated:  # absent where there is none, so that what older versions wrote stays canonical
             table["concentrated"] = self.concentrated
         if self.certified:

@@ -62,5 +62,5 @@ class PoissonGaussian(SampledEvent):
         return [self.rate, self.noise_multiplier, self.count]
 
     @classmethod
-    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> SampledEvent:
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, object]) -> SampledEvent:
         return cls(number(own["rate"]), noise_multiplier, count)

@@ -89,7 +89,7 @@ class SampledEvent(CostEvent):
         """So many of these rounds or blocks."""
         return replace(self, count=count)  # type: ignore[type-var]
 
-    def order(self) -> tuple[Any, ...]:
+    def order(self) -> tuple[object, ...]:
         """By what events of a loss are sorted, so that equal losses have equal texts."""
         return type(self).__name__, astuple(self)  # type: ignore[call-overload]
 
@@ -155,7 +155,7 @@ class SampledEvent(CostEvent):
         return asdict(self)  # type: ignore[call-overload]
 
     @classmethod
-    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> SampledEvent:
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, object]) -> SampledEvent:
         """The inverse of `to_json`. own: its other fields. Raises TypeError for what is no number."""
         return cls(noise_multiplier=noise_multiplier, count=count, **own)  # type: ignore[call-arg]
 

@@ -84,7 +84,7 @@ class TruncatedGaussian(PoissonGaussian):
         return asdict(self)
 
     @classmethod
-    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, Any]) -> SampledEvent:
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, object]) -> SampledEvent:
         return cls(number(own["rate"]), noise_multiplier, count, whole(own["cap"]), whole(own["enrolled"]))
 
 

@@ -22,7 +22,6 @@ Toeplitz), whose parameters are optimised for an error where these are fitted to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -107,7 +106,7 @@ def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
     return Exponentials(omega=-omega[omega > 0], theta=theta[omega > 0])
 
 
-_TIGHT: dict[str, Any] = {"x_scale": "jac", "max_nfev": 300, "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
+_TIGHT: dict[str, object] = {"x_scale": "jac", "max_nfev": 300, "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
 
 
 def _softmax(logits: Floats) -> Floats:

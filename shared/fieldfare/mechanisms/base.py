@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -47,7 +47,7 @@ class About:
     """Whether some setting serves an unknown number of rounds at a finite sensitivity for one participation."""
     slow: bool
     """Whether optimising for 2 000 rounds takes more than about ten seconds."""
-    example: Mapping[str, Any]
+    example: Mapping[str, object]
     """A spec of this kind: what tables and tests build."""
 
 

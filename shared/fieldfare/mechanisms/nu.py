@@ -35,7 +35,7 @@ Buffers that the fast engine chooses, measured by `benchmarks/nu_buffers.py` for
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -149,7 +149,7 @@ def least_nu(loss: Callable[[float], float], rounds: int) -> float:
     return min(candidates, key=lambda nu: (candidates[nu], nu))
 
 
-def _no_stream(*_: Any, **__: Any) -> Stream:
+def _no_stream(*_: object, **__: object) -> Stream:
     raise TypeError("a mechanism that is only compared has no stream")
 
 

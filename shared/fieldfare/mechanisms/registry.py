@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
@@ -40,7 +40,7 @@ def describe(kind: str) -> About:
 
 
 def build(
-    spec: MechanismSpec | Mapping[str, Any],
+    spec: MechanismSpec | Mapping[str, object],
     rounds: int,
     participation: Participation | None = None,
     cache: MutableMapping[str, bytes] | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
@@ -124,7 +124,7 @@ def run_report(
 
 
 @router.get("/{run_id}/registry-entry", responses=_ONE)
-def run_registry_entry(_: RunReader, answers: AnswersOf, run_id: RunId) -> dict[str, Any]:
+def run_registry_entry(_: RunReader, answers: AnswersOf, run_id: RunId) -> dict[str, object]:
     """The run as a tier 3 entry of the DP Deployments Registry; `missing` lists what only its curator knows."""
     return answers.registry_entry(run_id)
 

@@ -13,7 +13,6 @@ import math
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fieldfare.accounting.filter import Price, default_leak
 from fieldfare.errors import BadInput, BudgetRefused
@@ -380,7 +379,7 @@ def _old(row: PopulationRow) -> dict[str, float]:
     return {"epsilon": row.epsilon, "delta": row.delta}
 
 
-def _require_old(old: Mapping[str, Any] | None, row: PopulationRow) -> None:
+def _require_old(old: Mapping[str, object] | None, row: PopulationRow) -> None:
     # Rows of versions before 0003 name no old value.
     require(old is None or old == _old(row), "the old value that it names is another")
 

@@ -124,7 +124,7 @@ class Entry:
             self.head = end
         self._rows.clear()
 
-    def _put(self, linked: Mapping[str, Any], signed: str | None) -> None:
+    def _put(self, linked: Mapping[str, object], signed: str | None) -> None:
         if self._narrow:
             # The database computes number and hash itself. That they are these is all that this side may say.
             made = self._connection.execute(_APPEND, {**linked, "signed": signed}).one()
@@ -350,6 +350,6 @@ def _head_of(row: Any) -> chain.Head:
     return chain.Head(row.ledger, row._mapping["count"], row.hash)
 
 
-def _read_row(connection: Connection, number: int) -> Mapping[str, Any] | None:
+def _read_row(connection: Connection, number: int) -> Mapping[str, object] | None:
     row = connection.execute(select(models.journal).where(models.journal.c.id == number)).mappings().first()
     return None if row is None else dict(row)

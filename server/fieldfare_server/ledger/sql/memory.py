@@ -116,7 +116,7 @@ class _Run:
 class _Account:
     """What `TakenSums` of one population is made of, at one end of the journal."""
 
-    def __init__(self, connection: Connection, population: Row[Any], head: Head) -> None:
+    def __init__(self, connection: Connection, population: Row[object], head: Head) -> None:
         self.head = self._began = head
         self._name, self._number = population.name, population.id
         self._left: float = population.leak
@@ -124,7 +124,7 @@ class _Account:
         self._runs: dict[int, PricedRun] = {}
         """All of them by `seq`, in the order of their starts."""
         self._individual = 0
-        self._newest: Row[Any] | None = None
+        self._newest: Row[object] | None = None
         self._active: dict[int, _Run] = {}
         """By `seq`."""
         self._reserved: dict[str, Price] = {}
@@ -155,7 +155,7 @@ class _Account:
         self.head = head
         return True
 
-    def _read_runs(self, rows: Iterable[Row[Any]]) -> None:
+    def _read_runs(self, rows: Iterable[Row[object]]) -> None:
         """Take in runs, in the order of their starts."""
         for row in rows:
             active = row.state in ACTIVE
@@ -179,7 +179,7 @@ class _Account:
             if active:
                 self._active[row.seq] = _Run(whole, parts, row)
 
-    def _read_charges(self, rows: Iterable[Row[Any]]) -> None:
+    def _read_charges(self, rows: Iterable[Row[object]]) -> None:
         """Take in charges of other trainers that are new, or were reserved."""
         for row in rows:
             before = self._reserved.pop(row.key, None)
@@ -219,7 +219,7 @@ class _Account:
         )
 
 
-def _brief(run: Row[Any]) -> RunInBrief:
+def _brief(run: Row[object]) -> RunInBrief:
     return RunInBrief(
         id=run.id,
         seq=run.seq,
@@ -249,7 +249,7 @@ class Memory:
         """Every run of a population at `head`, in the order of their starts."""
         return self._ask(connection, population, head, _Account.priced)
 
-    def _ask(self, connection: Connection, population: Row[Any], head: Head, question: Callable[[_Account], T]) -> T:
+    def _ask(self, connection: Connection, population: Row[object], head: Head, question: Callable[[_Account], T]) -> T:
         with self._lock:
             # What is half followed when the database fails is dropped.
             account = self._accounts.pop(population.id, None)

@@ -159,7 +159,7 @@ class _Examination:
             if chained < BATCH:
                 return
 
-    def _next(self, row: dict[str, Any]) -> chain.Head | None:
+    def _next(self, row: dict[str, object]) -> chain.Head | None:
         """Where the chain ends after `row` of the ledger; None if the row does not go on from the one before."""
         shown = dict(row)
         with contextlib.suppress(TypeError, ValueError):

@@ -71,7 +71,7 @@ def fingerprint(tables: Iterable[Iterable[Mapping[str, Any]]]) -> str:
     return hasher.hexdigest()
 
 
-def is_individual(population: Row[Any]) -> bool:
+def is_individual(population: Row[object]) -> bool:
     """Whether the ledger keeps odometers of this population."""
     return bool(population.accounting == INDIVIDUAL)
 
@@ -99,7 +99,7 @@ def settled(connection: Connection, population_id: int, users: int) -> Units:
     return assemble(stored_settled(connection, population_id), users, "odometers")
 
 
-def stored_settled(connection: Connection, population_id: int) -> list[dict[str, Any]]:
+def stored_settled(connection: Connection, population_id: int) -> list[dict[str, object]]:
     """Rows (first, count, blob) of table `odometers`, by `first`."""
     c = models.odometers.c
     query = select(c.first, c.count, c.spent.label("blob")).where(c.population_id == population_id)
@@ -111,7 +111,7 @@ def caps(connection: Connection, run_seq: int, users: int) -> Units:
     return assemble(stored_caps(connection, run_seq), users, "pledges")
 
 
-def stored_caps(connection: Connection, run_seq: int) -> list[dict[str, Any]]:
+def stored_caps(connection: Connection, run_seq: int) -> list[dict[str, object]]:
     """Rows (first, count, blob) of table `pledges`, by `first`."""
     c = models.pledges.c
     query = select(c.first, c.count, c.caps.label("blob")).where(c.run_seq == run_seq)
@@ -170,7 +170,7 @@ def assemble(rows: Iterable[Mapping[str, Any]], users: int, table: str) -> Units
     return values
 
 
-def standing(connection: Connection, population: Row[Any]) -> OdometerStanding:
+def standing(connection: Connection, population: Row[object]) -> OdometerStanding:
     """The odometers of a population, read whole."""
     users = population.users
     before = settled(connection, population.id, users)
@@ -214,7 +214,7 @@ def settle(connection: Connection, population: FoldedPopulation, run_id: str, *,
     return before + taken(connection, seq, users, proven=proven)
 
 
-def recompute(connection: Connection, population: Row[Any], charges: Mapping[str, Sequence[Units]]) -> Units:
+def recompute(connection: Connection, population: Row[object], charges: Mapping[str, Sequence[Units]]) -> Units:
     """What ended runs have cost each user of a population once `charges` are theirs, shape (users,).
 
     charges: by run, what each committed round cost its participants. Raises `BadInput` for charges of other rounds.
@@ -253,7 +253,7 @@ def write_settled(connection: Connection, population_id: int, values: Units) -> 
 
 @dataclass(eq=False)
 class _Watched:
-    shape: tuple[Any, ...]
+    shape: tuple[object, ...]
     """What the arrays depend on but for the rounds of runs under way."""
     standing: OdometerStanding
     rounds: dict[int, int] = field(default_factory=dict)
@@ -271,7 +271,7 @@ class Watch:
         self._watched: OrderedDict[int, _Watched] = OrderedDict()
 
     def standing(
-        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object
+        self, connection: Connection, population: Row[object], runs: Sequence[UnderWay], history: object
     ) -> OdometerStanding:
         """As `standing` of the same snapshot. The arrays are shared: read them before the next call, change nothing.
 
@@ -284,7 +284,7 @@ class Watch:
             return replace(known.standing, spent=known.standing.spent.copy())
 
     def figures(
-        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object, base: int
+        self, connection: Connection, population: Row[object], runs: Sequence[UnderWay], history: object, base: int
     ) -> tuple[int, Left]:
         """(what the user who has spent most has spent, what is left); base as in equation (1), the rest as `standing`.
 

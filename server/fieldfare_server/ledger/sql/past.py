@@ -134,7 +134,7 @@ class Past:
         self._known: OrderedDict[tuple[str, int], _Population] = OrderedDict()
 
     def points(
-        self, connection: Connection, population: Row[Any], priced: Iterable[PricedRun], left: Left
+        self, connection: Connection, population: Row[object], priced: Iterable[PricedRun], left: Left
     ) -> list[PastPoint]:
         """All points of a population with odometers, oldest first. Raises ValueError on a corrupt participation.
 

@@ -422,7 +422,7 @@ def _compare_recomputed(connection: Connection, name: str, digest: str) -> None:
 
 
 def _standing(
-    name: str, population: FoldedPopulation, runs: list[FoldedRun], stored: list[list[dict[str, Any]]]
+    name: str, population: FoldedPopulation, runs: list[FoldedRun], stored: list[list[dict[str, object]]]
 ) -> odometers.OdometerStanding:
     """The odometers of a population. Raises `Unfit` unless they are what the journal says."""
     users = population.row.users
@@ -593,7 +593,7 @@ _loads = lru_cache(maxsize=1024)(json.loads)
 """Most rounds have the same few rejects, or none. What it returns is only compared."""
 
 
-def _json(table: str, label: str, value: str) -> Any:
+def _json(table: str, label: str, value: str) -> object:
     try:
         return _loads(value)
     except ValueError:

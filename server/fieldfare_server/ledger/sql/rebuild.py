@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +127,7 @@ class _Known(Contents):
         for (cohort,) in connection.execute(select(t.cohort).where(t.cohort.is_not(None))):
             self.keep(cohort)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         found = self.find(name)
         if found is None:
             found = self._connection.execute(_OBJECT, {"hash": name}).scalar()

@@ -85,7 +85,7 @@ _WAITING = (
 )
 
 
-def population_row(connection: Connection, name: str) -> Row[Any]:
+def population_row(connection: Connection, name: str) -> Row[object]:
     """The row of a population. Raises `BadInput` that names the populations there are."""
     row = connection.execute(_POPULATION, {"name": name}).first() if is_name(name) else None
     if row is None:
@@ -95,14 +95,14 @@ def population_row(connection: Connection, name: str) -> Row[Any]:
     return row
 
 
-def population_and_head(connection: Connection, name: str) -> tuple[Row[Any], Head]:
+def population_and_head(connection: Connection, name: str) -> tuple[Row[object], Head]:
     """The row of a population, and where the journal ends: one statement. Raises as `population_row`."""
     row = connection.execute(_POPULATION_AND_HEAD, {"name": name}).first() if is_name(name) else None
     row = row or population_row(connection, name)
     return row, Head(row.head_ledger, row.head_count, row.head_hash)
 
 
-def charge_row(connection: Connection, population: Row[Any], key: str) -> Row[Any]:
+def charge_row(connection: Connection, population: Row[object], key: str) -> Row[object]:
     """The row of a charge of another trainer. Raises `BadInput` if there is none."""
     c = models.charges.c
     row = connection.execute(select(models.charges).where(c.population_id == population.id, c.key == key)).first()
@@ -111,7 +111,7 @@ def charge_row(connection: Connection, population: Row[Any], key: str) -> Row[An
     return row
 
 
-def proposal_row(connection: Connection, proposal_id: str) -> Row[Any]:
+def proposal_row(connection: Connection, proposal_id: str) -> Row[object]:
     """The row of a proposed raise. Raises `BadInput` if there is none."""
     query = select(models.proposals).where(models.proposals.c.id == proposal_id)
     row = connection.execute(query).first() if is_name(proposal_id) else None
@@ -129,7 +129,7 @@ def population_name(connection: Connection, population_id: int) -> str:
     return name
 
 
-def run_row(connection: Connection, run_id: str, query: Select[Any] = _RUN) -> Row[Any]:
+def run_row(connection: Connection, run_id: str, query: Select[object] = _RUN) -> Row[object]:
     """The row of a run, or (query `RUN_SHOWN`) what `run_view` takes. Raises `BadInput` if there is none."""
     row = connection.execute(query, {"id": run_id}).first() if is_name(run_id) else None
     if row is None:
@@ -200,7 +200,7 @@ def population_participation(connection: Connection, population_id: int, most: i
     return {int(number): int(counts[number]) for number in np.flatnonzero(counts) if number > 0}
 
 
-def terms_of(population: Row[Any]) -> budget.Terms:
+def terms_of(population: Row[object]) -> budget.Terms:
     """A population's budget."""
     return budget.Terms(population.epsilon, population.delta, population.leak)
 
@@ -234,7 +234,7 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
     return {**row, "body": body}
 
 
-def position(row: Row[Any], alike: Price, standing: odometers.OdometerStanding | None) -> Position:
+def position(row: Row[object], alike: Price, standing: odometers.OdometerStanding | None) -> Position:
     """What a population has for one more run. alike: what all users are charged alike; standing: its odometers."""
     terms, committed = terms_of(row), alike
     if standing is not None:
@@ -243,7 +243,7 @@ def position(row: Row[Any], alike: Price, standing: odometers.OdometerStanding |
     return Position.of(row.name, terms, alike, committed, standing)
 
 
-def population_view(connection: Connection, row: Row[Any], head: Head, memory: Memory) -> views.PopulationView:
+def population_view(connection: Connection, row: Row[object], head: Head, memory: Memory) -> views.PopulationView:
     """A population with what its runs have spent and reserved, at `head`. O(what is new); see `memory`."""
     taken = memory.taken(connection, row, head)
     terms, totals = terms_of(row), taken.sums
@@ -302,7 +302,7 @@ def state_now(now: float | BindParameter[float]) -> Case[str]:
     return case((silent, "interrupted"), else_=c.state)
 
 
-def run_view(row: Row[Any], now: float) -> views.RunView:
+def run_view(row: Row[object], now: float) -> views.RunView:
     """A run as it stands at `now`: one whose holder fell silent is interrupted, whatever its row says."""
     planned, spent = budget.loss(row.planned), budget.loss(row.spent)
     silent = row.state in HELD and (not row.holder or now >= row.renewed_at + row.seconds)
@@ -331,7 +331,7 @@ def round_view(row: RowMapping, run_id: str, hide: bool) -> views.RoundView:
     return views.RoundView(**{**row, **values, **(hidden if hide else {})})
 
 
-def charge_view(row: Row[Any], population: str) -> views.ChargeView:
+def charge_view(row: Row[object], population: str) -> views.ChargeView:
     """A charge of another trainer."""
     values = {"population": population, "loss": json.loads(row.loss), "price": Price.from_json(row.price)}
     return views.ChargeView(**{**row._mapping, **values})

@@ -171,7 +171,7 @@ class _NoNodes(Grid):
     def get_node_ids(self) -> Iterable[int]:
         return list(self._nodes)
 
-    def create_message(self, *arguments: Any, **keywords: Any) -> Message:
+    def create_message(self, *arguments: object, **keywords: object) -> Message:
         raise self._refusal()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -183,7 +183,7 @@ class _NoNodes(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         raise self._refusal()
 
-    def set_run(self, run: Any) -> None:
+    def set_run(self, run: object) -> None:
         raise self._refusal()
 
     @property

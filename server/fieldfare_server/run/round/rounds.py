@@ -105,7 +105,7 @@ class Rounds:
         """The plan's clipping at the norm of the next round."""
         return self.clipping.at(self.newest.clip)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """What nodes are told with the model, as JSON. Public."""
         current = self.current_clipping
         return {
