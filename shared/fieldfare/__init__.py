@@ -9,6 +9,7 @@
     ff.simulate          runs plans here, on the users of their tasks, and charges their population
     ff.ask               asks a question about the users' data: its noisy answer is charged before it is shown
     ff.compare           one plan, several mechanisms: prices, and scores where they train
+    ff.ask               a question about users' data: charged, then answered with noise
     ff.Task              model, loss, data and score of what is trained
     ff.UserTable         the users, and their rows
 
