@@ -53,7 +53,7 @@ def start(ledger: Ledger, name: str, rounds: int) -> RunHandle:
             POPULATION,
             rounds,
             LOSS,
-            noise_source="secure",
+            noise_source="secure-box-muller",
             key_commitment=hashlib.sha256(name.encode()).hexdigest(),
             trust_node_ids=False,
             id=name,

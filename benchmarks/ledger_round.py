@@ -47,7 +47,7 @@ def measure(path: Path, users: int, cohort: int, rounds: int) -> dict[str, float
                 "people",
                 rounds,
                 PrivacyLoss(mu_squared=1.0),
-                noise_source="secure",
+                noise_source="secure-box-muller",
                 key_commitment=key,
                 trust_node_ids=False,
             ),

@@ -105,8 +105,6 @@ class Cost:
     """
     strategy: str | None = None
     """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
-    first_rule: bool = False
-    """Whether it is charged as runs of charge format 0 are: discrete noise by zCDP alone."""
     certificate: Certificate | None = None
     """What the charge rests on where a Monte Carlo certified it (`accounting.certification`)."""
 
@@ -170,7 +168,7 @@ class Cost:
         (`discretised`), and floats add their resolution.
         """
         discrete = self.plan.privacy.rounding == "discrete"
-        return Execution(self.resolution, discrete, self.first_rule and discrete, self.sampling.holds).in_full(loss)
+        return Execution(self.resolution, discrete, self.sampling.holds).in_full(loss)
 
     def charged(self, loss: PrivacyLoss, before: PrivacyLoss | None = None) -> PrivacyLoss:
         """`in_full`, to the last bit a part of what was planned, and no less than what was spent `before`.

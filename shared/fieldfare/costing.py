@@ -32,10 +32,6 @@ from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.text import decimal
 
-CHARGE_FORMAT = 2
-"""The present rule for a run's charge. 0: all rows of C were charged, and the resolution of floats was not; 1: an
-`epsilon` left no room for odometers, which are rounded up."""
-
 Draw: TypeAlias = Callable[[], tuple[bytes, int]]
 """A seed of 16 bytes and which certification of this plan it is for, from 1. Every call is another certification; the
 seed is written down before it returns."""
@@ -88,7 +84,6 @@ def cost_as_priced(
     price: StoredPrice,
     *,
     resolution: float = 0.0,
-    charge_format: int = CHARGE_FORMAT,
 ) -> Cost:
     """Build the mechanism of a run that has begun, at the price that is stored with it. Nothing is searched for.
 
@@ -99,17 +94,13 @@ def cost_as_priced(
         cache: what optimisers decided when it began.
         price: what the run was priced at.
         resolution: mu^2 that its price has beyond the noise.
-        charge_format: the rule by which it began.
 
     Raises:
         BadInput: the plan, with that noise, costs something else, or more than its epsilon.
     """
     participation = plan.participation.build()
     mechanism = build(plan.mechanism, plan.run.rounds, participation, cache)
-    if charge_format == 0:
-        mechanism = mechanism.first_charge()
-    # Runs of charge format 0 charge discrete noise by zCDP to their end.
-    bare = replace(_bare(plan, mechanism, participation), resolution=resolution, first_rule=charge_format == 0)
+    bare = replace(_bare(plan, mechanism, participation), resolution=resolution)
     if price.certificate is not None:
         cost = bare.with_certificate(price.certificate, math.sqrt(resolution))
     else:

@@ -38,10 +38,10 @@ def price_of(text: str) -> tuple[float, float]:
 MEMBERS = {
     "population.create": "epsilon delta adjacency unit simulated accounting leak salt ceiling_epsilon ceiling_delta "
     "two_persons reservation_seconds",
-    "population.raise": "epsilon delta reason old? proposal? person?",
-    "population.propose": "id epsilon delta reason person old?",
+    "population.raise": "epsilon delta reason old proposal? person?",
+    "population.propose": "id epsilon delta reason person old",
     "population.withdraw": "proposal reason",
-    "population.tighten": "epsilon delta reason old? largest?",
+    "population.tighten": "epsilon delta reason old largest?",
     "population.close": "state old reason",
     "population.reopen": "state old reason",
     "users.register": "first count hashes pledged?",
@@ -57,6 +57,8 @@ MEMBERS = {
     "run.finish": "state message spent settled odometers? whole?",
     "run.key_destroyed": "key_commitment",
     "charge.reserve": "key who what why loss price largest?",
+    "charge.carry": "key who what why loss price",
+    "ledger.converted": "ledger count hash rows omitted",
     "charge.commit": "key",
     "charge.release": "key",
     "token.create": "id name scopes expires_at populations digest",
@@ -142,7 +144,7 @@ class Fold:
         found = self.population(row, "open")
         steps = [sign * (body[name] - found[name]) for name in ("epsilon", "delta")]
         need(min(steps) >= 0 < max(steps) and body["epsilon"] > 0 and 0 < body["delta"] < 1)
-        need(body.get("old") in (None, {name: found[name] for name in ("epsilon", "delta")}))
+        need(body["old"] == {name: found[name] for name in ("epsilon", "delta")})
         return found
 
     def population_raise(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
@@ -158,7 +160,7 @@ class Fold:
     def population_propose(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         need(self.population(row)["two_persons"] and body["id"] not in self.proposals)
         found = self.population(row)
-        need(body.get("old") in (None, {name: found[name] for name in ("epsilon", "delta")}))
+        need(body["old"] == {name: found[name] for name in ("epsilon", "delta")})
         self.proposals[body["id"]] = {**body, "state": "waiting", "population": row["population"]}
 
     def waiting(self, row: Mapping[str, Any], proposal: str | None) -> dict[str, Any]:
@@ -199,7 +201,7 @@ class Fold:
             row["run"] not in self.runs and (found["simulated"] if seeded else body["key_commitment"] not in self.keys)
         )
         price, singly = price_of(body["price"]), body["accounting"] == SINGLY
-        need(price[0] == mu_squared(body["planned"]) and ("pledged" in body) == singly)
+        need(body["format"] == 3 and price[0] == mu_squared(body["planned"]) and ("pledged" in body) == singly)
         need(not singly or found["accounting"] == SINGLY)
         if singly:
             need(self.committed(row["population"])[1] + price[1] <= found["leak"])
@@ -239,7 +241,8 @@ class Fold:
         run = self.run(row)
         need(run["open"] == (row["round"], body["attempt"]) and body["noise_row"] == row["round"])
         need(mu_squared(run["spent"]) <= mu_squared(body["spent"]) <= mu_squared(run["planned"]))
-        needs_nonce, nonce = run["format"] >= 1 and run["noise_source"] != "seeded", body.get("nonce")
+        source, nonce = run["noise_source"], body.get("nonce")
+        needs_nonce = source != "seeded" and not source.endswith("-box-muller")
         need((nonce is not None) == needs_nonce and nonce not in self.nonces)
         need(nonce is None or len(bytes.fromhex(nonce)) == 16)
         need(("charges" in body) == (run["accounting"] == SINGLY))
@@ -265,6 +268,14 @@ class Fold:
         key, price = (row["population"], body["key"]), price_of(body["price"])
         need(key not in self.charges and min(price) >= 0 and self.fits(key[0], price, body.get("largest")))
         self.charges[key] = {**body, "state": "reserved"}
+
+    def charge_carry(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self.population(row)
+        need((row["population"], body["key"]) not in self.charges and min(price_of(body["price"])) >= 0)
+        self.charges[row["population"], body["key"]] = {**body, "state": "committed"}
+
+    def ledger_converted(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        need(row["id"] == 1 and body["count"] >= 1 and body["omitted"] >= 0)
 
     def charge_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         charge = self.charges.get((row["population"], body["key"]), {"state": ""})

@@ -176,7 +176,6 @@ class Federation:
             "secure",
             hashlib.sha256(key).hexdigest(),
             False,
-            format=3,
             id=job.id,
             demand=demand,
         )

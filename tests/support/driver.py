@@ -103,7 +103,7 @@ def _begin(ledger: Ledger, store: RunFiles) -> RunHandle | None:
             "people",
             ROUNDS,
             PrivacyLoss(mu_squared=0.04 * ROUNDS, sampled=()),
-            noise_source="secure",
+            noise_source="secure-box-muller",
             key_commitment=key_commitment(key),
             trust_node_ids=False,
             id=RUN,

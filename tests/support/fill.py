@@ -11,7 +11,6 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Ledger, Outcome
-from fieldfare_server.ledger.state.formats import NONCES
 from support.ledgers import demand, digest, gaussian, start
 
 ONE = 2**37
@@ -27,7 +26,7 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
     _, token = ledger.create_token("page", ("read",), actor="officer")
     ledger.create_token("office", ("read", "admin"), actor="officer")
     ledger.revoke_token(token.id, actor="officer")
-    run = start(ledger, 0.8, rounds=3, format=NONCES)
+    run = start(ledger, 0.8, rounds=3, noise_source="secure")
     run.register_users(np.arange(100, 140, dtype=np.uint64))
     nonces = [bytes([t] * 16).hex() for t in range(3)]
     store = None if root is None else RunFiles(root, run.id)
@@ -49,14 +48,14 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
         if store is not None:
             store.promote(name)
     run.finish("done")
-    single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
+    single = start(ledger, 0.2, rounds=3, noise_source="secure", demand=demand(2 * ONE, rounds=3))
     single.commit_round(
         single.open_round([3, 4]),
         Outcome([3, 4], gaussian(0.2), nonce=bytes([7] * 16), charges=np.array([ONE, ONE])),
         digest("1"),
     )
     single.finish("stopped")
-    single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
+    single = start(ledger, 0.2, rounds=3, noise_source="secure", demand=demand(2 * ONE, rounds=3))
     single.commit_round(
         single.open_round([4, 6]),
         Outcome([6], gaussian(0.2), nonce=bytes([8] * 16), charges=np.array([ONE])),
@@ -66,14 +65,14 @@ def fill(ledger: Ledger, root: Path | None = None) -> None:
     ledger.reserve_charge("people", "dp-sgd-1", Foreign(mu=0.1), what="ranker", why="weekly", actor="trainer")
     ledger.commit_charge("people", "dp-sgd-1", actor="trainer")
     ledger.reserve_charge("people", "dp-sgd-2", Foreign(rho=0.001), what="ranker", why="weekly", actor="trainer")
-    single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
+    single = start(ledger, 0.2, rounds=3, noise_source="secure", demand=demand(2 * ONE, rounds=3))
     single.commit_round(
         single.open_round([4, 6]),
         Outcome([4], gaussian(0.2), nonce=bytes([6] * 16), charges=np.array([ONE])),
         digest("3"),
     )
     single.hand_back()
-    other = start(ledger, 0.2, rounds=3, format=NONCES)
+    other = start(ledger, 0.2, rounds=3, noise_source="secure")
     other.void_round(other.open_round([5, 6]), "too few", reports=1, rejects={"shape": 2})
     opened = other.open_round([5, 7])
     other.commit_round(opened, Outcome([5], gaussian(0.2), nonce=bytes([9] * 16)), digest("other"))

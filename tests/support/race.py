@@ -26,7 +26,7 @@ def main(url: str, gate: str, mu: str) -> None:
                         "people",
                         2,
                         PrivacyLoss(mu_squared=float(mu) ** 2, sampled=()),
-                        noise_source="secure",
+                        noise_source="secure-box-muller",
                         key_commitment=secrets.token_hex(32),
                         trust_node_ids=False,
                     ),

@@ -43,7 +43,7 @@ def migrate(
         # `migrate` raises again if there is a real fault.
         with contextlib.suppress(LedgerError):
             Ledger.open(directory.ledger, create=True, patience=10.0).close()
-        return Ledger.migrate(directory.ledger), Ledger.separate_roles(directory.ledger, passwords)
+        return Ledger.migrate(directory.ledger, directory.head_file), Ledger.separate_roles(directory.ledger, passwords)
 
     with refusals(json_):
         passwords = read_passwords(role_passwords) if role_passwords else {}

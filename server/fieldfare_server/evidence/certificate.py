@@ -164,12 +164,12 @@ _EMPTY = {"base64": "", "sha256": hashlib.sha256(b"").hexdigest(), "shape": [0]}
 def _price(row: Any, root: Path, leak: float) -> _Priced:
     """What a run takes: what it spent, or all that it plans while it is under way."""
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
-    cost = StoredStrategy(root, row.id, row.strategy, planned, row.format).cost(json.loads(row.plan))
+    cost = StoredStrategy(root, row.id, row.strategy, planned).cost(json.loads(row.plan))
     loss = planned if row.state in ACTIVE else spent
     if planned.zcdp is None:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
-        whole = price(planned, leak) if row.price is None else Price.from_json(row.price)
+        whole = Price.from_json(row.price)
         return _Priced(row, cost, whole if opened else Price(), 0, 0)
     if cost.plan.privacy.rounding != "discrete":
         return _Priced(row, cost, price(loss, leak), 0, 0)

@@ -10,9 +10,8 @@ import math
 from importlib import metadata
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.costing import CHARGE_FORMAT
 from fieldfare.participation import CALLED, Adjacency
-from fieldfare.plan import Plan
+from fieldfare.plan import RESOLUTION, Plan
 from fieldfare.plan_tables import ParticipationSpec
 from fieldfare.privatise import Rounding
 from fieldfare.text import decimal
@@ -20,7 +19,7 @@ from fieldfare_server.evidence.document import Fact, Guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import loss_in_words
-from fieldfare_server.ledger.state.formats import SEEDED
+from fieldfare_server.ledger.state.formats import SEEDED, has_nonces
 from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
 
@@ -245,8 +244,8 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
 
 
 def _floating_point(run: RunView, rounding: Rounding) -> list[str]:
-    charged = rounding == "grid" and run.format >= CHARGE_FORMAT
-    training = ALONE if run.adjacency == "add_remove" and run.format >= CHARGE_FORMAT else TOGETHER
+    charged = rounding == "grid" and RESOLUTION in run.plan
+    training = ALONE if run.adjacency == "add_remove" and has_nonces(run.noise_source) else TOGETHER
     return [text for text in ("" if charged else FLOATING_POINT[rounding], training) if text]
 
 

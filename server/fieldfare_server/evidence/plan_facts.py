@@ -13,7 +13,7 @@ from typing import Any
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.costing import implied_noise
 from fieldfare.errors import BadInput, FieldfareError
-from fieldfare.mechanisms import Mechanism, build, describe
+from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, adjacency_factor
 from fieldfare.plan import RESOLUTION, Plan
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError, without_search
@@ -44,27 +44,25 @@ def plan_facts(run: RunView, root: Path | None = None) -> PlanFacts | None:
 
     root: the state directory, in which the run's strategy is stored. Without it, or without the file, a strategy that
         no optimiser decides is built from the plan; what an optimiser decided is not searched for again, and not
-        shown. (Runs of charge format 0 store no strategy: theirs are built as their coordinators did.)
+        shown.
     """
     try:
         # The cache needs a hashable key, and the plan of a view is a dict.
         plan = json.dumps(run.plan, sort_keys=True, separators=(",", ":"))
-        stored = StoredStrategy(root, run.id, run.strategy, run.planned, run.format) if root else None
+        stored = StoredStrategy(root, run.id, run.strategy, run.planned) if root else None
         # A file may be missing today and be copied back tomorrow, so its absence is not cached.
         strategy = stored if stored is not None and stored.readable else None
-        return _facts(plan, run.planned, run.format, strategy, run.strategy is not None)
+        return _facts(plan, run.planned, strategy)
     except (FieldfareError, ValueError, TypeError):
         return None
 
 
 @lru_cache(maxsize=256)
-def _facts(
-    plan_json: str, planned: PrivacyLoss, format: int, strategy: StoredStrategy | None, pinned: bool
-) -> PlanFacts:
+def _facts(plan_json: str, planned: PrivacyLoss, strategy: StoredStrategy | None) -> PlanFacts:
     table = json.loads(plan_json)
     plan = Plan.stored(table)
     participation = plan.participation.build()
-    mechanism, sigma = _applied(plan, table, planned, format, strategy, pinned)
+    mechanism, sigma = _applied(plan, table, planned, strategy)
     separation, most = participation.separation_and_count(plan.run.rounds)
     facts = PlanFacts(plan, participation, None, "", "", None, separation, most)
     if mechanism is None:
@@ -75,12 +73,7 @@ def _facts(
 
 
 def _applied(
-    plan: Plan,
-    table: dict[str, Any],
-    planned: PrivacyLoss,
-    format: int,
-    strategy: StoredStrategy | None,
-    pinned: bool,
+    plan: Plan, table: dict[str, Any], planned: PrivacyLoss, strategy: StoredStrategy | None
 ) -> tuple[Mechanism | None, float | None]:
     """The mechanism that the run applies, None where an optimiser decided it and its result is not at hand; and its
     noise multiplier, as stored or else as the ledger's charge implies it."""
@@ -89,12 +82,9 @@ def _applied(
             with contextlib.suppress(BadInput):  # the ledger's charge is not its plan's: `verify` says so
                 cost = strategy.cost(table)
                 return cost.mechanism, cost.noise_multiplier
-        as_then = not pinned and not describe(plan.mechanism.kind).slow
-        cache = None if as_then else without_search()
-        mechanism = build(plan.mechanism, plan.run.rounds, plan.participation.build(), cache)
+        mechanism = build(plan.mechanism, plan.run.rounds, plan.participation.build(), without_search())
     except StrategyError:
         return None, None
-    mechanism = mechanism.first_charge() if format == 0 else mechanism
     resolution = float(table.get(RESOLUTION, 0.0))
     sigma = implied_noise(planned, mechanism, plan.participation.build(), plan, resolution)
     return mechanism, None if math.isnan(sigma) else sigma

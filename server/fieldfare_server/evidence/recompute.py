@@ -42,7 +42,7 @@ def recomputed(ledger: Ledger, root: Path, name: str) -> tuple[dict[str, list[Un
                 continue
             try:
                 planned = PrivacyLoss.from_json(run.planned)
-                cost = StoredStrategy(root, run.id, run.strategy, planned, run.format).cost(plan)
+                cost = StoredStrategy(root, run.id, run.strategy, planned).cost(plan)
             except FieldfareError as error:
                 left[run.id] = str(error)
                 continue

@@ -121,7 +121,7 @@ def run_residual_test(
     if root is None:
         cost = cost_of(facts.plan, decided)
     else:  # raises where the facts have a gap
-        cost, decided = StoredStrategy(root, run_id, view.strategy, view.planned, view.format).applied(view.plan)
+        cost, decided = StoredStrategy(root, run_id, view.strategy, view.planned).applied(view.plan)
     # What was charged decides, not what the run's strategy says.
     implied = implied_noise(view.planned, cost.mechanism, cost.participation, cost.plan, cost.resolution)
     sigma = cost.noise_multiplier if math.isnan(implied) else implied

@@ -72,7 +72,7 @@ def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence
         charged=_charged_runs(ledger, run),
         test=watch.newest_row(ledger, run_id, Audited.action),
         head=ledger.head(),
-        price=next(each.whole for each in ledger.priced_runs(run.population) if each.seq == run.seq),
+        price=next(each.charge.price for each in ledger.priced_runs(run.population) if each.seq == run.seq),
     )
 
 

@@ -8,6 +8,7 @@ the held head with it.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, chain
 from fieldfare_server.ledger.events.base import Record, Unfit
+from fieldfare_server.ledger.events.heads import Converted
 from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.journal import read_head
@@ -98,7 +100,7 @@ class VerifyReport:
     missing: Mapping[str, str] = field(default_factory=dict)
     """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or altered."""
     unpinned: Mapping[str, str] = field(default_factory=dict)
-    """The same for runs of charge format 0, which name no strategy."""
+    """The same for converted runs, of which no strategy was kept."""
 
     @property
     def ok(self) -> bool:
@@ -186,10 +188,13 @@ class _Verification:
         self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
         """(run, round) -> its participants and what each was charged, where there are odometers."""
 
+        self._converted: Converted | None = None
         self._steps: dict[str, list[Step]] = {}
         """What moved the odometers of each population."""
 
     def _note(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
+        if isinstance(record.event, Converted):
+            self._converted = record.event
         moved = step(state, record)
         if moved is not None:
             self._steps.setdefault(moved[0], []).append(moved[1])
@@ -262,6 +267,8 @@ class _Verification:
         for name, content in connection.execute(select(models.objects), execution_options=_STREAM):
             if sha256(content) != name:
                 raise Unfit("objects", name, "its content has another SHA-256")
+        if self._converted is not None:
+            _require_originals(connection, self._converted)
 
     def _runs(self, connection: Connection, state: State, names: dict[int, str]) -> None:
         rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()
@@ -314,9 +321,9 @@ class _Verification:
     def _charge_of(self, run_id: str, plan: str, run: FoldedRun) -> DueCharge | None:
         if self._recompute is None:
             return None
-        strategy, format = run.row.strategy, run.row.format
+        strategy = run.row.strategy
         try:
-            return self._recompute(plan, StoredStrategy(self._files, run_id, strategy, run.planned, format))
+            return self._recompute(plan, StoredStrategy(self._files, run_id, strategy, run.planned))
         except StrategyError as error:
             (self.unpinned if strategy is None else self.missing)[run_id] = str(error)
             return None
@@ -427,6 +434,23 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
     close = np.abs(recorded - right) <= 2 + (right >> 30)
     if recorded.shape != right.shape or not close.all():
         raise Unfit("participations", label, "its plan and participation give other charges for single users")
+
+
+def _require_originals(connection: Connection, said: Converted) -> None:
+    """Raise `Unfit` unless the rows of the log that was converted are there, and end where the event says.
+
+    Where rows of secret populations are left out, the others cannot be chained: they must be there, and as many.
+    """
+    c, end, number = models.objects.c, chain.genesis(said.ledger), 0
+    for name in said.rows:
+        content = connection.execute(select(c.content).where(c.hash == name)).scalar()
+        if content is None:
+            raise Unfit("objects", name, "it is missing, and holds rows of the log that was converted")
+        for line in zlib.decompress(content).splitlines():
+            number += 1
+            end = chain.row_hash({**json.loads(line), "previous": end})
+    if number + said.omitted != said.count or (end != said.hash and not said.omitted):
+        raise Unfit("audit", "1", "the rows that it names are not those of the log that was converted")
 
 
 def _require_reserved(run_id: str, run: FoldedRun, charge: DueCharge) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.arrays import Floats
 from fieldfare.cost import Certificate, Cost, StoredPrice
-from fieldfare.costing import CHARGE_FORMAT, cost_as_priced
+from fieldfare.costing import cost_as_priced
 from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.mechanisms import Mechanism, describe
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
@@ -140,11 +140,9 @@ class StoredStrategy:
     """The state directory."""
     run: str
     digest: str | None
-    """None for runs of charge format 0, which name no strategy."""
+    """None where none was stored."""
     planned: PrivacyLoss
     """What the ledger says that the run reserved: the price of a run whose file has none."""
-    format: int = CHARGE_FORMAT
-    """The run's format: by which rule it is charged."""
 
     @property
     def path(self) -> Path:
@@ -153,8 +151,8 @@ class StoredStrategy:
 
     @property
     def readable(self) -> bool:
-        """Whether a file is there to be read, or none is needed."""
-        return self.digest is None or self.path.is_file()
+        """Whether a file is there to be read."""
+        return self.path.is_file()
 
     def write(self, content: bytes) -> None:
         """Store what `settle` returned, durably. Raises OSError."""
@@ -169,21 +167,12 @@ class StoredStrategy:
 
         Nothing is searched for.
 
-        Without a digest, kinds that take minutes are read from the files that they kept by key; the others are built
-        from the plan, as their coordinators did.
-
         Raises:
             StrategyError: the file is missing or altered, or this version computes another strategy or price from it.
             BadInput: the file has no price, and the ledger's is not that of the plan.
         """
         plan = Plan.stored(table)
-        terms: dict[str, Any] = {
-            "charge_format": min(self.format, CHARGE_FORMAT),
-            "resolution": float(table.get(RESOLUTION, 0.0)),
-        }
-        if self.digest is None:
-            kept = self._kept(plan)
-            return cost_as_priced(plan, kept, StoredPrice(self.planned, None), **terms), kept
+        resolution = float(table.get(RESOLUTION, 0.0))
         what, stored = f"strategy file {self.path}", self._read()
         if {name: stored.get(name) for name in _terms(plan)} != _terms(plan):
             raise StrategyError(what, "it was made for another plan.")
@@ -193,7 +182,7 @@ class StoredStrategy:
         try:
             made = None if certificate is None else Certificate.from_json(json.loads(certificate))
             read = StoredPrice(self.planned, None, made) if price is None else StoredPrice.from_json(price)
-            cost = cost_as_priced(plan, _Sealed(decided, missing), read, **terms)
+            cost = cost_as_priced(plan, _Sealed(decided, missing), read, resolution=resolution)
         except BadInput as error:
             if price is None:
                 raise
@@ -204,6 +193,8 @@ class StoredStrategy:
 
     def _read(self) -> dict[str, Any]:
         what = f"strategy file {self.path}"
+        if self.digest is None:
+            raise _unavailable(f"strategy of run {self.run}", "none was stored with it", self)
         try:
             content = self.path.read_bytes()
         except OSError as error:
@@ -212,28 +203,6 @@ class StoredStrategy:
             raise _unavailable(what, "its bytes were changed", self)
         stored: dict[str, Any] = json.loads(content)
         return stored
-
-    def _kept(self, plan: Plan) -> dict[str, bytes]:
-        """Return what optimisers decided for a run of charge format 0."""
-        if not describe(plan.mechanism.kind).slow:
-            return {}
-        what = f"optimised strategy of run {self.run}"
-        why = f"it is not in {self.root / KEPT}, and another search may end at another one"
-        return _KeptByKey(StrategyFiles(self.root / KEPT), _unavailable(what, why, self))
-
-
-class _KeptByKey(_Sealed):
-    def __init__(self, files: StrategyFiles, missing: StrategyError) -> None:
-        super().__init__({}, missing)
-        self._files = files
-
-    def get(self, key: str, default: Any = None) -> Any:
-        if key not in self:
-            stored = self._files.get(key)
-            if stored is None:
-                raise self._missing
-            self[key] = stored
-        return self[key]
 
 
 def describe_noising(mechanism: Mechanism, rounds: int | None = None) -> dict[str, object] | None:

@@ -98,8 +98,7 @@ def _content(row: Mapping[str, object]) -> str:
 class HeadFile:
     """The end of the chain as this machine last saw it, signed, in a file outside the database; and the key next to it.
 
-    `fieldfare.signed_head` has the format. Before version 0003 the file was JSON without a signature, which is read
-    until a key is made.
+    `fieldfare.signed_head` has the format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -133,9 +132,6 @@ class HeadFile:
         """
         try:
             content = self.path.read_text(encoding="utf-8")
-            if content.startswith("{") and not self._key_path.exists():
-                data = json.loads(content)
-                return Head(str(data["ledger"]), int(data["count"]), str(data["hash"]))
             signed = SignedHead.parse(content)
             if signed.key != public_key(self._key_path.read_bytes()):
                 raise ValueError("it is signed with another key than the one beside it")

@@ -118,13 +118,13 @@ def _run_steps(connection: Connection, population: Any, runs: list[PricedRun], p
     for row in connection.execute(kept.order_by(r.id)):
         rounds.setdefault(row.run_seq, []).append(row)
     for run in alike:
-        charge, whole = run.charge, run.whole
-        yield _Step(run.started_at, run.seq, whole.mu_squared)
+        charge = run.charge
+        yield _Step(run.started_at, run.seq, charge.price.mu_squared)
         for row in rounds.get(run.seq, ()):
-            spent = budget.paid(charge._replace(spent=row.spent), whole).mu_squared
-            yield _Step(row.closed_at, run.seq, whole.mu_squared, spent)
+            spent = budget.paid(charge._replace(spent=row.spent)).mu_squared
+            yield _Step(row.closed_at, run.seq, charge.price.mu_squared, spent)
         if run.ended_at is not None:
-            spent = budget.paid(charge, whole).mu_squared
+            spent = budget.paid(charge).mu_squared
             yield _Step(run.ended_at, run.seq, spent, spent)
 
 

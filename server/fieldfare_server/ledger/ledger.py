@@ -112,7 +112,7 @@ class Ledger(Reader):
                 _require_no_held_head(database, head_file)
                 schema.upgrade(database)
             elif migrate:
-                _upgrade(database)
+                _upgrade(database, head_file)
             schema.check(database)
             held = None if head_file is None else chain.HeadFile(head_file)
             journal = Journal(database, held, clock, coordinator=coordinator, segments=segments)
@@ -125,13 +125,16 @@ class Ledger(Reader):
         return cls(database, journal, lease_seconds)
 
     @staticmethod
-    def migrate(url: str) -> str:
-        """Bring the ledger at `url` to this program's version, which is returned. Back it up first."""
+    def migrate(url: str, head_file: Path | None = None) -> str:
+        """Bring the ledger at `url` to this program's version, which is returned. Back it up first.
+
+        head_file: where this machine holds the end of the log, beside the files of its runs.
+        """
         database = Database(url)
         try:
             if not database.exists or _is_empty(database):
                 raise LedgerError(f"ledger {database.name}", "there is none to migrate.")
-            _upgrade(database)
+            _upgrade(database, head_file)
         finally:
             database.close()
         return schema.latest()
@@ -656,12 +659,14 @@ def _is_empty(database: Database) -> bool:
         raise database.error(error) from error
 
 
-def _upgrade(database: Database) -> None:
+def _upgrade(database: Database, head_file: Path | None) -> None:
     with database.read() as connection:
         version = schema.version(connection)
     if version is None or not schema.known(version):
         schema.check(database)
-    schema.upgrade(database)
+    converted = schema.upgrade(database, head_file=head_file)
+    if converted is not None and head_file is not None:
+        chain.HeadFile(head_file).write(converted, again=True)
 
 
 def _require_no_held_head(database: Database, head_file: Path | None) -> None:

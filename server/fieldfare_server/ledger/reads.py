@@ -17,6 +17,7 @@ from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
+from fieldfare_server.ledger.events.charges import ChargeCarried
 from fieldfare_server.ledger.events.heads import HeadKeyChanged
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import Clock, read_head
@@ -189,6 +190,13 @@ class Reader:
         query = select(c.body).where(c.action == HeadKeyChanged.action).order_by(c.id)
         with self.read() as connection:
             return tuple(json.loads(body)["line"] for body in connection.execute(query).scalars())
+
+    def carried(self, run_id: str) -> bool:
+        """Whether a run of an earlier format gave way to a charge when the ledger was converted."""
+        c = models.journal.c
+        query = select(c.id).where(c.run == run_id, c.action == ChargeCarried.action)
+        with self.read() as connection:
+            return connection.execute(query).first() is not None
 
     def row_hash(self, number: int) -> str | None:
         """The hash of journal row `number`; None if there is none."""

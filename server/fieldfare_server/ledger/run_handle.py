@@ -64,7 +64,7 @@ class RunHandle:
                 delta=population.delta,
                 salt=population.salt,
                 schedule=Schedule.of(run),
-                nonces=has_nonces(run.format, run.noise_source),
+                nonces=has_nonces(run.noise_source),
                 simulated=population.simulated,
                 individual=run.accounting == odometers.INDIVIDUAL,
             )

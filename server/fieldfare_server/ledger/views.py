@@ -100,7 +100,7 @@ class PopulationView(View):
     committed: Price
     """Spent by ended runs and reserved by the runs under way."""
     overdrawn: bool
-    """More is committed than the budget holds: by runs of the ledger's first version. It takes no new run."""
+    """More is committed than the budget holds, by runs that an earlier rule admitted. It takes no new run."""
     committed_epsilon: float
     reserved_epsilon: float
     """committed_epsilon - spent_epsilon."""
@@ -142,8 +142,8 @@ class RunView(View):
     planned_epsilon: float
     spent: PrivacyLoss
     spent_epsilon: float
-    leak: float | None
-    """What it has reserved of the population's leak D; None for runs of the ledger's first version."""
+    leak: float
+    """What it has reserved of the population's leak D."""
     noise_source: str
     trust_node_ids: bool
     """Participation limits hold only if nodes tell the truth about who they are."""
@@ -152,10 +152,8 @@ class RunView(View):
     message: str
     checkpoint: str | None
     """SHA-256 of the newest committed checkpoint."""
-    format: int
-    """By which rule its noise is drawn and its charge computed."""
     strategy: str | None
-    """SHA-256 of the stored strategy that the run applies; None for runs of the ledger's first version."""
+    """SHA-256 of the stored strategy that the run applies; None where none was stored."""
     accounting: Accounting
     """individual: charged to its users' odometers; worst-case: to all users alike."""
     started_at: float

@@ -40,11 +40,11 @@ def left_behind(home: StateDirectory, ledger: Ledger) -> list[str]:
     for directory in sorted(home.root.iterdir()) if home.root.is_dir() else ():
         if directory.is_dir() and not directory.name.startswith(".") and RunFiles(home.root, directory.name).secrets():
             try:
-                run = ledger.run(directory.name)
+                has_ended = ledger.run(directory.name).ended_at is not None
             except BadInput:
-                continue  # no run of this ledger: not ours to destroy
-            if run.ended_at is not None:
-                ended.append(run.id)
+                has_ended = ledger.carried(directory.name)  # no run of this ledger else: not ours to destroy
+            if has_ended:
+                ended.append(directory.name)
     return ended
 
 
@@ -74,7 +74,14 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
         BadInput: the run has not ended.
         CheckpointError: its last model is in a checkpoint that cannot be read. Nothing is destroyed then.
     """
-    run, files = ledger.run(run_id), RunFiles(home.root, run_id)
+    files = RunFiles(home.root, run_id)
+    if ledger.carried(run_id):
+        rounds = files.committed_rounds()
+        if rounds and not (files.directory / "model.safetensors").exists():
+            write_model(files, {"params": files.latest_committed(rounds[max(rounds)])[0]["params"]})
+        files.destroy()
+        return
+    run = ledger.run(run_id)
     if run.ended_at is None:
         raise BadInput(f"the key of run {run_id}", f"the run is {run.state}; without its key it cannot be resumed.")
     if not files.secrets():

@@ -32,7 +32,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import Decisions, StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
-from fieldfare_server.ledger.state.formats import STAIRCASE, noise_map
+from fieldfare_server.ledger.state.formats import noise_map
 from fieldfare_server.ledger.states import ACTIVE, EndState
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.interrupts import Interrupts
@@ -159,7 +159,6 @@ class Session:
                 noise_source=plan.privacy.noise_source if seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
-                format=STAIRCASE,
                 leak=cost.leak,
                 id=run_id,
                 strategy=cost.strategy,
@@ -219,7 +218,7 @@ class Session:
             raise BadInput(f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run")
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()
-        cost = StoredStrategy(home.root, run_id, run.strategy, run.planned, run.format).cost(run.plan)
+        cost = StoredStrategy(home.root, run_id, run.strategy, run.planned).cost(run.plan)
         handle = ledger.resume_run(
             run_id,
             key_commitment=key_commitment(key),
@@ -227,7 +226,7 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.format))
+            session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.noise_source))
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):

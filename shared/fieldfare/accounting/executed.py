@@ -16,13 +16,11 @@ class Execution:
     Args:
         resolution: mu^2 that floats' resolution costs beyond the noise; of sampled events r^2, r as in `in_full`.
         discrete: whether the noise is discrete.
-        concentrated: whether discrete noise is charged by zCDP, as runs of the ledger's first version are.
         events: whether the rounds are sampled events, each charged by itself.
     """
 
     resolution: float = 0.0
     discrete: bool = False
-    concentrated: bool = False
     events: bool = False
 
     def in_full(self, loss: PrivacyLoss) -> PrivacyLoss:
@@ -38,7 +36,7 @@ class Execution:
             return PrivacyLoss(loss.mu_squared, tuple(events))
         if not self.discrete:
             return loss + PrivacyLoss(self.resolution)
-        return loss.as_concentrated() if self.concentrated else discretised.as_gaussian(loss)
+        return discretised.as_gaussian(loss)
 
     def implied_noise(self, charged: PrivacyLoss, column: float, sensitivity: float) -> float:
         """The noise multiplier of a run whose whole charge is `charged`: the inverse of `in_full`, up to last digits.
@@ -52,6 +50,6 @@ class Execution:
         if charged.sampled:
             (multiplier, *others) = {event.noise_multiplier for event in charged.sampled}
             return math.nan if others else column / (1 / multiplier - math.sqrt(self.resolution))
-        share = discretised.SHARE if self.discrete and not charged.concentrated else 1.0
+        share = discretised.SHARE if self.discrete else 1.0
         of_noise = (2 * charged.rho - self.resolution) / share
         return sensitivity / math.sqrt(of_noise) if of_noise > 0 else math.nan

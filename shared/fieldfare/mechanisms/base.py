@@ -176,10 +176,6 @@ class Mechanism(ABC):
         """
         return autocovariance(self.noising_matrix(min(self.rounds, _MOST_AVERAGED)).T, lags)
 
-    def first_charge(self) -> Mechanism:
-        """The same mechanism, charged as runs of format 0 were: for all rows of C where that is more than for G."""
-        return self
-
     def max_error(self, n: int, participation: Participation) -> float:
         """sensitivity x max_t ||row t of A B||: the largest RMSE of a prefix sum at equal privacy.
 

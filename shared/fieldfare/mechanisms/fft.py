@@ -116,7 +116,7 @@ class FftMechanism(MatrixMechanism):
             )
         if ones < rounds:
             raise BadInput(f"ones = {ones}", f"must be at least {rounds}.", str(rounds))
-        self.ones, self._first, self._bounds = ones, False, ReleasedBounds()
+        self.ones, self._bounds = ones, ReleasedBounds()
         self._x = gram_coefficients(rounds, ones)
         cholesky = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))
         c = np.ascontiguousarray(cholesky[::-1, ::-1].T)
@@ -134,12 +134,7 @@ class FftMechanism(MatrixMechanism):
         if n == self.rounds:
             return value
         value = Sensitivity(float(value), "upper bound", f"{value.how}, all rows released")
-        return value if self._first else self._bounds.smaller(value, self.strategy_matrix, participation, n)
-
-    def first_charge(self) -> Mechanism:
-        other = FftMechanism(self.rounds, self.ones, self.engine)
-        other._first = True
-        return other
+        return self._bounds.smaller(value, self.strategy_matrix, participation, n)
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         n = self._released(rounds)

@@ -139,7 +139,6 @@ class MomentumTree(Mechanism):
         if self.scale.shape != (rounds.bit_length(),) or not (np.isfinite(self.scale) & (self.scale > 0)).all():
             raise BadInput("scale", f"must be {rounds.bit_length()} positive numbers, one a height.")
         self.scale.setflags(write=False)
-        self._first = False
         self._bounds = ReleasedBounds()
         self._carry = self.scale * np.power(momentum, 2.0 ** np.arange(len(self.scale)))
 
@@ -149,11 +148,6 @@ class MomentumTree(Mechanism):
     @property
     def buffers(self) -> int:
         return stored_heights(self.rounds)
-
-    def first_charge(self) -> Mechanism:
-        other = MomentumTree(self.rounds, self.momentum, self.scale)
-        other._first = True
-        return other
 
     def strategy_matrix(self, n: int) -> Floats:
         matrix = np.zeros((self._released(n), n))
@@ -187,7 +181,7 @@ class MomentumTree(Mechanism):
         if isinstance(participation, MinSeparation) and value <= attained * (1 + 1e-12):
             return Sensitivity(max(value, attained), "exact", "upper bound attained by evenly spaced rounds")
         tree = Sensitivity(value, "upper bound", "max-plus dynamic programming over the discounted tree")
-        return tree if self._first else self._bounds.smaller(tree, self.strategy_matrix, participation, n)
+        return self._bounds.smaller(tree, self.strategy_matrix, participation, n)
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         n = self._released(rounds)

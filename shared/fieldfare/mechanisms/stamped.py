@@ -126,9 +126,6 @@ class Stamped(Mechanism):
     ) -> Stream:
         return StampedStream(self, numel, noise, dtype=dtype, device=device)
 
-    def first_charge(self) -> Mechanism:
-        return Stamped(self.block.first_charge(), self.rounds)
-
     def lengths(self, n: int | None = None) -> list[int]:
         """Rounds of each block among the first n."""
         return block_lengths(self.block.rounds, self._released(n))

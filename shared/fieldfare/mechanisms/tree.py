@@ -259,9 +259,6 @@ class OnlineTree(_Tree):
             squares[same] = self._released_numbers.pattern_squares(rows, n)
         return np.minimum(np.sqrt(squares), whole)
 
-    def first_charge(self) -> Mechanism:
-        return OnlineTree(self.rounds, all_nodes=True)
-
     def noising_matrix(self, n: int) -> Floats:
         estimates: dict[int, Floats] = {}
         matrix = np.zeros((self._released(n), node_count(n)))

@@ -7,7 +7,6 @@ X_n = C[:n]^T C[:n]. The bounds over patterns are in `factorization/triangular.p
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -125,7 +124,7 @@ class TriangularMechanism(MatrixMechanism):
         below, column = np.nonzero(c)
         self._bands = int((below - column).max()) + 1
         self._horizon_sensitivity = horizon_sensitivity
-        self._first, self._bounds = False, ReleasedBounds()
+        self._bounds = ReleasedBounds()
         self._whole: Floats | None = None
         self._curves: dict[int, tuple[Floats, Floats]] = {}
 
@@ -158,12 +157,7 @@ class TriangularMechanism(MatrixMechanism):
         if self._horizon_sensitivity is None:
             return Sensitivity(value, "upper bound", how)
         bound = Sensitivity(min(value, float(self._horizon_sensitivity(participation))), "upper bound", how)
-        return bound if self._first else self._bounds.smaller(bound, self.strategy_matrix, participation, n)
-
-    def first_charge(self) -> Mechanism:
-        other = copy.copy(self)
-        other._first = True
-        return other
+        return self._bounds.smaller(bound, self.strategy_matrix, participation, n)
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
         """As in `Mechanism`: the smaller sum of the products after n rounds and of those of the whole horizon.

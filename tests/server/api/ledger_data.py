@@ -9,6 +9,7 @@ import numpy as np
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
 from fieldfare_server.ledger import Ledger, NewRun, Outcome, RunHandle
+from support.ledgers import WITHOUT_NONCES
 
 USERS = 500
 SIGMA = 4.0
@@ -38,7 +39,7 @@ def new_ledger(url: str, *, epsilon: float = 8.0) -> Ledger:
 
 
 def start(
-    ledger: Ledger, name: str, rounds: int = 16, source: str = "secure", described: Plan | None = None
+    ledger: Ledger, name: str, rounds: int = 16, source: str = WITHOUT_NONCES, described: Plan | None = None
 ) -> RunHandle:
     described = described or plan(rounds)
     # Independent noise, at most 4 rounds a user: mu^2 = 4 / sigma^2.

@@ -163,7 +163,7 @@ def test_a_plan_of_another_version_still_has_a_card(client: TestClient, ledger: 
             "aircraft",
             16,
             ledger_data.PrivacyLoss(mu_squared=0.1),
-            noise_source="secure",
+            noise_source="secure-box-muller",
             key_commitment="k",
             trust_node_ids=True,
             id="old",

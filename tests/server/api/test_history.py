@@ -180,7 +180,7 @@ def test_what_fits_is_judged_by_what_single_users_have_left(local: TestClient, l
                 "singly",
                 1,
                 cost.loss,
-                noise_source="secure",
+                noise_source="secure-box-muller",
                 key_commitment=f"{turn:064}",
                 trust_node_ids=False,
                 id=f"singly-{turn}",

@@ -40,7 +40,7 @@ def start(ledger: Ledger, name: str, demand: Demand | None = None, mu_squared: f
         "aircraft",
         16,
         PrivacyLoss(mu_squared=mu_squared),
-        noise_source="secure",
+        noise_source="secure-box-muller",
         key_commitment=hashlib.sha256(name.encode()).hexdigest(),
         trust_node_ids=False,
         id=name,

@@ -100,7 +100,7 @@ def test_names_from_a_plan_cannot_become_markup(ledger_url: str) -> None:
                 "aircraft",
                 16,
                 PrivacyLoss(mu_squared=0.1),
-                noise_source="secure",
+                noise_source="secure-box-muller",
                 key_commitment="k",
                 trust_node_ids=False,
                 id="evil",

@@ -26,6 +26,7 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, settle
 from fieldfare_server.ledger import Head, Ledger, OpenRound, Outcome, RunHandle, new_run_id
+from fieldfare_server.ledger.chain import sha256
 from fieldfare_server.ledger.events.base import Unfit
 from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.rules.populations import Rules
@@ -92,13 +93,19 @@ def described(**privacy: object) -> Plan:
 
 
 @pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.99, False), (1.01, False)])
-def test_what_a_run_reserves_is_recomputed_from_its_plan(part: float, fits: bool, ledger_url: str) -> None:
-    a_plan = described()
-    planned = PrivacyLoss(mu_squared=part * cost_of(a_plan).loss.mu_squared)
+def test_what_a_run_reserves_is_recomputed_from_its_plan(
+    part: float, fits: bool, ledger_url: str, tmp_path: Path
+) -> None:
+    """Of a run of commit 718810f, whose strategy has no price: the ledger's must be that of the plan."""
+    cost, content = settle(cost_of(described()), {})
+    unpriced = json.dumps({name: value for name, value in json.loads(content).items() if name != "price"}).encode()
+    named, planned = sha256(unpriced), PrivacyLoss(mu_squared=part * cost.loss.mu_squared)
+    (tmp_path / "run").mkdir()
+    StoredStrategy(tmp_path, "run", named, planned).write(unpriced)
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
-        run = start(ledger, plan_json=a_plan.to_json(), planned=planned)
-        report = verify(ledger, recompute=recharge)
+        run = start(ledger, plan_json=cost.plan.to_json(), planned=planned, id="run", strategy=named)
+        report = verify(ledger, recompute=recharge, strategies=tmp_path)
         assert verify(ledger).ok
     assert report.ok == fits
     if not fits:
@@ -127,16 +134,17 @@ def test_what_a_run_reserves_is_the_price_that_is_stored_with_it(
 
 
 @pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.5, False), (0.0, False)])
-def test_the_leak_of_discrete_noise_is_recomputed(part: float, fits: bool, ledger_url: str) -> None:
-    a_plan = described(rounding="discrete")
-    cost = cost_of(a_plan)
+def test_the_leak_of_discrete_noise_is_recomputed(part: float, fits: bool, ledger_url: str, tmp_path: Path) -> None:
+    cost, content = settle(cost_of(described(rounding="discrete")), {})
+    (tmp_path / "run").mkdir()
+    StoredStrategy(tmp_path, "run", cost.strategy, cost.loss).write(content)
     assert cost.leak is not None
     assert 0 < cost.leak < 1e-40
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, leak=1e-12, actor="officer")
-        terms = {"plan_json": a_plan.to_json(), "planned": cost.loss, "leak": part * cost.leak, "format": 1}
-        run = start(ledger, **terms)
-        fault = verify(ledger, recompute=recharge).fault
+        terms = {"plan_json": cost.plan.to_json(), "planned": cost.loss, "leak": part * cost.leak}
+        run = start(ledger, **terms, id="run", strategy=cost.strategy)
+        fault = verify(ledger, recompute=recharge, strategies=tmp_path).fault
     assert (fault is None) == fits
     if fault is not None:
         assert (fault.table, fault.row) == ("runs", run.id)

@@ -212,13 +212,10 @@ def test_a_formula_that_another_version_changed_is_noticed(tmp_path: Path) -> No
         stored.cost(json.loads(a_plan.to_json()))
 
 
-def test_an_old_dense_run_without_its_file_cannot_be_recomputed_and_is_not_corrupt(tmp_path: Path) -> None:
+def test_a_run_without_a_stored_strategy_cannot_be_recomputed_and_is_not_corrupt(tmp_path: Path) -> None:
     a_plan = plan(**DENSE)
-    planned = cost_of(a_plan).loss
-    with pytest.raises(StrategyError, match="another search may end at another one"):
-        StoredStrategy(tmp_path, "run", None, planned).cost(json.loads(a_plan.to_json()))
-    cost, _ = settled(a_plan, tmp_path)
-    assert StoredStrategy(tmp_path, "run", None, planned).cost(json.loads(a_plan.to_json())).loss == cost.loss
+    with pytest.raises(StrategyError, match=r"none was stored with it\. The ledger is not in doubt"):
+        StoredStrategy(tmp_path, "run", None, cost_of(a_plan).loss).cost(json.loads(a_plan.to_json()))
 
 
 TARGETED = {"privacy": {"population": "people", "epsilon": 2.0, "delta": 1e-5}}
@@ -292,8 +289,12 @@ def test_a_charge_that_the_noise_does_not_have_is_refused(tmp_path: Path, monkey
 @pytest.mark.parametrize(("part", "fits"), [(1.0, True), (0.99, False), (1.01, False)])
 def test_without_a_stored_price_the_ledgers_must_be_that_of_the_plan(part: float, fits: bool, tmp_path: Path) -> None:
     a_plan = plan(**TARGETED)
+    (tmp_path / "run").mkdir()
     planned = PrivacyLoss(part * cost_of(a_plan).loss.mu_squared)
-    stored = StoredStrategy(tmp_path, "run", None, planned)
+    _, content = settled(a_plan, tmp_path)
+    unpriced = json.dumps({name: value for name, value in json.loads(content).items() if name != "price"}).encode()
+    stored = StoredStrategy(tmp_path, "run", hashlib.sha256(unpriced).hexdigest(), planned)
+    stored.write(unpriced)
     if fits:
         assert stored.cost(json.loads(a_plan.to_json())).loss == planned
     else:

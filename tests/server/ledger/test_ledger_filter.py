@@ -18,9 +18,9 @@ from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome, RunHandle
 from fieldfare_server.ledger.chain import canonical, genesis, row_hash
+from fieldfare_server.ledger.events.charges import ChargeCarried
 from fieldfare_server.ledger.sql import models
-from fieldfare_server.ledger.state import budget
-from support.ledgers import digest, gaussian, plain_sums, start
+from support.ledgers import digest, gaussian, start
 
 DELTA = 1e-5
 
@@ -253,40 +253,14 @@ def test_an_old_ledger_is_priced_by_its_planned_rounds(tmp_path: Path) -> None:
         assert verify(ledger).ok
 
 
-def test_old_sampled_runs_take_quarters_of_the_leak_in_their_order() -> None:
-    done = budget.RunCharge(AIRCRAFT.to_json(), sampled(202 / 3243, 2.18, 3).to_json(), None, 3, False)
-    live = budget.RunCharge(AIRCRAFT.to_json(), PrivacyLoss().to_json(), None, 0, True)
-    silent = live._replace(active=False)
-    leak = 0.1 * DELTA
-    sums = plain_sums([done, live, silent], leak)
-    first, second = price(AIRCRAFT, leak / 4), price(AIRCRAFT, 3 * leak / 16)
-    assert sums.spent == first
-    assert sums.committed.mu_squared == pytest.approx((first + second).mu_squared, rel=1e-15)
-    assert sums.committed.leak == pytest.approx(leak * 7 / 16, rel=1e-15)
-
-
-def test_old_discrete_and_gaussian_runs_are_gaussian_ones() -> None:
-    old = budget.RunCharge(
-        PrivacyLoss(concentrated=0.02).to_json(), PrivacyLoss(concentrated=0.01).to_json(), None, 1, False
-    )
-    plain = budget.RunCharge(gaussian(0.3).to_json(), gaussian(0.2).to_json(), None, 1, True)
-    sums = plain_sums([old, plain], PLAIN_SHARE * DELTA)
-    assert sums.spent.mu_squared == pytest.approx(0.02 * discretised.SHARE + 0.04)
-    assert sums.committed.mu_squared == pytest.approx(0.02 * discretised.SHARE + 0.09)
-    assert 0 < sums.committed.leak < 1e-40
-
-
 def test_a_population_over_its_budget_says_so_and_takes_no_run(ledger: Ledger) -> None:
     add_remove(ledger, 1.1)
     run = begin(ledger, AIRCRAFT)
     assert not ledger.population("people").overdrawn
     run.hand_back()
-    # As the first version's rule left it: it knew neither leak nor price.
-    forge(ledger, "population.create", epsilon=0.99, leak=None)
-    forge(ledger, "run.start", price=None)
-    with ledger.database.engine.begin() as connection:
-        connection.execute(update(models.populations).values(epsilon=0.99, bound_epsilon=0.99))
-    ledger = Ledger.open(ledger.url)
+    words = {"who": "officer", "what": "run old, 4 rounds", "why": "it was begun before runs had nonces"}
+    carried = ChargeCarried("run old", **words, loss='{"mu":9.0}', price=Price(81.0).to_json())
+    ledger._journal.write(lambda _, entry: entry.append(carried, "fieldfare migrate", population="people"))
     view = ledger.population("people")
     assert view.overdrawn
     assert (view.remaining_mu, view.remaining_epsilon) == (0.0, 0.0)

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import Row, event, select
-from test_ledger_migrations import DUMPS, load
+from test_ledger_migrations import CONVERTED, load
 
-from fieldfare.accounting import PoissonGaussian, PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.plan import Plan
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.ledger import Ledger, Outcome, RunHandle
-from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import memory, models, rows
 from fieldfare_server.ledger.sql.journal import read_head
@@ -48,12 +46,17 @@ def require_plain(ledger: Ledger, name: str) -> None:
         taken = ledger._memory.taken(connection, row, read_head(connection))
     charges = [
         budget.RunCharge(
-            run.planned, run.spent, run.price, run.next_round, run.state in ACTIVE, run.accounting == INDIVIDUAL
+            run.planned,
+            run.spent,
+            budget.stored_price(run.price),
+            run.next_round,
+            run.state in ACTIVE,
+            run.accounting == INDIVIDUAL,
         )
         for run in runs
     ]
     active = [run for run in runs if run.state in ACTIVE]
-    assert taken.sums == plain_sums(charges, row.leak, [(one.price, one.state) for one in foreign])
+    assert taken.sums == plain_sums(charges, [(one.price, one.state) for one in foreign])
     assert taken.runs == len(runs)
     assert [(run.seq, run.id, run.rounds_left) for run in taken.active] == [
         (run.seq, run.id, run.rounds - run.next_round) for run in active
@@ -151,7 +154,7 @@ def test_recomputed_charges_are_read_again(ledger_url: str) -> None:
         require_plain(ledger, "people")
 
 
-@pytest.mark.parametrize("dump", DUMPS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("dump", CONVERTED, ids=lambda path: path.stem)
 def test_runs_of_older_versions_are_summed_alike(dump: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'old.sqlite3'}"
     load(dump, url, tmp_path)
@@ -254,26 +257,6 @@ def test_no_view_makes_more_statements_with_more_runs(tmp_path: Path) -> None:
     assert found["population, after a commit"] == 3, "and what is new, each row with its run"
     assert found["journal, again"] == 2, "BEGIN; the page"
     assert max(found.values()) <= 6
-
-
-def test_the_history_prices_old_runs_by_all_before_them_and_reads_no_ended_run_twice(tmp_path: Path) -> None:
-    """Each sampled run of the first version took a quarter of what was left, also of runs recomputed since."""
-    sampled = PrivacyLoss(sampled=(PoissonGaussian(0.05, 2.0, 20),))
-    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
-        ledger.create_population("people", 8.0, 1e-5, leak=1e-6, actor="officer")
-        for _ in range(2):
-            start(ledger, planned=sampled, leak=1e-7).finish("stopped")
-        live = start(ledger, planned=sampled, leak=1e-7)
-        with ledger.database.engine.begin() as connection:
-            edit_behind_the_guards(connection, "UPDATE runs SET price = NULL")
-            edit_behind_the_guards(connection, "UPDATE runs SET accounting = 'individual' WHERE seq = 1")
-        with Ledger.open(ledger.url.removeprefix("sqlite:///")) as again:
-            moment, now = history(again, "people").moments[-1], again.population("people")
-            assert moment.committed_epsilon == now.committed_epsilon
-            with statements(again) as executed:
-                history(again, "people")
-        assert not [one for one in executed if "runs.started_at" in one]
-        live.hand_back()
 
 
 @contextmanager

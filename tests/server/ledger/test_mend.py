@@ -22,7 +22,6 @@ from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.sql import roles
 from fieldfare_server.ledger.sql.mend import Mending
 from fieldfare_server.ledger.sql.segments import Segments
-from fieldfare_server.ledger.state.formats import NONCES
 from support.fill import ONE, fill
 from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, start
 from support.postgres import Cluster
@@ -178,7 +177,7 @@ def test_a_dropped_commit_charges_its_run_in_full(url: str, home: Path) -> None:
         run = start(ledger, 0.3, rounds=3)
         commit(run, [1], 0.1)
         run.hand_back()
-        single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
+        single = start(ledger, 0.2, rounds=3, noise_source="secure", demand=demand(2 * ONE, rounds=3))
         single.commit_round(
             single.open_round([3]),
             Outcome([3], gaussian(0.1), nonce=bytes([5] * 16), charges=np.array([ONE])),
@@ -233,7 +232,7 @@ def test_without_a_copy_what_proves_nothing_may_have_been_anything(url: str, hom
 
 def test_a_finish_with_other_odometers_is_found_by_their_fold(url: str, home: Path) -> None:
     with coordinator(url, home) as ledger:
-        single = start(ledger, 0.2, rounds=3, format=NONCES, demand=demand(2 * ONE, rounds=3))
+        single = start(ledger, 0.2, rounds=3, noise_source="secure", demand=demand(2 * ONE, rounds=3))
         single.hand_back()
         row = next(row for row in ledger.journal_rows(limit=100).items if row.action == "run.finish")
     body = {**row.body, "state": "stopped", "message": "", "odometers": "0" * 64, "spent": single.spent.to_json()}

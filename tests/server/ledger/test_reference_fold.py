@@ -20,6 +20,7 @@ from oracles.reference_fold import MEMBERS, Fold, RefusedError
 
 NAMES, RUNS, KEYS = ("p", "q"), ("r0", "r1", "r2"), ("k0", "k1", "k2")
 names, runs, keys = st.sampled_from(NAMES), st.sampled_from(RUNS), st.sampled_from(KEYS)
+sources = st.sampled_from(("seeded", "secure", "secure", "secure-box-muller"))
 few, flags = st.integers(0, 2), st.booleans()
 mus = st.sampled_from((0.0, 0.01, 0.04, 0.2, 1.0))
 prices = st.sampled_from((-0.1, 0.0, 0.05, 0.3))
@@ -129,7 +130,7 @@ class Journal(RuleBasedStateMachine):
         pledged = {"pledged": dict.fromkeys(RUNS, 5)} if pledge else {}
         self.append("users.register", {"first": first, "count": count, "hashes": "0" * 64, **pledged}, population=name)
 
-    @rule(name=names, run=runs, key=keys, planned=mus, priced=mus, singly=flags, seeded=flags, format=few, units=few)
+    @rule(name=names, run=runs, key=keys, planned=mus, priced=mus, singly=flags, source=sources, kind=few, units=few)
     def start(
         self,
         name: str,
@@ -138,15 +139,19 @@ class Journal(RuleBasedStateMachine):
         planned: float,
         priced: float,
         singly: bool,
-        seeded: bool,
-        format: int,
+        source: str,
+        kind: int,
         units: int,
     ) -> None:
         charged = {"pledged": "0" * 64} if singly else self.largest(name, units << 40)
         body = {
-            **{"plan": "0" * 64, "plan_digest": "d", "rounds": 2, "planned": loss(planned), "format": format},
-            **{"price": Price(planned if format else priced, 0.0).to_json(), "trust_node_ids": False, "strategy": None},
-            **{"noise_source": "seeded" if seeded else "secure", "key_commitment": key},
+            **{"plan": "0" * 64, "plan_digest": "d", "rounds": 2, "planned": loss(planned), "format": 3 if kind else 2},
+            **{
+                "price": Price(planned if kind < 2 else priced, 0.0).to_json(),
+                "trust_node_ids": False,
+                "strategy": None,
+            },
+            **{"noise_source": source, "key_commitment": key},
             **{"accounting": "individual" if singly else "worst-case", "most": 5 if singly else None, **charged},
         }
         self.append("run.start", body, population=name, run=run)
@@ -207,6 +212,16 @@ class Journal(RuleBasedStateMachine):
     def reserve(self, name: str, key: str, price: float, leak: float, units: int) -> None:
         body = {"key": key, "who": "w", "what": "x", "why": "y", "loss": "{}", "price": Price(price, leak).to_json()}
         self.append("charge.reserve", {**body, **self.largest(name, units << 40)}, population=name)
+
+    @rule(name=names, key=keys, price=st.sampled_from((-0.1, 0.05, 3.0)))
+    def carry(self, name: str, key: str, price: float) -> None:
+        body = {"key": key, "who": "w", "what": "x", "why": "y", "loss": "{}", "price": Price(price, 0.0).to_json()}
+        self.append("charge.carry", body, population=name)
+
+    @rule(count=few)
+    def convert(self, count: int) -> None:
+        body = {"ledger": "l", "count": count, "hash": "0" * 64, "rows": [], "omitted": 0}
+        self.append("ledger.converted", body)
 
     @rule(name=names, key=keys, back=flags)
     def settle(self, name: str, key: str, back: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -168,16 +167,6 @@ def test_a_forged_head_file_is_refused(tmp_path: Path) -> None:
             Ledger.open(url, head_file=held)
     held.write_text(str(right))
     Ledger.open(url, head_file=held).close()
-
-
-def test_a_head_file_of_an_older_version_is_read_and_signed(tmp_path: Path) -> None:
-    url, held = a_ledger_with_a_run(tmp_path)
-    now = HeadFile(held).read()
-    assert now is not None
-    (tmp_path / "ledger.key").unlink()
-    held.write_text(json.dumps({"ledger": now.ledger, "count": now.count, "hash": now.hash}) + "\n")
-    Ledger.open(url, head_file=held, coordinator=True).close()
-    assert SignedHead.parse(held.read_text()).count == now.count
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory:
     for key in (tmp_path / "home").glob("*/noise.key"):
         key.chmod(0o600)
         (key.parent / "pending").mkdir(exist_ok=True)
-    Ledger.migrate(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}")
+    Ledger.migrate(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}", tmp_path / "home" / "ledger.head")
     monkeypatch.setattr(Ledger, "open", functools.partial(Ledger.open, clock=lambda: 4e9))
     return StateDirectory.of(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}")
 

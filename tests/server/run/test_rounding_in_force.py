@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fieldfare.accounting import PrivacyLoss, zcdp_epsilon, zcdp_rho
-from fieldfare.cost import Cost, StoredPrice
-from fieldfare.costing import cost_as_priced, cost_of
+from fieldfare.accounting import PrivacyLoss, zcdp_epsilon
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, Interrupted
-from fieldfare.plan import Plan
+from fieldfare.plan import RESOLUTION, Plan
 from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, TOGETHER, guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
@@ -63,7 +62,8 @@ def test_a_run_is_resumed_bit_for_bit_and_says_what_was_in_force(
     assert TOGETHER in statement
     assert (FLOATING_POINT["none"] in statement) == (rounding == "none")
     assert FLOATING_POINT["grid"] not in statement  # it is charged
-    older = guarantee(run.model_copy(update={"format": 0}), people, applied).not_covered
+    unpaid = {name: value for name, value in run.plan.items() if name != RESOLUTION}
+    older = guarantee(run.model_copy(update={"plan": unpaid}), people, applied).not_covered
     assert (FLOATING_POINT["grid"] in older) == (rounding == "grid")
     assert float(facts["Noise multiplier"]) == 2.0
     assert run.spent.gaussian
@@ -96,25 +96,6 @@ def test_discrete_noise_is_charged_as_a_gaussian_of_a_slightly_smaller_scale() -
         assert epsilon * (1 - 1e-9) < made.epsilon <= epsilon
         plain = cost_of(rounded("discrete", privacy=_target(epsilon))).noise_multiplier
         assert plain < made.noise_multiplier < plain * (1 + 1e-5)
-
-
-def test_an_old_run_with_discrete_noise_stays_charged_by_zcdp() -> None:
-    rho = cost_of(rounded("discrete")).sensitivity ** 2 / (2 * 2.0**2)
-    cost = old_cost(rounded("discrete"), rho)
-    assert cost.loss.concentrated == pytest.approx(rho, rel=1e-15)
-    assert cost.loss.mu_squared == 0
-    assert cost.epsilon == zcdp_epsilon(cost.loss.concentrated, 1e-5)
-    assert cost.to_json()["mu_gdp"] is None
-    for epsilon in (0.1, 1.0, 8.0):
-        plan_ = rounded("discrete", privacy={**_target(epsilon), "rounding": "discrete"})
-        made = old_cost(plan_, zcdp_rho(epsilon, 1e-5) * (1 - 1e-15))
-        assert epsilon * (1 - 1e-9) < made.epsilon <= epsilon
-        assert made.noise_multiplier > cost_of(plan_).noise_multiplier
-
-
-def old_cost(a_plan: Plan, rho: float) -> Cost:
-    """Of a run whose ledger, of the first version, says that it reserved `rho`."""
-    return cost_as_priced(a_plan, {}, StoredPrice(PrivacyLoss(concentrated=rho), None), charge_format=0)
 
 
 def _target(epsilon: float) -> dict[str, object]:

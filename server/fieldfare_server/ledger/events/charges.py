@@ -1,4 +1,4 @@
-"""What happens to charges of other trainers."""
+"""What happens to charges of other trainers, and to what runs of earlier formats have spent."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ class ChargeReserved(Event):
     price: str
     largest: int | None = None
     """As of `populations.Tightened`."""
+
+
+@dataclass(frozen=True)
+class ChargeCarried(Event):
+    """What a run of an earlier format has spent, which a rule of then admitted: all users are charged for it alike."""
+
+    action = "charge.carry"
+    key: str
+    who: str
+    what: str
+    why: str
+    loss: str
+    price: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What happens to the journal's end: its key changes, or rows are dropped."""
+"""What happens to the log itself: it is converted, its head's key changes, or rows of its end are dropped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldfare_server.ledger.events.base import Event
+
+
+@dataclass(frozen=True)
+class Converted(Event):
+    """The log of an earlier format was converted: the rows after this one are its rows, in the one format."""
+
+    action = "ledger.converted"
+    ledger: str
+    """The old log's name."""
+    count: int
+    hash: str
+    """Where it ended."""
+    rows: tuple[str, ...]
+    """SHA-256 of each object that holds its rows as they were, in order."""
+    omitted: int
+    """How many of its rows these do not hold: those of secret populations."""
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,6 @@ EVENTS: Mapping[str, type[Event]] = {
 }
 """Every event by its action."""
 
-_BEFORE: Mapping[str, Mapping[str, Any]] = {
-    "population.create": {
-        **{"accounting": "worst-case", "ceiling_epsilon": None, "ceiling_delta": None},
-        **{"two_persons": False, "reservation_seconds": None},
-    },
-    "population.close": {"state": "closed", "old": {"state": "open"}, "reason": ""},
-    "run.start": {"price": None, "format": 0, "strategy": None, "accounting": "worst-case", "most": None},
-    "token.create": {"populations": None},
-}
-"""What bodies of earlier versions do not say."""
-
 
 def read(row: Mapping[str, Any]) -> Record:
     """A row of the log, by column name, as an event. Raises `Unfit` on an unknown action or a malformed body."""
@@ -36,8 +25,6 @@ def read(row: Mapping[str, Any]) -> Record:
         raise Unfit("audit", str(row["id"]), f"there is no action {action!r}")
     try:
         body = loads(row["body"])
-        if action in _BEFORE:
-            body = {**_BEFORE[action], **body}
         # Random bits, so that nobody can try counts of users on the row's hash.
         body.pop("blind", None)
         event = kind.of(body)

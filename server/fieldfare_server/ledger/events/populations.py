@@ -27,8 +27,8 @@ class Created(Event):
     reservation_seconds: float | None
     salt: str
     """SHA-256 of the salt of its users' hashes: with the salt, a reader of the log could test guesses at pseudonyms."""
-    leak: float | None = None
-    """D of the filter; None: the default, in ledgers of the first version."""
+    leak: float
+    """D of the filter."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Raised(Event):
     epsilon: float
     delta: float
     reason: str
-    old: Mapping[str, Any] | None = None
-    """The budget before; ledgers before version 0003 do not say it."""
+    old: Mapping[str, Any]
+    """The budget before."""
     person: str | None = None
     """Who approved it, where two persons are needed."""
     proposal: str | None = None
@@ -56,7 +56,7 @@ class Proposed(Event):
     delta: float
     reason: str
     person: str
-    old: Mapping[str, Any] | None = None
+    old: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Tightened(Event):
     epsilon: float
     delta: float
     reason: str
-    old: Mapping[str, Any] | None = None
+    old: Mapping[str, Any]
     largest: int | None = None
     """What is committed of the user who has least left, beyond what all are charged alike, where there are odometers:
     the log alone has no odometers at hand."""

@@ -30,12 +30,13 @@ class Started(Event):
     rounds: int
     planned: str
     """The loss that it plans, JSON of `PrivacyLoss`."""
-    price: str | None
-    """What it reserves, JSON of `Price`; None: a run of the ledger's first version."""
+    price: str
+    """What it reserves, JSON of `Price`."""
     noise_source: str
     key_commitment: str
     trust_node_ids: bool
     format: int
+    """`formats.FORMAT`."""
     strategy: str | None
     """SHA-256 of the stored strategy that it applies."""
     accounting: str

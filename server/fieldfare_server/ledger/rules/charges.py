@@ -72,7 +72,22 @@ def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iter
     committed = committed_of(population, event.largest)
     if not terms.hold(committed + price):
         raise _refusal(record.place, price, committed, terms)
-    yield ChargeRow(
+    yield _row(record, event)
+
+
+def carried(state: State, record: Record, event: events.ChargeCarried) -> Iterator[Fact]:
+    """A charge that is spent. What was spent stays charged, even where it does not fit."""
+    require(event.key not in state.populations[record.place].charges, "its key names another charge")
+    price = Price.from_json(event.price)
+    require(price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
+    row = _row(record, event)
+    yield row
+    yield row._replace(state="committed", closed_at=record.at)
+
+
+def _row(record: Record, event: events.ChargeReserved | events.ChargeCarried) -> ChargeRow:
+    """A charge that is held."""
+    return ChargeRow(
         population=record.place,
         key=event.key,
         who=event.who,

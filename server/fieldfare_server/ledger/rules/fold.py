@@ -46,6 +46,7 @@ RULES: dict[type[Event], Rule] = {
     r.Voided: rounds.voided,
     r.Committed: rounds.committed,
     c.ChargeReserved: charges.reserved,
+    c.ChargeCarried: charges.carried,
     c.ChargeCommitted: charges.closed,
     c.ChargeReleased: charges.closed,
     t.TokenCreated: tokens.created,
@@ -53,6 +54,7 @@ RULES: dict[type[Event], Rule] = {
     t.TokenUsed: tokens.used,
     n.NodeAdmitted: tokens.node_admitted,
     n.NodeReleased: tokens.node_released,
+    h.Converted: tokens.converted,
     h.HeadKeyChanged: tokens.head_key_changed,
     h.Mended: tokens.mended,
 }

@@ -27,7 +27,6 @@ from fieldfare_server.ledger.state.rows import (
     NewPledge,
     Odometers,
     PopulationRow,
-    Priced,
     ProposalRow,
     Recharge,
     UsersRow,
@@ -122,11 +121,7 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
         raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
     if name in state.populations:
         raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
-    require(event.leak is not None or not state.priced, "it has no leak, and newer rows come before it")
-    if event.leak is not None:
-        yield Priced()
-    leak = default_leak(event.adjacency, event.delta) if event.leak is None else event.leak  # type: ignore[arg-type]
-    require(0 <= leak < event.delta, "its leak is not below its delta")
+    require(0 <= event.leak < event.delta, "its leak is not below its delta")
     kept = event.accounting == odometers.INDIVIDUAL
     require(not kept or not hides_presence(event.adjacency), "its odometers would tell who is there")
     _require_below(event.epsilon, event.delta, event.ceiling_epsilon, event.ceiling_delta)
@@ -143,7 +138,7 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
         settled=budget.NOTHING.to_json(),
         created_at=record.at,
         created_by=record.actor,
-        leak=leak,
+        leak=event.leak,
         bound_epsilon=event.epsilon,
         bound_delta=event.delta,
         ceiling_epsilon=event.ceiling_epsilon,
@@ -379,9 +374,8 @@ def _old(row: PopulationRow) -> dict[str, float]:
     return {"epsilon": row.epsilon, "delta": row.delta}
 
 
-def _require_old(old: Mapping[str, object] | None, row: PopulationRow) -> None:
-    # Rows of versions before 0003 name no old value.
-    require(old is None or old == _old(row), "the old value that it names is another")
+def _require_old(old: Mapping[str, object], row: PopulationRow) -> None:
+    require(old == _old(row), "the old value that it names is another")
 
 
 def _budget(row: PopulationRow, epsilon: float, delta: float) -> str:

@@ -111,7 +111,7 @@ def require_charge(run: str, index: int, before: PrivacyLoss, spent: PrivacyLoss
 
 
 def _require_nonce(state: State, run: FoldedRun, row: RoundRow, nonce: str | None) -> None:
-    if not has_nonces(run.row.format, run.row.noise_source):
+    if not has_nonces(run.row.noise_source):
         require(nonce is None, "it has a nonce it cannot have")
         return
     require(nonce is not None, "it has no nonce")

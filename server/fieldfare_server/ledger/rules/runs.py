@@ -22,8 +22,8 @@ from fieldfare_server.ledger.events.base import Event, Record, require
 from fieldfare_server.ledger.rules.populations import committed_of
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.admission import admit
-from fieldfare_server.ledger.state.formats import SEEDED
-from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, Priced, RunRow, Seed
+from fieldfare_server.ledger.state.formats import FORMAT, SEEDED
+from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, RunRow, Seed
 from fieldfare_server.ledger.state.state import FoldedPopulation, FoldedRun, State
 from fieldfare_server.ledger.states import STATE_AFTER, EndState, Request
 
@@ -46,8 +46,6 @@ class NewRun:
         noise_source: what turns the key into noise; "seeded" for a fixed seed, which only simulated populations accept.
         key_commitment: `files.key_commitment` of the noise key. A key serves one run.
         trust_node_ids: whether participation limits rest on what nodes say of themselves.
-        format: how its noise is drawn and its charge computed: from `formats.NONCES` on each commit carries a nonce and
-            the present rule charges, from `formats.STAIRCASE` on map 3 makes floats; 0: the first version of all.
         leak: d of the run's price: of a sampled run, how much of the population's D it takes (None:
             `filter.RUN_SHARE` of what is left); of another, what its noise leaks (`Cost.leak`; None: nothing).
         id: the run's id, at most 40 characters.
@@ -64,7 +62,6 @@ class NewRun:
     noise_source: str
     key_commitment: str
     trust_node_ids: bool
-    format: int = 0
     leak: float | None = None
     id: str = field(default_factory=new_run_id)
     strategy: str | None = None
@@ -132,7 +129,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Sta
         noise_source=run.noise_source,
         key_commitment=run.key_commitment,
         trust_node_ids=run.trust_node_ids,
-        format=run.format,
+        format=FORMAT,
         strategy=run.strategy,
         plan=plan,
         **charged,
@@ -151,16 +148,12 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
         raise BadInput(
             "the noise key", "another run has used it; the same noise under two sums would cancel.", "a fresh key"
         )
-    require(event.price is not None or not state.priced, "it has no price, and newer rows come before it")
+    require(event.format == FORMAT, "it is a run of another format")
     _require_seeds(state, record.place, event)
     individual = event.accounting == odometers.INDIVIDUAL
     require(population.row.individual or not individual, "it is charged to odometers, and the population has none")
     require((event.pledged is not None) == individual, "it is pledged otherwise than it is charged")
-    if event.price is None:
-        _require_fitting_at_first(state, population, event)
-    else:
-        _require_fitting(state, population, event, Price.from_json(event.price))
-        yield Priced()
+    _require_fitting(state, population, event, Price.from_json(event.price))
     yield RunRow(
         id=name,
         population=record.place,
@@ -181,7 +174,6 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
         started_by=record.actor,
         ended_at=None,
         price=event.price,
-        format=event.format,
         strategy=event.strategy,
         accounting=event.accounting,
         most=event.most,
@@ -202,16 +194,6 @@ def _require_fitting(state: State, population: FoldedPopulation, event: events.S
     committed = committed_of(population, event.largest)
     if not terms.hold(committed + price):
         raise Overdrawn(committed, terms)
-
-
-def _require_fitting_at_first(state: State, population: FoldedPopulation, event: events.Started) -> None:
-    """Raise unless a run of the first version fits by the rule of then: the composed loss of all runs."""
-    if not state.thorough:
-        return
-    row = population.row
-    active = (run.planned for run in population.runs)
-    total = budget.compose([PrivacyLoss.from_json(row.settled), *active, PrivacyLoss.from_json(event.planned)])
-    require(bool(total.epsilon(row.delta) <= row.epsilon), "its reservation does not fit in the budget")
 
 
 def certify(state: State, population: str, plan_digest: str) -> events.SeedDrawn:

@@ -1,4 +1,4 @@
-"""What may happen to a token of the API, to a node, and to the journal's end."""
+"""What may happen to a token of the API, to a node, and to the log."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ def node_admitted(state: State, record: Record, event: nodes.NodeAdmitted) -> It
 def node_released(state: State, record: Record, event: nodes.NodeReleased) -> Iterator[Fact]:
     """A node's users are free."""
     require(len(event.key) == 64, "a node without a key is released")
+    yield from ()
+
+
+def converted(state: State, record: Record, event: heads.Converted) -> Iterator[Fact]:
+    """The log begins with what an older one said."""
+    require(record.number == 1 and event.count >= 1 and event.omitted >= 0, "only a log's beginning is converted")
     yield from ()
 
 

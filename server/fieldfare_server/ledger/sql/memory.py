@@ -31,7 +31,7 @@ _NAMED = 500
 """Charges that are read by name; more are read all."""
 
 _j, _r, _c = models.journal.c, models.runs.c, models.charges.c
-_CHARGES = ("charge.reserve", "charge.commit", "charge.release")
+_CHARGES = ("charge.reserve", "charge.carry", "charge.commit", "charge.release")
 # A request names a run alone, without its population. coalesce keeps the database from the index of populations.
 _OURS = func.coalesce(_j.population, bindparam("name")) == bindparam("name")
 _names = (
@@ -93,13 +93,12 @@ class TakenSums:
 
 
 class PricedRun(NamedTuple):
-    """A run, and what it reserved."""
+    """A run, and what it is charged by."""
 
     seq: int
     started_at: float
     ended_at: float | None
     charge: budget.RunCharge
-    whole: Price
     most: int
     """The most that it could cost one user, where it was started with odometers; else 0."""
 
@@ -108,7 +107,6 @@ class PricedRun(NamedTuple):
 class _Run:
     """A run under way."""
 
-    whole: Price
     parts: budget.Sums
     row: Row[Any]
 
@@ -119,7 +117,6 @@ class _Account:
     def __init__(self, connection: Connection, population: Row[object], head: Head) -> None:
         self.head = self._began = head
         self._name, self._number = population.name, population.id
-        self._left: float = population.leak
         self._spent, self._committed = budget.Total(), budget.Total()
         self._runs: dict[int, PricedRun] = {}
         """All of them by `seq`, in the order of their starts."""
@@ -160,24 +157,23 @@ class _Account:
         for row in rows:
             active = row.state in ACTIVE
             individual = row.accounting == odometers.INDIVIDUAL
-            charge = budget.RunCharge(row.planned, row.spent, row.price, row.next_round, active, individual)
+            price = budget.stored_price(row.price)
+            charge = budget.RunCharge(row.planned, row.spent, price, row.next_round, active, individual)
             before = self._active.pop(row.seq, None)
             if before is not None:
                 self._add(before.parts, -1)
-                whole = before.whole
                 if self._newest is not None and row.seq == self._newest.seq:
                     self._newest = row
             elif self._newest is None or row.seq > self._newest.seq:
-                whole, self._left = budget.reserved(charge, self._left)
                 self._newest = row
                 self._individual += individual
             else:
                 continue  # it has ended before
-            self._runs[row.seq] = PricedRun(row.seq, row.started_at, row.ended_at, charge, whole, row.most or 0)
-            parts = budget.parts(charge, whole)
+            self._runs[row.seq] = PricedRun(row.seq, row.started_at, row.ended_at, charge, row.most or 0)
+            parts = budget.parts(charge)
             self._add(parts)
             if active:
-                self._active[row.seq] = _Run(whole, parts, row)
+                self._active[row.seq] = _Run(parts, row)
 
     def _read_charges(self, rows: Iterable[Row[object]]) -> None:
         """Take in charges of other trainers that are new, or were reserved."""
@@ -224,7 +220,7 @@ def _brief(run: Row[object]) -> RunInBrief:
         id=run.id,
         seq=run.seq,
         planned=budget.loss(run.planned),
-        leak=None if run.price is None else budget.stored_price(run.price).leak,
+        leak=budget.stored_price(run.price).leak,
         accounting=run.accounting,
         plan_digest=run.plan_digest,
         rounds_left=run.rounds - run.next_round,

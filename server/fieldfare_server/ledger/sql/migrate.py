@@ -13,9 +13,12 @@ from pathlib import Path
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from fieldfare.errors import LedgerError, NoLedger
+from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.sql import roles
 from fieldfare_server.ledger.sql.database import Database
 
+ONE_FORMAT = "0006"
+"""The version from which on every row of the log is of one format."""
 LOCATION = Path(__file__).parent / "migrations"
 
 
@@ -60,15 +63,24 @@ def known(revision: str) -> bool:
     return revision in _revisions()
 
 
-def upgrade(database: Database, target: str = "head") -> None:
-    """Upgrade the schema to version `target` in one transaction; a second process waits for the first."""
+def upgrade(database: Database, target: str = "head", head_file: Path | None = None) -> chain.Head | None:
+    """Upgrade to version `target` in one transaction; a second process waits for the first.
+
+    A ledger from before `ONE_FORMAT` is converted too. head_file: as for `convert`, which says where the log ends then.
+    """
     with database.engine.connect() as connection:
         if database.path is not None:
             connection = connection.execution_options(fieldfare_write=True)
         with connection.begin():
             if database.path is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
+            before = version(connection)
             _run(connection, target)
+            if before is None or before >= ONE_FORMAT or target != "head":
+                return None
+            from fieldfare_server.ledger.sql.convert import convert
+
+            return convert(database, connection, head_file)
 
 
 def damage(connection: Connection) -> list[str]:

@@ -165,7 +165,6 @@ runs = Table(
     Column("started_by", String(200), nullable=False),
     Column("ended_at", Double),
     Column("price", Text),
-    Column("format", Integer, nullable=False, server_default="0"),
     Column("strategy", String(64)),
     Column("accounting", String(12), nullable=False, server_default="worst-case"),
     Column("most", BigInteger),
@@ -179,8 +178,7 @@ runs = Table(
         postgresql_where=text("noise_source <> 'seeded'"),
     ),
 )
-"""`format`: 0 for runs of the ledger's first version, without nonces (`formats.has_nonces`).
-`strategy`: SHA-256 of the applied strategy.
+"""`strategy`: SHA-256 of the applied strategy.
 `most`: under individual accounting, the most that the run can cost one user, in units of 2^-44 mu^2.
 `uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Integer, Table, bindparam, delete, func, inse
 
 from fieldfare.accounting.individual import Units
 from fieldfare_server.ledger import chain
-from fieldfare_server.ledger.sql import models, odometer_tables
+from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.rows import (
     EMPTY,
@@ -36,12 +36,14 @@ from fieldfare_server.ledger.state.rows import (
 )
 from fieldfare_server.ledger.state.state import State
 
+_NOBODY = blobs.encode([])
+
 
 class Contents:
     """What the log names by hash, for the tables that hold it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Any] = {EMPTY: "{}"}
+        self._known: dict[str, Any] = {EMPTY: "{}", hashlib.sha256(_NOBODY).hexdigest(): _NOBODY}
         self._lasting: dict[str, bytes] = {}
         """What goes into `objects`."""
 

@@ -49,8 +49,8 @@ ADMIN_ACTIONS = (
 )
 """What the API appends for a token of scope admin; `CHARGE_ACTIONS` for one of scope charge or admin."""
 
-OFFICE_ACTIONS = tuple(EVENTS)
-"""What an administrator appends: every event that there is."""
+OFFICE_ACTIONS = tuple(EVENTS.keys() - {"ledger.converted", "charge.carry"})
+"""What an administrator appends: every event but those of a conversion, which is the owner's."""
 
 LIMITS = {"lock_timeout": "20s", "idle_in_transaction_session_timeout": "60s", "statement_timeout": "10min"}
 """Settings that a session of each role begins with."""

@@ -312,7 +312,7 @@ def run_view(row: Row[object], now: float) -> views.RunView:
         "planned_epsilon": budget.epsilon(planned, row.delta),
         "spent": spent,
         "spent_epsilon": budget.epsilon(spent, row.delta),
-        "leak": None if row.price is None else budget.stored_price(row.price).leak,
+        "leak": budget.stored_price(row.price).leak,
         "state": "interrupted" if silent else row.state,
     }
     return views.RunView(**{**row._mapping, **values})

@@ -83,8 +83,8 @@ class RunCharge(NamedTuple):
 
     planned: str
     spent: str
-    price: str | None
-    """None: a run of the ledger's first version."""
+    price: Price
+    """What it reserved."""
     rounds: int
     """How many are committed."""
     active: bool
@@ -117,34 +117,18 @@ class Total:
         return Price(float(self.mu_squared), float(self.leak))
 
 
-def parts(run: RunCharge, whole: Price) -> Sums:
-    """What a run that reserved `whole` is charged; one that is charged to odometers, only the leak, which all pay."""
-    spent = paid(run, whole)
-    committed = whole if run.active else spent
+def parts(run: RunCharge) -> Sums:
+    """What a run is charged; one that is charged to odometers, only the leak, which all pay."""
+    spent = paid(run)
+    committed = run.price if run.active else spent
     return Sums(Price(0.0, spent.leak), Price(0.0, committed.leak)) if run.individual else Sums(spent, committed)
 
 
-def reserved(run: RunCharge, left: float) -> tuple[Price, float]:
-    """(what a run reserved, what of D it leaves to later runs without a price).
-
-    Runs of the first version had no price. Each is priced here, by its planned rounds: the sampled ones take a quarter
-    of D, then a quarter of what is left, and so on, which depends on nothing but their order.
-
-    left: what the runs that were started before it leave.
-    """
-    if run.price is not None:
-        return stored_price(run.price), left
-    planned = loss(run.planned)
-    chosen = leak_of_run(planned, left)
-    whole = reserve(planned, chosen)
-    return whole, left if chosen is None else left - whole.leak
-
-
-def paid(run: RunCharge, whole: Price) -> Price:
-    """What of its price `whole` a run has spent."""
+def paid(run: RunCharge) -> Price:
+    """What of its price a run has spent."""
     if run.rounds == 0 and loss(run.spent) == NOTHING:
         return Price()
-    return pay(loss(run.planned), loss(run.spent), whole)
+    return pay(loss(run.planned), loss(run.spent), run.price)
 
 
 @lru_cache(maxsize=8192)

@@ -1,26 +1,26 @@
-"""How a run draws its noise, by the `format` that it was started with."""
+"""How a run draws its noise, by the name of its source."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
-NONCES = 1
-"""The `format` from which on a run's noise rows are drawn under nonces."""
-STAIRCASE = 3
-"""The `format` from which on float64 noise is drawn by map 3 (`fieldfare.noise.staircase`): that of new runs. Their
-charge follows the rule of format 2."""
-SEEDED = "seeded"
+FORMAT: Final = 3
+"""The format of every run: how its noise is drawn and its charge is computed."""
+SEEDED: Final = "seeded"
 """The noise source of a run with a fixed seed: not private. Every other source has a random key for this run alone."""
+BOX_MULLER: Final = "-box-muller"
+"""Ends the name of a source whose floats are those of map 2, drawn from key and row alone. A converted run has one
+(`sql.convert`): its coming rounds must subtract the very rows that its past rounds added."""
 
 
-def has_nonces(format: int, noise_source: str) -> bool:
+def has_nonces(noise_source: str) -> bool:
     """Whether each committed round of a run has a nonce.
 
-    A run with a fixed seed has none, whatever its format: it is not private, and its seed must give the same model.
+    A run with a fixed seed has none: it is not private, and its seed must give the same model.
     """
-    return format >= NONCES and noise_source != SEEDED
+    return noise_source != SEEDED and not noise_source.endswith(BOX_MULLER)
 
 
-def noise_map(format: int) -> Literal[2, 3]:
-    """How a run of that format turns bits into floats, from its first row to its last."""
-    return 3 if format >= STAIRCASE else 2
+def noise_map(noise_source: str) -> Literal[2, 3]:
+    """How a source turns bits into floats, from a run's first row to its last."""
+    return 2 if noise_source.endswith(BOX_MULLER) else 3

@@ -81,8 +81,7 @@ class RunRow(NamedTuple):
     started_at: float
     started_by: str
     ended_at: float | None
-    price: str | None
-    format: int
+    price: str
     strategy: str | None
     accounting: str
     most: int | None
@@ -209,10 +208,6 @@ class Seed(NamedTuple):
     seed: str
 
 
-class Priced(NamedTuple):
-    """From here on every population names its leak, and every run its price: ledgers of the first version did not."""
-
-
 Fact: TypeAlias = (
     PopulationRow
     | ProposalRow
@@ -227,5 +222,4 @@ Fact: TypeAlias = (
     | NewPledge
     | Recharge
     | Seed
-    | Priced
 )

@@ -26,7 +26,6 @@ from fieldfare_server.ledger.state.rows import (
     ParticipationRow,
     Pledge,
     PopulationRow,
-    Priced,
     ProposalRow,
     Recharge,
     RoundRow,
@@ -49,8 +48,6 @@ class FoldedRun:
     """One run."""
 
     row: RunRow
-    whole: Price = field(default_factory=Price)
-    """What it reserved."""
     attempts: dict[tuple[int, int], FoldedAttempt] = field(default_factory=dict)
     """By (round, attempt). A reader may drop those that are closed."""
     tries: int = 0
@@ -76,7 +73,8 @@ class FoldedRun:
     def charge(self) -> budget.RunCharge:
         """What it is charged by."""
         row = self.row
-        return budget.RunCharge(row.planned, row.spent, row.price, row.next_round, row.active, row.individual)
+        whole = budget.stored_price(row.price)
+        return budget.RunCharge(row.planned, row.spent, whole, row.next_round, row.active, row.individual)
 
 
 @dataclass
@@ -88,8 +86,6 @@ class FoldedPopulation:
     """Who was registered. A reader may drop them."""
     runs: list[FoldedRun] = field(default_factory=list)
     """Those under way, in the order of their starts."""
-    left: float = 0.0
-    """What of D is left to runs without a price (`budget.reserved`)."""
     alike: budget.Total = field(default_factory=budget.Total)
     """What all users are charged alike, spent and reserved."""
     charges: dict[str, ChargeRow] = field(default_factory=dict)
@@ -137,7 +133,7 @@ class FoldedPopulation:
 
     def charge(self, run: FoldedRun, sign: int) -> None:
         """Add what all users are charged for `run`, or (sign -1) take it out."""
-        self.alike.add(budget.parts(run.charge, run.whole).committed, sign)
+        self.alike.add(budget.parts(run.charge).committed, sign)
 
 
 class State:
@@ -159,8 +155,6 @@ class State:
         """(population, digest of a plan) -> the seeds that its certified charges were drawn from, in order."""
         self.nonces: dict[str, str] = {}
         """Nonce -> the round that has it, in words; kept where thorough."""
-        self.priced = False
-        """Whether a fact of a version with prices was seen: from there on, every run has one."""
 
     def take(self, facts: Iterable[Fact]) -> None:
         """Take in what one event made. Facts of a kind are taken by the method of its name."""
@@ -170,7 +164,7 @@ class State:
     def _population(self, row: PopulationRow) -> None:
         known = self.populations.get(row.name)
         if known is None:
-            self.populations[row.name] = FoldedPopulation(row, left=row.leak)
+            self.populations[row.name] = FoldedPopulation(row)
         else:
             known.row = row
 
@@ -184,7 +178,6 @@ class State:
         run, population = self.runs.get(row.id), self.populations[row.population]
         if run is None:
             run = self.runs[row.id] = FoldedRun(row)
-            run.whole, population.left = budget.reserved(run.charge, population.left)
             if row.noise_source != SEEDED:
                 self.keys.add(row.key_commitment)
             population.runs.append(run)
@@ -245,9 +238,6 @@ class State:
     def _seed(self, fact: Seed) -> None:
         self.seeds.setdefault((fact.population, fact.plan_digest), []).append(fact.seed)
 
-    def _price(self, fact: Priced) -> None:
-        self.priced = True
-
 
 _TAKE: dict[type[Any], Callable[[State, Any], None]] = {
     PopulationRow: State._population,
@@ -263,5 +253,4 @@ _TAKE: dict[type[Any], Callable[[State, Any], None]] = {
     NewPledge: State._new_pledge,
     Recharge: State._recharge,
     Seed: State._seed,
-    Priced: State._price,
 }

@@ -18,7 +18,7 @@ from fieldfare_server.run.round.rehearsal import Statistics
 from fieldfare_server.run.round.running_noise import StreamFacts
 
 _OPTIONAL = ("nonce", "nonces", "strategy", "charges")
-"""Fields that the records of some runs lack, as those of runs from before there were such fields."""
+"""Fields that the records of some runs lack."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class RoundRecord:
     charges: list[int] | None = None
     """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
     strategy: str | None = None
-    """SHA-256 of the stored strategy whose noise is in the sum; None in records of runs of charge format 0."""
+    """SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was made."""
 
     def to_json(self) -> dict[str, Any]:
         """Finite JSON."""

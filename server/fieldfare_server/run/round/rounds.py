@@ -248,7 +248,8 @@ class Rounds:
         record = RoundRecord.from_json(meta)
         strategy = None if self.cost is None else self.cost.strategy
         expected = (next_round - 1, self._plan_digest, self.model.schema.digest(), strategy)
-        if (record.round, record.plan, record.schema, record.strategy) != expected:
+        # A converted run's own record names no strategy; its log does.
+        if (record.round, record.plan, record.schema, record.strategy or strategy) != expected:
             raise CheckpointError(
                 f"checkpoint of round {record.round} of run {self.account.id}",
                 "it belongs to another round, plan, model or strategy.",
