@@ -7,7 +7,6 @@
     ff.Plan              one training, described completely: from keywords, or Plan.from_toml(text)
     ff.price             what a plan costs and how much noise it adds; runs nothing, charges nothing
     ff.simulate          runs plans here, on the users of their tasks, and charges their population
-    ff.ask               asks a question about the users' data: its noisy answer is charged before it is shown
     ff.compare           one plan, several mechanisms: prices, and scores where they train
     ff.ask               a question about users' data: charged, then answered with noise
     ff.Task              model, loss, data and score of what is trained

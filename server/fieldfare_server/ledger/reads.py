@@ -244,20 +244,6 @@ class Reader:
                 return {}
             return rows.population_participation(connection, row.id, COUNTED)
 
-    def participation_patterns(self, run_id: str) -> list[tuple[int, ...]]:
-        """The distinct sets of rounds of this run in which a user took part; [] where presence is secret.
-
-        At most 10 000, those of the users who took part most often: a large run has as many patterns as users.
-        """
-        with self.read() as connection:
-            run = rows.run_row(connection, run_id)
-            if rows.hides_counts(connection, run.population_id):
-                return []
-            record = rows.participation(connection, run.seq)
-        counts = record.last_and_count(np.arange(record.room))[1]
-        busiest = np.argsort(-counts, kind="stable")[:10_000]
-        return [pattern for pattern in dict.fromkeys(record.patterns(busiest)) if pattern]
-
     def position(self, population: str, names: NDArray[np.uint64] | None = None) -> tuple[Position, int]:
         """(What a population has for one more run, how many of `names` it does not know yet).
 

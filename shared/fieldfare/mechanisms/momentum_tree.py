@@ -99,16 +99,6 @@ def node_scale(rounds: int, period: int, momentum: float) -> Floats:
     return np.array([node_weight(1 << h, period, momentum) for h in range(rounds.bit_length())])
 
 
-def touched_nodes(period: int, rounds: int) -> int:
-    """V of theorem 4: the most nodes that one user touches who takes part every `period` rounds.
-
-    With ceil(rounds / period) participations; the paper's rounds / period is too small when it is no integer.
-    """
-    top, inside = rounds.bit_length() - 1, period.bit_length() - 1
-    many = (min(top, inside) + 1) * -(-rounds // period)
-    return many + sum(rounds >> height for height in range(inside + 1, top + 1))
-
-
 class MomentumTree(Mechanism):
     """Algorithm 1 as a mechanism.
 
@@ -203,15 +193,6 @@ class MomentumTree(Mechanism):
         for height, extra in enumerate(np.square(self.scale) - stays):
             variance += np.where(t >> height & 1, extra, 0.0)
         return np.asarray(np.sqrt(variance), dtype=np.float64)
-
-    def momentum_row_norms(self, n: int | None = None) -> Floats:
-        """Standard deviation of NOISE_t of equation 4, t < n, for sigma = clip = 1: shape (n,)."""
-        t = np.arange(1, self._released(n) + 1)
-        variance = np.zeros(len(t))
-        for height, scale in enumerate(self.scale):
-            since = (t & ((1 << height) - 1)).astype(float)
-            variance += np.where(t >> height & 1, np.square(scale * np.power(self.momentum, since)), 0.0)
-        return np.asarray((1 - self.momentum) * np.sqrt(variance), dtype=np.float64)
 
     def stream(
         self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"

@@ -11,9 +11,10 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutRe
 from dp_accounting.rdp import RdpAccountant
 
 from fieldfare.accounting import PoissonGaussian, PrivacyLoss, gaussian_epsilon
-from fieldfare.accounting.informational import last_iterate, last_iterate_noise, simple_zcdp_epsilon
+from fieldfare.accounting.informational import last_iterate, simple_zcdp_epsilon
 from fieldfare.errors import BadInput
 from oracles.fixed_size_cohorts import fixed_size_epsilon
+from oracles.last_iterate import last_iterate_noise
 
 HOLDS: dict[str, Any] = {"only_last_released": True, "convex": True, "smoothness": 1.0, "participations": 1}
 
