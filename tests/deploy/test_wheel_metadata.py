@@ -57,8 +57,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch, repository: str) -> dict[str, obje
 def test_with_an_address_every_image_and_link_of_the_readme_is_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     made = metadata(monkeypatch, "https://code.example/team/fieldfare/")
     text = str(made["readme"]["text"])  # type: ignore[index]
-    assert "![What epsilon 1 buys" in text
-    assert "](https://code.example/team/fieldfare/raw/main/docs/demo.png)" in text
+    assert "](https://code.example/team/fieldfare/raw/main/docs/score.svg)" in text
     assert re.findall(r"\]\((?!https?://|#)[^)]+\)", text) == []
     assert made["urls"]["Issues"] == "https://code.example/team/fieldfare/issues"  # type: ignore[index]
 

@@ -122,7 +122,9 @@ def require_valid(line: str) -> None:
             assert option != "--profile" or name in profiles, line
         verb = next((word for word in words if word in ("exec", "run", "stop", "start")), None)
         if verb:
-            rest = [word for word in words[words.index(verb) + 1 :] if not word.startswith("-")]
+            rest = words[words.index(verb) + 1 :]
+            while rest[0].startswith("-"):
+                rest = rest[2 if rest[0] in ("-e", "-v") else 1 :]
             assert rest[0] in compose["services"], line
     if words[0] == "helm":
         assert (ROOT / words[3] / "Chart.yaml").is_file(), line
