@@ -203,7 +203,7 @@ class _Old:
                 decided = _Kept(StrategyFiles(self._root / KEPT))
             cost = cost_as_priced(plan, decided, StoredPrice(planned, None))
             exact = cost.mechanism.sensitivity(cost.participation).bound == "exact"
-            if not (exact and plan.mechanism.kind in _SAME_CHARGE) and not planned.amplified:
+            if not (exact and plan.mechanism.kind in _SAME_CHARGE) and not planned.words.price:
                 return None
             cost, strategy = settle(cost, decided)
             StoredStrategy(self._root, run_id, cost.strategy, planned).write(strategy)
