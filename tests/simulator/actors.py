@@ -166,7 +166,7 @@ class Federation:
         individual = self.oracle.fold.populations[name]["accounting"] == "individual" and self.rng.random() < 0.7
         most = units * rounds
         demand = Demand(most, tuple(units * (i + 1) for i in range(rounds)), rounds, 0, 1) if individual else None
-        job = Job(self.rng.randbytes(6).hex(), key, name, rounds, units, individual, self.rng.random() < 0.5)
+        job = Job(self.rng.randbytes(6).hex(), key, name, rounds, units, individual, self.rng.random() < 0.4)
         new = NewRun(
             PLAN,
             "0" * 64,
@@ -322,7 +322,7 @@ class Federation:
         made = self._sum(handle, job, opened.index, opened.attempt, users, indices)
         digest = hashlib.sha256(made["total"].encode()).hexdigest()
         kept = {"at": [(opened.index, opened.attempt)], "outcomes": [made["outcome"]], "digest": digest, "made": [made]}
-        if self.rng.random() < 0.15:
+        if self.rng.random() < 0.4:
             self._ask_wrongly(who, handle, job, opened, made["outcome"])
         job.pending = kept
         self.world.step()
