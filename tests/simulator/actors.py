@@ -243,6 +243,10 @@ class Federation:
                     told = self.call(who, f"register a user of {job.id} after", partial(handle.register_users, fresh))
                     need(isinstance(told, Refused), f"{who.id} wrote to run {job.id}, which it had given back")
                 return
+            if draw < 0.06:
+                self.world.sleep(
+                    self.rng.uniform(0.8, 2.0) * LEASE
+                )  # its machine hangs, and it goes on as if nothing was
             handle.heartbeat()
             wish = handle.request()
             if wish == "pause":
