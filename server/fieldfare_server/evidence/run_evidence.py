@@ -10,6 +10,7 @@ from typing import Any
 
 from fieldfare.accounting.filter import Price
 from fieldfare.participation import hides_presence
+from fieldfare.text import decimal
 from fieldfare_server.evidence.canaries import describe_point
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.evidence.guarantee import accountant, guarantee
@@ -109,7 +110,7 @@ def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
         spread = "" if error is None else f", standard error {error:.2g}"
         figures.append(("Estimate of epsilon (Gaussian), no bound", f"{estimate:.3g}{spread}"))
     points = canaries.get("tradeoff", [])
-    figures.append(("Epsilon in the ledger", against + (f", at delta {canaries['delta']:g}" if points else "")))
+    figures.append(("Epsilon in the ledger", against + (f", at delta {decimal(canaries['delta'])}" if points else "")))
     return figures + [(f"Trade-off at epsilon {point['epsilon']:g}", describe_point(point)) for point in points]
 
 
