@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fieldfare.accounting import PrivacyLoss, gaussian_mu
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.costing import cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -109,22 +108,6 @@ def test_a_stored_run_is_priced_again_as_it_was_begun() -> None:
     assert again.loss == cost.loss
     assert again.noise_multiplier == pytest.approx(cost.noise_multiplier, rel=1e-12)
     assert Plan.stored(table).digest() == cost.plan.digest()
-
-
-def test_a_run_of_format_0_keeps_its_charge_and_its_noise() -> None:
-    # What a coordinator of then wrote into its ledger: all of epsilon 4, for all rows of C.
-    then = PrivacyLoss(gaussian_mu(4.0, 1e-5) ** 2 * (1 - 1e-15))
-    old = StoredStrategy(Path(), "run", None, then, 0).cost(json.loads(targeted(4.0).to_json()))
-    assert old.loss == then
-    new = cost_of(targeted(4.0))
-    assert old.resolution == 0.0
-    assert float(old.mechanism.sensitivity(old.participation)) ** 2 == pytest.approx(79, rel=1e-12)
-    assert new.noise_multiplier == pytest.approx(old.noise_multiplier * math.sqrt(70.30117314826 / 79), rel=1e-9)
-    one = old.charged(old.realised().add(20, np.array([0])))
-    assert (
-        one.mu_squared
-        > replace(new, noise_multiplier=old.noise_multiplier).realised().add(20, np.array([0])).mu_squared
-    )
 
 
 def test_sampled_runs_are_charged_for_it_too() -> None:
