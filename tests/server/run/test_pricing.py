@@ -15,7 +15,7 @@ from fieldfare.costing import cost_of, with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
-from fieldfare_server.files.strategies import StoredStrategy
+from fieldfare_server.files.strategies import StoredStrategy, settle
 
 TREE = {
     "privacy": {"population": "p", "noise_multiplier": 7.0, "delta": 1e-10},
@@ -101,10 +101,13 @@ def test_an_epsilon_is_kept_with_the_resolution_in_it() -> None:
         with_resolution(cost_of(targeted(0.1)), 1.0, 10**9, 1)
 
 
-def test_a_stored_run_is_priced_again_as_it_was_begun() -> None:
-    cost = with_resolution(cost_of(targeted(4.0)), 1.0, 10**7, 1)
+def test_a_stored_run_is_priced_again_as_it_was_begun(tmp_path: Path) -> None:
+    cost, content = settle(with_resolution(cost_of(targeted(4.0)), 1.0, 10**7, 1), {})
     table = json.loads(cost.plan.run_json(cost.resolution))
-    again = StoredStrategy(Path(), "run", None, cost.loss).cost(table)
+    (tmp_path / "run").mkdir()
+    stored = StoredStrategy(tmp_path, "run", cost.strategy, cost.loss)
+    stored.write(content)
+    again = stored.cost(table)
     assert again.loss == cost.loss
     assert again.noise_multiplier == pytest.approx(cost.noise_multiplier, rel=1e-12)
     assert Plan.stored(table).digest() == cost.plan.digest()

@@ -54,8 +54,8 @@ RULES: dict[type[Event], Rule] = {
     t.TokenUsed: tokens.used,
     n.NodeAdmitted: tokens.node_admitted,
     n.NodeReleased: tokens.node_released,
-    h.Converted: tokens.converted,
     h.HeadKeyChanged: tokens.head_key_changed,
+    h.Converted: tokens.converted,
     h.Mended: tokens.mended,
 }
 

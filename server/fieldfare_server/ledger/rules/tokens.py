@@ -50,12 +50,6 @@ def node_released(state: State, record: Record, event: nodes.NodeReleased) -> It
     yield from ()
 
 
-def converted(state: State, record: Record, event: heads.Converted) -> Iterator[Fact]:
-    """The log begins with what an older one said."""
-    require(record.number == 1 and event.count >= 1 and event.omitted >= 0, "only a log's beginning is converted")
-    yield from ()
-
-
 def head_key_changed(state: State, record: Record, event: heads.HeadKeyChanged) -> Iterator[Fact]:
     """The key that signs heads changed, or enrolled another. Whom the line convinces is for those who hold a head."""
     KeyLine.parse(event.line)  # raises ValueError
@@ -65,4 +59,10 @@ def head_key_changed(state: State, record: Record, event: heads.HeadKeyChanged) 
 def mended(state: State, record: Record, event: heads.Mended) -> Iterator[Fact]:
     """Rows were dropped. What is charged for them has rows of its own."""
     require(0 <= event.kept < record.number, "more rows stayed than there are")
+    yield from ()
+
+
+def converted(state: State, record: Record, event: heads.Converted) -> Iterator[Fact]:
+    """The log begins with what an older one said."""
+    require(record.number == 1 and event.count >= 1 and event.omitted >= 0, "only a log's beginning is converted")
     yield from ()
