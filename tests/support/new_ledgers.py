@@ -63,5 +63,12 @@ def share(*arguments: Any, **options: Any) -> Engine:
     """An engine with connections of its own and the compiled statements of the first of its dialect."""
     engine = create_engine(*arguments, **options)
     first = _FIRST.setdefault(engine.dialect.name, engine)
-    engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
+    own, engine.dialect, engine._compiled_cache = engine.dialect, first.dialect, first._compiled_cache
+
+    def tell(*_: object) -> None:
+        """A connection tells its engine's own dialect the database's version; the first engine may never connect."""
+        for name, value in vars(own).items():
+            vars(first.dialect).setdefault(name, value)
+
+    event.listen(engine, "connect", tell)
     return engine
