@@ -109,7 +109,7 @@ Booster.__module__ = "xgboost.core"
         ([np.array(["a"])], "not numbers"),
         (5, "builds a int"),
     ],
-    ids=str,
+    ids=lambda each: type(each).__name__,
 )
 def test_what_is_no_vector_is_refused_by_name(built: Any, says: str) -> None:
     with pytest.raises(BadInput, match=says):

@@ -61,7 +61,7 @@ def ask(
         The answer with its intervals (`Look`), or, of a dry run, the price and the width (`Offer`).
 
     Raises:
-        BadInput: no bounds, an unknown measure or run, or adjacency `add_remove`, under which nothing can be asked.
+        BadInput: no bounds, an unknown measure or run, or an adjacency under which presence is secret.
         BudgetRefused: the budget does not hold it.
         Interrupted: Ctrl-C. In a named ledger the question can be resumed.
     """

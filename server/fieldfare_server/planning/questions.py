@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue, SerializeAsAny, ValidationError, field_va
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.names import QUESTION, task_reference
+from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec, PrivacySpec
 from fieldfare.questions import Question, parse
@@ -40,7 +41,7 @@ class AskedRun(Table):
 class Asked(Table):
     """A question file, validated.
 
-    Under `add_remove` nothing may be asked: how many users answer would be secret, and an answer is read with it.
+    Where presence is secret nothing may be asked: how many users answer would be secret, and an answer is read with it.
     """
 
     question: SerializeAsAny[Question]
@@ -58,9 +59,9 @@ class Asked(Table):
 
     @model_validator(mode="after")
     def _number_of_answers_is_public(self) -> Self:
-        if self.privacy.adjacency == "add_remove":
+        if hides_presence(self.privacy.adjacency):
             raise BadInput(
-                "privacy.adjacency = 'add_remove'",
+                f"privacy.adjacency = {self.privacy.adjacency!r}",
                 "who is there is secret, so a question would need a public schedule of its end and a public number of "
                 "users, and there is none.",
                 "a population of adjacency 'zero_out' or 'replace_one'",

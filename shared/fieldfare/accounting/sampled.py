@@ -59,7 +59,7 @@ class SampledEvent(CostEvent):
     own: ClassVar[frozenset[str]]
     """Its fields besides those two: by them `event_from_json` knows it."""
     participations: ClassVar[tuple[type[Participation], ...]]
-    """Samplers whose rounds are charged as this, under `add_remove`."""
+    """Samplers whose rounds are charged as this, where presence is secret."""
     independent: ClassVar[bool] = False
     """Whether that is proven for independent noise only."""
     largest_loss: ClassVar[float] = math.inf
@@ -181,7 +181,7 @@ def register(kind: EventT) -> EventT:
 
 
 def charged_as(participation: Participation) -> type[SampledEvent] | None:
-    """The events that charge this sampler under `add_remove`; None for what is not sampled, or by a certificate."""
+    """The events that charge this sampler where presence is secret; None where none do, or a certificate does."""
     return _CHARGED.get(type(participation))
 
 
