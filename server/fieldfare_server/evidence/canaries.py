@@ -28,6 +28,8 @@ DELTA = 0.01
 """Of the bounds: a run's own delta, such as 1e-5, is out of the reach of some thousand scores."""
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Of the trade-off."""
+FALSE_ALARMS = 1e-6
+"""Chance that any lower bound on the trade-off of one attack is above the truth."""
 
 
 class CanaryEstimates(BaseModel):
@@ -45,7 +47,7 @@ class CanaryEstimates(BaseModel):
     clopper_pearson_lower_bound: float
     """0: no evidence of any loss, which is no evidence of privacy."""
     tradeoff: list[dict[str, float]]
-    """At each `epsilon`: the `measured` delta with its `standard_error`, and the `charged` one."""
+    """At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is `at_least`."""
 
 
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:
@@ -101,12 +103,24 @@ def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> 
 
     delta = max over events E of P(E) - e^epsilon Q(E), and the event of a likelihood ratio above e^epsilon attains it.
     """
-    best = (-math.inf, 0.0)
+    best, at_least = (-math.inf, 0.0), 0.0
+    each = FALSE_ALARMS / (4 * len(EPSILONS))
     for p, q in ((included, excluded), (-excluded, -included)):
-        often, rarely = float(np.mean(p > epsilon)), float(np.mean(q > epsilon))
-        variance = often * (1 - often) / p.size + math.exp(2 * epsilon) * rarely * (1 - rarely) / q.size
-        best = max(best, (often - math.exp(epsilon) * rarely, math.sqrt(variance)))
-    return {"epsilon": epsilon, "measured": best[0], "standard_error": best[1], "charged": charged}
+        hits, alarms = int(np.sum(p > epsilon)), int(np.sum(q > epsilon))
+        # Of a count that may be 0 the square root of itself is no error: one more is added.
+        variance = (hits + 1) / p.size**2 * (1 - hits / (p.size + 1))
+        variance += math.exp(2 * epsilon) * (alarms + 1) / q.size**2 * (1 - alarms / (q.size + 1))
+        best = max(best, (hits / p.size - math.exp(epsilon) * alarms / q.size, math.sqrt(variance)))
+        low = float(stats.beta.ppf(each, hits, p.size - hits + 1)) if hits else 0.0
+        high = float(stats.beta.ppf(1 - each, alarms + 1, q.size - alarms)) if alarms < q.size else 1.0
+        at_least = max(at_least, low - math.exp(epsilon) * high)
+    return {
+        "epsilon": epsilon,
+        "measured": best[0],
+        "standard_error": best[1],
+        "charged": charged,
+        "at_least": at_least,
+    }
 
 
 def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[float, float]:

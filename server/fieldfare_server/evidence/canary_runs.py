@@ -77,8 +77,10 @@ def attack(
     secret = cost.loss != cost.loss.without_amplification()
     if rounds > MOST_ROUNDS or (secret and share(participation) is None):
         return None
-    plan = _with_canaries(cost)
-    plays = [_play(plan, decided, noise_multiplier, grid_of) for _ in range(max(1, min(8, _ROUNDS // rounds)))]
+    # No more users than a plan says that there ever are.
+    count = min(CANARIES, cost.plan.participation.enrolled or CANARIES)
+    plan = _with_canaries(cost, count)
+    plays = [_play(plan, count, decided, noise_multiplier, grid_of) for _ in range(max(1, min(8, _ROUNDS // rounds)))]
     scores: list[tuple[Float, Float]] = []
     for seen in plays:
         if secret:
@@ -93,17 +95,17 @@ def attack(
     return found, fault or _excess(found)
 
 
-def _with_canaries(cost: Cost) -> Plan:
+def _with_canaries(cost: Cost, count: int) -> Plan:
     """The plan of `cost` for canaries: as many users a round as make each of them take part as often as it may."""
     plan, rounds = cost.plan, cost.plan.run.rounds
     keys = {"evaluate_every": rounds, "round_seconds": None, "min_reports": None, "min_available": None}
     if not plan.presence_is_secret:
         apart, most = cost.participation.separation_and_count(rounds)
-        keys["cohort"] = max(1, min(CANARIES * most // rounds, CANARIES // apart))
-    return rehearsed(cost, task=f"{_TASK}{CANARIES}", over_selection=1.0, **keys)
+        keys["cohort"] = max(1, min(count * most // rounds, count // apart))
+    return rehearsed(cost, task=f"{_TASK}{count}", over_selection=1.0, **keys)
 
 
-def _play(plan: Plan, decided: dict[str, bytes], noise_multiplier: float, grid_of: GridOf) -> _Seen:
+def _play(plan: Plan, count: int, decided: dict[str, bytes], noise_multiplier: float, grid_of: GridOf) -> _Seen:
     sums: list[Float] = []
     released: list[Float] = []
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
@@ -122,13 +124,13 @@ def _play(plan: Plan, decided: dict[str, bytes], noise_multiplier: float, grid_o
             SeenNoise.of_session(session, sums, released)
             std = promised_std(session, noise_multiplier)
             FieldfareStrategy(session).take_to_end(grid)
-    return _read(np.stack(sums) / std, np.stack(released) / std, optimizers.build(plan.server_optimizer).queries)
+    queries = optimizers.build(plan.server_optimizer).queries
+    return _read(np.stack(sums) / std, np.stack(released) / std, queries, count)
 
 
-def _read(sums: Float, released: Float, queries: int) -> _Seen:
+def _read(sums: Float, released: Float, queries: int, count: int) -> _Seen:
     """Look along each canary's direction: its coordinate in every query, as much as it contributes to each."""
-    rounds, count = len(sums), CANARIES
-    whole = (rounds, queries, 2 * count)
+    whole = (len(sums), queries, 2 * count)
     sums, released = (values[:, : queries * 2 * count].reshape(whole) for values in (sums, released))
     largest = sums[:, :, :count].max(axis=2)
     signals = np.linalg.norm(largest, axis=1)
@@ -167,8 +169,7 @@ def _fault(seen: _Seen, participation: Participation, noise_multiplier: float, s
 
 def _excess(found: CanaryEstimates) -> str:
     """Where the measured trade-off is beyond the charged one, in words, or ""."""
-    limit = float(stats.norm.isf(_FALSE_ALARMS / 2 / len(found.tradeoff)))
     for point in found.tradeoff:
-        if point["measured"] - point["charged"] > limit * max(point["standard_error"], 1e-9):
+        if point["at_least"] > point["charged"]:
             return f"the release tells more than is charged: {describe_point(point)} at epsilon {point['epsilon']:g}"
     return ""
