@@ -74,8 +74,7 @@ def import_(
         state = StateDirectory.of(home, ledger)
         state.prepare()
         segments = _segments(directory, key, state)
-        files = map(chain.HeadFile, (state.head_file, state.service_head_file))
-        held = [head for file in files if (head := file.read()) is not None]
+        held = chain.held_heads(map(chain.HeadFile, state.head_files))
         with Ledger.open(state.ledger, create=True) as opened:
             voided = opened.restore(segments, held=held, actor=actor())
         # What the home holds and keeps goes on from here.
@@ -103,8 +102,7 @@ def mend(
         state = StateDirectory.of(home, ledger)
         state.prepare()
         with Ledger.open(state.ledger, to_show=True) as opened:
-            files = (state.head_file, state.service_head_file)
-            mending = opened.mend(files, actor=actor(), sure=yes)
+            mending = opened.mend(state.head_files, actor=actor(), sure=yes)
         if json_:
             said = {name: getattr(mending, name) for name in ("kept", "restored", "whole", "closed")}
             print_json({**said, "done": yes and mending.needed, "dropped": [asdict(row) for row in mending.dropped]})

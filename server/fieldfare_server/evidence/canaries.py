@@ -142,15 +142,21 @@ def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[f
 def clopper_pearson(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:
     """Lower bound on epsilon from the error rates of a threshold on the scores.
 
-    The first half of the scores chooses the threshold and the second half judges it: a threshold judged by the scores
-    that chose it would look better than it is.
+    Half of the scores choose the threshold that the others judge: a threshold judged by the scores that chose it would
+    look better than it is. Each half does both, and the two bounds share what may fail: where chance makes one half
+    choose a poor threshold, the other one's stands.
     """
-    half = min(included.size, excluded.size) // 2
-    threshold = max(
-        np.quantile(excluded[:half], np.linspace(0.5, 1 - 1 / half, 32)),
-        key=lambda value: _threshold_bound(included[:half], excluded[:half], float(value), delta, confidence),
-    )
-    return _threshold_bound(included[half:], excluded[half:], float(threshold), delta, confidence)
+    half, shared = min(included.size, excluded.size) // 2, (1 + confidence) / 2
+
+    def bound(choose: slice, judge: slice) -> float:
+        threshold = max(
+            np.quantile(excluded[choose], np.linspace(0.5, 1 - 1 / half, 32)),
+            key=lambda value: _threshold_bound(included[choose], excluded[choose], float(value), delta, shared),
+        )
+        return _threshold_bound(included[judge], excluded[judge], float(threshold), delta, shared)
+
+    first, second = slice(half), slice(half, None)
+    return max(bound(first, second), bound(second, first))
 
 
 def _threshold_bound(included: Float, excluded: Float, threshold: float, delta: float, confidence: float) -> float:

@@ -13,8 +13,7 @@ of others, nor in a round that the plan forbids, and the draws of secret sampler
 from __future__ import annotations
 
 import math
-import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +21,12 @@ from scipy import stats
 
 from fieldfare.accounting.likelihood import public_log_ratios, secret_log_ratios, share
 from fieldfare.cost import Cost
-from fieldfare.costing import cost_at_noise
+from fieldfare.lazily import torch
 from fieldfare.participation import Participation
 from fieldfare.plan import Plan
 from fieldfare_server import optimizers
-from fieldfare_server.evidence.canaries import CanaryEstimates, describe_point, estimates
-from fieldfare_server.evidence.known_sums import SeenNoise, create_population, promised_std, rehearsed
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.evidence.canaries import FALSE_ALARMS, CanaryEstimates, describe_point, estimates
+from fieldfare_server.evidence.known_sums import SeenNoise, play_resumed, promised_std, rehearsed
 from fieldfare_server.run.round.strategy import FieldfareStrategy, GridOf
 from fieldfare_server.run.session import Session
 
@@ -40,24 +38,31 @@ MOST_ROUNDS = 1024
 _ROUNDS = 128
 """A short plan is played again until about so many rounds are seen."""
 _TASK = "fieldfare_client.canaries:canaries_"
-_FALSE_ALARMS = 1e-6
-"""Chance that the audit of a run without a fault names one."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
     """What one play of the plan shows along each canary's coordinates, in standard deviations of z."""
 
-    own: Float
-    """The noised sums, (rounds, canaries)."""
-    nobody: Float
-    """The same of the coordinates that nobody has."""
+    released: Float
+    """The noised sums, (rounds, 2 canaries): of their own coordinates, and of those that nobody has."""
     taken: NDArray[np.bool_]
     """Who took part, (rounds, canaries)."""
     shifts: Float
     """What a canary contributes, (rounds,)."""
     stray: float
     """The largest contribution that is not there, or of another size."""
+
+
+@dataclass(frozen=True, eq=False)
+class _SeenSums(SeenNoise):
+    """Copies the sums that it receives, too."""
+
+    sums: list[Float] = field(default_factory=list)
+
+    def privatise(self, total: torch.Tensor) -> torch.Tensor:
+        self.sums.append(total.double().numpy().copy())
+        return super().privatise(total)
 
 
 def attack(
@@ -81,15 +86,14 @@ def attack(
     count = min(CANARIES, cost.plan.participation.enrolled or CANARIES)
     plan = _with_canaries(cost, count)
     plays = [_play(plan, count, decided, noise_multiplier, grid_of) for _ in range(max(1, min(8, _ROUNDS // rounds)))]
-    scores: list[tuple[Float, Float]] = []
-    for seen in plays:
-        if secret:
-            both = [secret_log_ratios(mechanism, participation, seen.shifts, each) for each in (seen.own, seen.nobody)]
-        else:
-            moved, b = seen.taken * seen.shifts[:, None], mechanism.noising_matrix(rounds)
-            both = [public_log_ratios(b, moved, each) for each in (seen.own, seen.nobody)]
-        scores.append((both[0], both[1]))
-    included, excluded = (np.concatenate(part) for part in zip(*scores, strict=True))
+    if secret:
+        scores = np.stack([secret_log_ratios(mechanism, participation, seen.shifts, seen.released) for seen in plays])
+    else:
+        # A canary and the coordinate beside it have one pattern.
+        shifts = np.hstack([np.tile(seen.taken * seen.shifts[:, None], 2) for seen in plays])
+        released = np.hstack([seen.released for seen in plays])
+        scores = public_log_ratios(mechanism.noising_matrix(rounds), shifts, released).reshape(len(plays), -1)
+    included, excluded = (part.ravel() for part in np.hsplit(scores, 2))
     found = estimates(included, excluded, cost.loss, gaussian=not secret)
     fault = next(filter(None, (_fault(seen, participation, noise_multiplier, secret) for seen in plays)), "")
     return found, fault or _excess(found)
@@ -108,22 +112,22 @@ def _with_canaries(cost: Cost, count: int) -> Plan:
 def _play(plan: Plan, count: int, decided: dict[str, bytes], noise_multiplier: float, grid_of: GridOf) -> _Seen:
     sums: list[Float] = []
     released: list[Float] = []
-    with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
-        state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
-        create_population(state, plan)
-        priced, grid = (cost_at_noise(plan, decided), decided), grid_of(plan)
-        session = Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced)
-        with session:
-            SeenNoise.of_session(session, sums, released)
-            strategy = FieldfareStrategy(session)
-            while session.coming_round < plan.run.rounds // 2:
-                strategy.run_round(grid)
-            session.rounds.commits.commit_held()
-        session = Session.resume(state, session.account.id, identity_is_stable=True, actor="audit")
-        with session:
-            SeenNoise.of_session(session, sums, released)
-            std = promised_std(session, noise_multiplier)
-            FieldfareStrategy(session).take_to_end(grid)
+    grid = grid_of(plan)
+
+    def begin(session: Session) -> None:
+        _SeenSums.watch(session, seen=released, sums=sums)
+        strategy = FieldfareStrategy(session)
+        while session.coming_round < plan.run.rounds // 2:
+            strategy.run_round(grid)
+        session.rounds.commits.commit_held()
+
+    def end(session: Session) -> float:
+        _SeenSums.watch(session, seen=released, sums=sums)
+        std = promised_std(session, noise_multiplier)
+        FieldfareStrategy(session).take_to_end(grid)
+        return std
+
+    std = play_resumed(plan, decided, begin, end)
     queries = optimizers.build(plan.server_optimizer).queries
     return _read(np.stack(sums) / std, np.stack(released) / std, queries, count)
 
@@ -140,7 +144,7 @@ def _read(sums: Float, released: Float, queries: int, count: int) -> _Seen:
     stray = float(np.abs(along - np.pad(taken, ((0, 0), (0, count))) * signals[:, None]).max())
     # In a round without anybody a canary would have contributed what it does in others.
     shifts = np.where(signals > 0, signals, signals.max(initial=0.0))
-    return _Seen(noised[:, :count], noised[:, count:], taken, shifts, stray)
+    return _Seen(noised, taken, shifts, stray)
 
 
 def _fault(seen: _Seen, participation: Participation, noise_multiplier: float, secret: bool) -> str:
@@ -162,7 +166,7 @@ def _fault(seen: _Seen, participation: Participation, noise_multiplier: float, s
     rare = 2 * min(stats.binom.cdf(counts, count, chance).min(), stats.binom.sf(counts - 1, count, chance).min())
     error = float(often.std(ddof=1)) / math.sqrt(count) or math.inf
     tail = 2 * float(stats.norm.sf(abs(float(often.mean()) - rounds * chance) / error))
-    if min(rare, tail) < _FALSE_ALARMS / (rounds + 1):
+    if min(rare, tail) < FALSE_ALARMS / (rounds + 1):
         return f"users take part in {often.mean() / rounds:.4f} of the rounds, where {chance:.4f} is charged"
     return ""
 

@@ -19,7 +19,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.session import Session
 
 Float = NDArray[np.float64]
+T = TypeVar("T")
 
 USERS = 3
 """Users in one reply, if the plan's cohort has as many. Each takes part once, which every participation allows."""
@@ -80,23 +81,41 @@ def release_known_sums(
     queries = optimizers.build(plan.server_optimizer).queries
     numel = max(64, -(-numbers // (rounds * queries)))
     plan = rehearsed(cost, task=f"{__name__}:{PARAMETERS}{numel}")
-    seen = _Seen()
+    seen, halfway = _Seen(), rounds // 2
+
+    def run(session: Session, rounds: int) -> None:
+        SeenNoise.watch(session, seen=seen.noised)
+        session.rounds.optimizer = _SeenOptimizer(session.rounds.optimizer, seen.updates)
+        for _ in range(rounds):
+            _run_round(session, seen)
+
+    def end(session: Session) -> float:
+        run(session, rounds - halfway)
+        std = promised_std(session, noise_multiplier)
+        session.finish("stopped", "the residual test has what it needs")
+        return std
+
+    std = play_resumed(plan, decided, lambda session: run(session, halfway), end)
+    return Releases(np.asarray(seen.noised), np.asarray(seen.known), std, seen.fault)
+
+
+def play_resumed(
+    plan: Plan, decided: dict[str, bytes], begin: Callable[[Session], object], end: Callable[[Session], T]
+) -> T:
+    """Begin a run on a throwaway ledger under a fresh key, and go on with it as it is resumed from the disk.
+
+    Args:
+        decided: what optimisers decided for the plan.
+        begin, end: run the session's rounds, before and after it was resumed. Returns what `end` does.
+    """
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
-        create_population(state, plan)
+        _create_population(state, plan)
         priced = cost_at_noise(plan, decided), decided
-        session = Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced)
-        halfway = rounds // 2
-        with session:
-            for _ in range(halfway):
-                _run_round(session, seen)
-        session = Session.resume(state, session.account.id, identity_is_stable=True, actor="audit")
-        with session:
-            for _ in range(rounds - halfway):
-                _run_round(session, seen)
-            std = promised_std(session, noise_multiplier)
-            session.finish("stopped", "the residual test has what it needs")
-    return Releases(np.asarray(seen.noised), np.asarray(seen.known), std, seen.fault)
+        with Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced) as session:
+            begin(session)
+        with Session.resume(state, session.account.id, identity_is_stable=True, actor="audit") as session:
+            return end(session)
 
 
 def rehearsed(cost: Cost, **run: Any) -> Plan:
@@ -107,7 +126,7 @@ def rehearsed(cost: Cost, **run: Any) -> Plan:
     return Plan.stored({**table, **changes, "task": {}})
 
 
-def create_population(state: StateDirectory, plan: Plan) -> None:
+def _create_population(state: StateDirectory, plan: Plan) -> None:
     """Make the plan's population in a throwaway ledger, with room for any plan."""
     privacy = plan.privacy
     with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
@@ -129,21 +148,18 @@ class _Seen:
 
 @dataclass(frozen=True, eq=False)
 class SeenNoise(RunningNoise):
-    """A session's noise; copies the sums that it receives, and what it returns."""
+    """A session's noise; copies what it returns."""
 
-    sums: list[Float] = field(default_factory=list)
     seen: list[Float] = field(default_factory=list)
 
     @classmethod
-    def of_session(cls, session: Session, sums: list[Float], seen: list[Float]) -> Self:
-        """The noise of `session`, which it takes the place of."""
+    def watch(cls, session: Session, **copies: list[Float]) -> None:
+        """Take the place of the noise of `session`. copies: the lists that copies go to, by their names here."""
         noise = session.rounds.running_noise
-        facts = {part.name: getattr(noise, part.name) for part in dataclasses.fields(RunningNoise)}
-        session.rounds.running_noise = own = cls(**facts, sums=sums, seen=seen)
-        return own
+        facts: dict[str, Any] = {part.name: getattr(noise, part.name) for part in dataclasses.fields(RunningNoise)}
+        session.rounds.running_noise = cls(**facts | copies)
 
     def privatise(self, total: torch.Tensor) -> torch.Tensor:
-        self.sums.append(total.double().numpy().copy())
         noised = super().privatise(total)
         self.seen.append(noised.double().numpy().copy())
         return noised
@@ -177,9 +193,6 @@ def _run_round(session: Session, seen: _Seen) -> None:
     """One round on a known reply of users who take part in this round only."""
     rounds, plan = session.rounds, session.plan
     index = session.next_round
-    if not isinstance(rounds.running_noise, SeenNoise):
-        SeenNoise.of_session(session, [], seen.noised)
-        rounds.optimizer = _SeenOptimizer(rounds.optimizer, seen.updates)
     count = min(USERS, plan.run.cohort)
     users = session.account.register_users(np.arange(count, dtype=np.uint64) + np.uint64(USERS * index))
     opened = session.account.open_round(users)

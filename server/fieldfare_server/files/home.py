@@ -68,6 +68,11 @@ class StateDirectory:
         """Where the API keeps a head of its own: a coordinator may have the same home. No run has this name."""
         return self.root / ".api" / HEAD_FILE
 
+    @property
+    def head_files(self) -> tuple[Path, Path]:
+        """Both of them, the coordinator's first."""
+        return self.head_file, self.service_head_file
+
     def require_named(self, what: str) -> None:
         """Refuse to make a budget of real people in a home that nobody named. Raises `BadInput`.
 

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -209,3 +209,8 @@ class HeadFile:
                 f"cannot be written ({error.strerror}); the ledger itself is committed.",
                 "make room, then resume the run",
             ) from error
+
+
+def held_heads(files: Iterable[HeadFile]) -> list[Head]:
+    """What these files hold, where there is one. Raises as `HeadFile.read`."""
+    return [head for file in files if (head := file.read()) is not None]

@@ -35,7 +35,7 @@ from fieldfare_server.ledger.sql.database import Database, is_empty
 from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean, read_head
 from fieldfare_server.ledger.sql.load import load, require_empty
 from fieldfare_server.ledger.sql.memory import Memory
-from fieldfare_server.ledger.sql.mend import Mending, charge_for, examine
+from fieldfare_server.ledger.sql.mend import Examination, Mending, charge_for
 from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.sql.rebuild import rebuild
 from fieldfare_server.ledger.sql.segments import Segments
@@ -510,7 +510,7 @@ class Ledger(Reader):
             LedgerError: a copy is not whole, or content that the rows name is missing.
         """
         files = [chain.HeadFile(path) for path in head_files]
-        held = [head for file in files if (head := file.read()) is not None]
+        held = chain.held_heads(files)
         copies = [Segments.beside(path) for path in head_files]
         own = copies[0]
         target = Segments(own.directory.with_suffix(".mending"), own.key_file)
@@ -520,7 +520,7 @@ class Ledger(Reader):
 
         def place(connection: Connection) -> chain.Head:
             nonlocal mending
-            mending = examine(connection, copies, held, target, unfit)
+            mending = Examination(connection, copies, held, target, unfit).mending
             return load(connection, self.url, target, ())
 
         def charge(connection: Connection, entry: Entry) -> None:

@@ -295,10 +295,10 @@ def test_an_audit_is_stored_and_shown(client: TestClient, ledger: Ledger) -> Non
     ledger_data.commit(ledger_data.start(ledger, "run-1"))
     assert client.get("/v1/runs/run-1").json()["audit"] is None
     result = run_residual_test(ledger, "run-1", actor="test", numbers=2**19, grid_of=lambda plan: local_grid(plan, 2))
+    assert result.residual.passed
     assert result.canaries is not None
-    assert abs(result.residual.scale - 1) < 0.02
     shown = client.get("/v1/runs/run-1").json()["audit"]
-    assert shown["passed"] == result.residual.passed
+    assert shown["passed"]
     assert shown["scale"] == result.residual.scale
     # The whole plan is attacked, at a delta that some thousand scores resolve.
     assert shown["canaries"]["claimed"] == ledger.run("run-1").planned.epsilon(shown["canaries"]["delta"])

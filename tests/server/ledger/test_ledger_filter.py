@@ -200,7 +200,7 @@ def forge(ledger: Ledger, action: str, **changes: object) -> None:
         for row in rows:
             if row["id"] == newest:
                 body = {**json.loads(row["body"]), **changes}
-                row["body"] = canonical({name: value for name, value in body.items() if value is not None})
+                row["body"] = canonical(body)
                 shown = {name: value for name, value in changes.items() if name in models.runs.c}
                 if row["run"] is not None:
                     connection.execute(update(models.runs).where(models.runs.c.id == row["run"]).values(shown))
@@ -212,7 +212,7 @@ def forge(ledger: Ledger, action: str, **changes: object) -> None:
             raw.execute(made)
 
 
-@pytest.mark.parametrize("forged", [Price(0.01, 2.5e-7), Price(0.2648**2, 0.0), None])
+@pytest.mark.parametrize("forged", [Price(0.01, 2.5e-7), Price(0.2648**2, 0.0), None], ids=["low", "no leak", "none"])
 def test_a_forged_price_is_found_though_the_chain_is_whole(ledger: Ledger, forged: Price | None) -> None:
     add_remove(ledger, 1.5)
     begin(ledger, AIRCRAFT)
@@ -221,6 +221,7 @@ def test_a_forged_price_is_found_though_the_chain_is_whole(ledger: Ledger, forge
     fault = verify(ledger).fault
     assert fault is not None
     assert fault.table == "audit"
+    assert ("price is not what" in fault.why) == (forged is not None), fault.why
 
 
 def test_a_price_in_the_row_alone_is_found(ledger: Ledger) -> None:

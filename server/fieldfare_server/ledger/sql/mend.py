@@ -76,14 +76,8 @@ class Mending:
         return bool(self.dropped or self.restored or self.before != self.end)
 
 
-def examine(
-    connection: Connection,
-    copies: Sequence[Segments],
-    held: Sequence[chain.Head],
-    target: Segments,
-    unfit: Mapping[str, str],
-) -> Mending:
-    """Write the rows that stay into `target`, which is empty, and say what becomes of the others.
+class Examination:
+    """Writes the rows that stay into `target`, which is empty; `mending` says what becomes of the others.
 
     Args:
         copies: segments of this home; the longest is believed.
@@ -94,10 +88,7 @@ def examine(
         OldCopy: neither the ledger nor a copy has a row that this home has seen.
         LedgerError: a copy is not whole.
     """
-    return _Examination(connection, copies, held, target, unfit).mending
 
-
-class _Examination:
     def __init__(
         self,
         connection: Connection,
