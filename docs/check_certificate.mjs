@@ -1,6 +1,6 @@
 // Check a Fieldfare certificate, in another language and by other code than check_certificate.py.
 //
-//     node docs/check_certificate.mjs CERTIFICATE.json [PUBLIC KEY]
+//     node docs/check_certificate.mjs CERTIFICATE.json [KEY [MODEL]]
 //
 // It was written from docs/certificate.md alone, needs Node 20 and no package, and prints `yes: ...` (exit 0) or
 // `no: ...` with the first line that does not hold (exit 1). Section names below are those of docs/certificate.md.
@@ -99,6 +99,17 @@ function checkCheckpoint(made, rows) {
   must(said === `rows ${rows[0].population} ${made.run} ${rows.length} ${digest}`, "rows are missing, added or moved");
   must(rootOf(rows, made.others, whole(Number(size), "the log's size")).toString("base64") === root,
     "the rows do not stand in the tree that is signed");
+}
+
+/** The digest of a model by the tensors of its safetensors file. */
+function digestOfModel(file) {
+  const start = 8 + Number(file.readBigUInt64LE(0)), { __metadata__, ...header } = JSON.parse(file.subarray(8, start));
+  const points = (name) => Array.from(name, (c) => c.codePointAt(0).toString(16).padStart(6, "0")).join();
+  const ordered = Object.keys(header).sort((a, b) => (points(a) < points(b) ? -1 : 1));
+  return sha256(...ordered.flatMap((name) => {
+    const { shape, data_offsets: [from, to] } = header[name];
+    return [`[${canonical(name)},${JSON.stringify(shape)}]`, file.subarray(start + from, start + to)];
+  })).toString("hex");
 }
 
 // -- Gaussian curves --------------------------------------------------------------------------------------------------
@@ -604,11 +615,11 @@ function checkCertified(planned, plan, sigma, columns, curve, leak) {
 const PARTS = ["accounting", "assumptions", "checkpoint", "epsilon", "format", "key", "noise", "noising", "others",
   "participants", "plan", "price", "rows", "run", "theorems"];
 
-function check(text, key) {
+function check(text, key, model) {
   const made = JSON.parse(text);
   must(made.format === "fieldfare-certificate/2", "another format");
   must(same(Object.keys(made).sort(), PARTS), "parts are missing or unknown");
-  must(key === undefined || key === made.key, "another key signed this log");
+  must(key === undefined || key === "any" || key.toLowerCase() === made.key, "another key signed this log");
   const rows = readRows(parseExact(text).rows, made.rows);
   checkCheckpoint(made, rows);
   const population = populationOf(rows), own = rows.filter((row) => row.run === made.run);
@@ -627,6 +638,10 @@ function check(text, key) {
   must(!secret || made.participants.length === 0, "participation is not secret");
   const sigma = number(made.noise.multiplier, "the noise multiplier"), stated = plan.privacy.noise_multiplier ?? null;
   must(sigma > 0 && (stated === null || sigma === stated), "the plan names another noise multiplier");
+
+  const named = Object.entries(start.noise ?? {}).sort();
+  const said = Object.entries({ ...made.noise, ...made.price.discrete }).sort();
+  must(start.noise === undefined || same(named, said), "the log names other noise");
 
   const { mu_squared: square, leak, discrete } = made.price, charged = chargeOf(start, finishes[0]?.body);
   number(square, "mu^2"), number(leak, "the leak");
@@ -662,14 +677,18 @@ function check(text, key) {
   const { lo, hi } = made.epsilon;
   must(lo <= epsilon * (1 + error) && epsilon * (1 - error) <= hi, "epsilon lies outside its interval");
   const first = Number.isInteger(population.epsilon) ? population.epsilon.toFixed(1) : String(population.epsilon);
-  const by = population.odometers ? ", by each user's own odometer" : "", digits = Number(epsilon.toPrecision(6));
+  const models = commits.map((row) => row.body.model ?? null), at = model ? models.indexOf(digestOfModel(model)) : null;
+  must(at !== -1, "no round released this model");
+  const notes = (start.noise ? "" : "; noise not in the log") + (at === null ? "" : `; the model of round ${at}`);
+  const by = notes + (population.odometers ? ", by each user's own odometer" : ""), digits = Number(epsilon.toPrecision(6));
   const delta = population.delta.toExponential();
   return `(${first}, ${delta}) for every user of ${rows[0].population}; this run epsilon ${digits}${by}; ` +
     `log key ${made.key.slice(0, 16)}`;
 }
 
 try {
-  console.log(`yes: ${check(readFileSync(process.argv[2], "utf8"), process.argv[3])}`);
+  const [, , file, key, model] = process.argv;
+  console.log(`yes: ${check(readFileSync(file, "utf8"), key, model && readFileSync(model))}`);
 } catch (error) {
   console.log(`no: ${error.message}`);
   process.exitCode = 1;

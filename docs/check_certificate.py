@@ -1,4 +1,4 @@
-"""Check a Fieldfare certificate without Fieldfare: python check_certificate.py CERTIFICATE.json [PUBLIC KEY]
+"""Check a Fieldfare certificate without Fieldfare: python check_certificate.py CERTIFICATE.json [KEY [MODEL]]
 
 Written from docs/certificate.md alone, with numpy, mpmath and cryptography; `check_sampled.py` beside this file has the
 runs whose users are drawn by secret coins. What was run is read from rows of the ledger's log, which a signed
@@ -26,7 +26,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 sys.path.insert(0, str(Path(__file__).parent))
-from check_sampled import Refused, amplified_mu, discrete, need, online_tree, worst
+from check_sampled import Refused, amplified_mu, discrete, model_digest, need, online_tree, worst
 
 KEYS = (
     *("accounting", "assumptions", "checkpoint", "epsilon", "format", "key", "noise", "noising", "others"),
@@ -45,7 +45,7 @@ def bound(c: dict[str, Any], key: str | None) -> list[Row]:
     """The rows, in order, shown to be all that the signed checkpoint names for this run and its population."""
     text, _, signatures = c["checkpoint"].rpartition("\n\n")
     (origin, size, root, line), public = text.split("\n"), bytes.fromhex(c["key"])
-    need(key is None or c["key"] == key.lower(), "another key than the ledger's signed the checkpoint")
+    need(key in (None, "any") or c["key"] == str(key).lower(), "another key than the ledger's signed the checkpoint")
     signed = [base64.b64decode(s.split(" ")[2]) for s in signatures.splitlines() if s.startswith(f"\u2014 {origin} ")]
     mine = [s[4:] for s in signed if s[:4] == sha(f"{origin}\n\x01".encode() + public)[:4]]
     need(mine, "the checkpoint has no signature of its key")
@@ -174,8 +174,8 @@ def spent_of(price: list[float], planned: Row, spent: Row) -> list[float]:
     return price if planned.get("sampled") or planned.get("certified") else [spent["mu_squared"], price[1]]
 
 
-def check(c: dict[str, Any], key: str | None = None) -> str:
-    """One line of what was proven. Raises `Refused`."""
+def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None) -> str:
+    """One line of what was proven; model: a safetensors file that a round released. Raises `Refused`."""
     need(tuple(sorted(c)) == KEYS and c["format"] == "fieldfare-certificate/2", "unknown or missing keys")
     rows, plan, price, noise = bound(c, key), json.loads(c["plan"]), c["price"], c["noise"]
     created, own_rows = rows[0]["body"], [r for r in rows if r["run"] == c["run"]]
@@ -187,6 +187,8 @@ def check(c: dict[str, Any], key: str | None = None) -> str:
     terms = plan["privacy"]
     need(start["rounds"] == plan["run"]["rounds"] >= n and terms["adjacency"] == adjacency, "the plan's rounds")
     need(sigma > 0 and terms["noise_multiplier"] in (None, sigma), "the plan's noise multiplier")
+    stated = {**noise, **price.get("discrete", {})}
+    need(start.get("noise", stated) == stated, "the noise that the log names")
     need(len({r["body"].get("nonce") for r in commits}) == n or not start["format"], "one fresh nonce a round")
     # What the log charged, and then what the rounds must cost at least.
     planned, logged = json.loads(start["planned"]), [json.loads(start["price"])[k] for k in ("mu_squared", "leak")]
@@ -221,7 +223,11 @@ def check(c: dict[str, Any], key: str | None = None) -> str:
     target = (mp.mpf(delta) - leak) / (1 - mp.mpf(leak))
     low, high = (epsilon_of(mp.sqrt(mp.mpf(price["mu_squared"]) * (1 + s * error)), target) for s in (-1, 1))
     need(c["epsilon"]["lo"] <= low + 1e-9 and c["epsilon"]["hi"] >= high - 1e-9, "epsilon's interval")
-    whole = f"this run epsilon {mp.nstr(high, 9)}"
+    whole = f"this run epsilon {mp.nstr(high, 9)}" + ("" if "noise" in start else "; noise not in the log")
+    if model is not None:
+        names = [r["body"].get("model") for r in commits]
+        need((found := model_digest(model)) in names, "a model that no round of the log released")
+        whole += f"; the model of round {names.index(found)}"
     odometers = [r for r in rows if r["action"] == "population.odometers"]
     if not odometers and created.get("accounting", "worst-case") == "worst-case":
         total, leaks = taken(rows)
@@ -235,7 +241,8 @@ def check(c: dict[str, Any], key: str | None = None) -> str:
 
 if __name__ == "__main__":
     try:
-        print(check(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), *sys.argv[2:3]))
+        given, *model = [Path(each).read_bytes() for each in (*sys.argv[1:2], *sys.argv[3:4])]
+        print(check(json.loads(given), *sys.argv[2:3], *model))
     except Refused as error:
         sys.exit(f"no: {error}")
     except (KeyError, TypeError, ValueError, IndexError, zlib.error, StopIteration, np.linalg.LinAlgError) as error:

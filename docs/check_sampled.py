@@ -6,6 +6,7 @@ the worst pattern of its scheme. A run that a Monte Carlo certified is held, at 
 curve, against samples that this checker draws itself. Written from the definitions alone, with numpy and mpmath.
 """
 
+import hashlib
 import itertools
 import json
 import math
@@ -25,6 +26,18 @@ class Refused(Exception):
 def need(truth: Any, line: str) -> None:
     if not truth:
         raise Refused(line)
+
+
+def model_digest(file: bytes) -> str:
+    """SHA-256 of the tensors of a safetensors file: of each, by name, [name, shape] and its bytes."""
+    start = 8 + int.from_bytes(file[:8], "little")
+    header, digest = json.loads(file[8:start]), hashlib.sha256()
+    for name, tensor in sorted(header.items()):
+        if name != "__metadata__":
+            first, end = tensor["data_offsets"]
+            digest.update(json.dumps([name, tensor["shape"]], separators=(",", ":")).encode())
+            digest.update(file[start + first : start + end])
+    return digest.hexdigest()
 
 
 def share(height: int) -> float:

@@ -46,14 +46,14 @@ MEMBERS = {
     "population.reopen": "state old reason",
     "users.register": "first count hashes pledged?",
     "run.start": "plan plan_digest rounds planned price noise_source key_commitment trust_node_ids format strategy "
-    "accounting most pledged? largest?",
+    "accounting most pledged? largest? noise?",
     "run.resume": "token next_round",
     "run.interrupt": "message",
     "run.request": "request",
     "round.open": "attempt noise_row cohort_size cohort",
     "round.void": "attempt reason reports rejects",
     "round.commit": "attempt noise_row spent epsilon checkpoint participants participant_count statistics reports "
-    "rejects nonce? charges?",
+    "rejects nonce? charges? model?",
     "run.finish": "state message spent settled odometers? whole?",
     "run.key_destroyed": "key_commitment",
     "charge.reserve": "key who what why loss price largest?",

@@ -34,7 +34,6 @@ from fieldfare.arrays import Floats
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.factorization.released import WhitenedTree, chain_bound, climb, released_gram
-from fieldfare.noise import SecureNoise
 from fieldfare.participation import hides_presence
 from fieldfare.signed_head import public_key
 from fieldfare_server.files.home import StateDirectory
@@ -45,8 +44,7 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, rows
 from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
-from fieldfare_server.run.round.rehearsal import Rehearsal
-from fieldfare_server.run.round.rounds import Rounds
+from fieldfare_server.run.pricing import stated_noise
 from fieldfare_server.run.round.task_model import model_of
 
 FORMAT = "fieldfare-certificate/2"
@@ -173,14 +171,10 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
         return _Priced(row, cost, whole if opened else Price(), 0, 0)
     if cost.plan.privacy.rounding != "discrete":
         return _Priced(row, cost, price(loss, leak), 0, 0)
-    # Discrete noise: the run's own privatiser says how many cells its noise is wide.
-    model = model_of(cost.plan, root / row.id)
-    rounds = Rounds(cost.plan, cost, Rehearsal(), None, SecureNoise(bytes(32)), model)
-    cells = rounds.running_noise.privatiser.cells
-    numel = rounds.optimizer.queries * rounds.model.schema.numel + rounds.clipping.counts
+    noise = stated_noise(cost.plan, cost, model_of(cost.plan, root / row.id).schema)
+    cells, values = int(noise["scale"]), int(noise["values"])
     if cells <= 6:
         raise BadInput(f"run {row.id}", f"discrete noise of {cells} cells has no Gaussian price.", "more noise")
-    values = numel * row.rounds
     mu_squared = discretised.on_cells(loss, cells)
     own_leak = values * 4.2 * math.exp(-8 * math.pi**2) / float(ndtr(-math.sqrt(mu_squared) / 2))
     return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)

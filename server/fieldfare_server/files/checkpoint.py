@@ -56,6 +56,20 @@ def key_commitment(key: bytes) -> str:
     return hashlib.sha256(b"fieldfare.noise-key.v1\0" + key).hexdigest()
 
 
+def model_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256, hex, of a model's tensors, whatever file they lie in: docs/certificate.md has it for strangers."""
+    hasher = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        hasher.update(json.dumps([name, list(tensor.shape)], separators=(",", ":")).encode())
+        hasher.update(_raw(tensor))
+    return hasher.hexdigest()
+
+
+def _raw(tensor: torch.Tensor) -> memoryview:
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return memoryview(flat.numpy().data)
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A whole checkpoint: its round, tensors by name, and JSON metadata."""
@@ -371,8 +385,7 @@ def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], met
         put(text)
         faults.point("checkpoint.writing")
         for number, (_, tensor) in enumerate(ordered):
-            flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            put(flat.numpy().data)
+            put(_raw(tensor))
             if number == len(ordered) // 2:
                 file.flush()
                 faults.point("checkpoint.half-written")

@@ -13,6 +13,7 @@ from fieldfare.cost import Cost
 from fieldfare.costing import Draw, cost_of, cost_with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.privatise import Privatiser
 from fieldfare.schema import Schema
 from fieldfare.task import UnknownTask, find_task, load_task
 from fieldfare_server import optimizers
@@ -33,6 +34,23 @@ def most_users(plan: Plan) -> int:
 def numbers_released(plan: Plan, schema: Schema) -> int:
     """Numbers that a round releases: the queries' updates and the clipping's indicators."""
     return optimizers.build(plan.server_optimizer).queries * schema.numel + plan.clipping.counts
+
+
+def stated_noise(plan: Plan, cost: Cost, schema: Schema) -> dict[str, float]:
+    """What the log says of a run's noise: `multiplier`, in clip norms; of discrete noise also its `scale` in cells of
+    the grid, and how many `values` have it, over all rounds of the plan."""
+    stated: dict[str, float] = {"multiplier": cost.noise_multiplier}
+    numel = numbers_released(plan, schema)
+    if cells := privatiser_of(plan, cost, numel).cells:
+        stated |= {"scale": cells, "values": numel * plan.run.rounds}
+    return stated
+
+
+def privatiser_of(plan: Plan, cost: Cost, numel: int) -> Privatiser:
+    """How the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as `Privatiser.of`."""
+    widest = float(cost.mechanism.row_norms().max())
+    bound, users = plan.clipping.joint_bound, most_users(plan)
+    return Privatiser.of(plan.privacy.rounding, cost.noise_multiplier, bound, numel, users, widest)
 
 
 def demand_of(plan: Plan, cost: Cost) -> Demand | None:

@@ -40,7 +40,7 @@ from fieldfare_server.run.lease_keeper import LeaseKeeper
 from fieldfare_server.run.presence.bindings import Bindings
 from fieldfare_server.run.presence.cohorts import Cohorts
 from fieldfare_server.run.presence.identity import keys_are_proven
-from fieldfare_server.run.pricing import demand_of, price_with_model
+from fieldfare_server.run.pricing import demand_of, price_with_model, stated_noise
 from fieldfare_server.run.private.dialects import CohortDialect, Dialect
 from fieldfare_server.run.round.record import Released
 from fieldfare_server.run.round.rehearsal import Account, Rehearsal
@@ -148,8 +148,8 @@ class Session:
         files.create(key)
         try:
             StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)
-            if model is not None:
-                model.save(files.directory)
+            model = TaskModel(plan.task_reference) if model is None else model
+            model.save(files.directory)
             new = NewRun(
                 plan.run_json(cost.resolution),
                 plan.digest(),
@@ -163,6 +163,7 @@ class Session:
                 id=run_id,
                 strategy=cost.strategy,
                 demand=demand_of(plan, cost) if users_last else None,
+                noise=stated_noise(plan, cost, model.schema),
             )
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:

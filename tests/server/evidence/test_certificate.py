@@ -238,7 +238,10 @@ def test_no_altered_field_lowers_what_is_claimed(kind: str, certificates: dict[s
     few = [each for each in every if each[0][0] not in ("rows", "others", "participants", "assumptions")]
     drawn = random.Random(kind).sample(every, 150)
     for path, value in [*(few if "certified" not in made["theorems"] else few[::9]), *drawn]:
-        assert not claims_less(with_value(made, path, value), honest), (path, value)
+        forged = with_value(made, path, value)
+        assert not claims_less(forged, honest), (path, value)
+        if path[0] == "noise" or path[:2] == ("price", "discrete"):
+            assert refused(forged), (path, value)
 
 
 @pytest.mark.slow
@@ -302,6 +305,11 @@ FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
     ("nu", "stale digest", stale_digest),
     ("dense", "coefficient", coefficient),
     ("nu", "sigma", change("noise.multiplier", times(0.999))),
+    ("calibrated", "twice the noise, at the log's charge", change("noise.multiplier", times(2))),
+    ("calibrated", "a little more noise", change("noise.multiplier", times(1 + 1e-12))),
+    ("discrete", "more cells", change("price.discrete.scale", times(2))),
+    ("discrete", "fewer values", change("price.discrete.values", lambda n: n - 1)),
+    ("nu", "discrete noise", lambda made: made["price"].update(discrete={"scale": 2000, "values": 60})),
     ("nu", "sigma 0", change("noise.multiplier", lambda _: 0.0)),
     ("nu", "mu^2", change("price.mu_squared", times(1 - 1e-6))),
     ("nu", "epsilon.hi", change("epsilon.hi", lambda e: e - 1e-6)),
@@ -424,6 +432,9 @@ REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "a chained curve that is too low": in_rows("run.start", certified(lower), "b-min-sep"),
     "an allocated curve that is too low": in_rows("run.start", certified(lower), "banded random allocation"),
     "other participants": in_rows("round.commit", lambda body: {**body, "participants": "ab" * 32}, "nu"),
+    "other noise": in_rows("run.start", lambda body: {**body, "noise": {"multiplier": 9.0}}, "calibrated"),
+    "other cells": in_rows("run.start", lambda b: {**b, "noise": {**b["noise"], "scale": 9_000}}, "discrete"),
+    "no cells": in_rows("run.start", lambda b: {**b, "noise": {"multiplier": b["noise"]["multiplier"]}}, "discrete"),
     "half the factor": in_rows("population.create", lambda b: {**b, "adjacency": "zero_out"}, "replace_one"),
     "D after the fact": in_rows("population.create", lambda b: {**b, "leak": b["delta"]}, "nu"),
     "a round dropped": ("nu", "", lambda made: sealed(made, [r for r in rows_of(made) if r["round"] != 3])),
@@ -439,6 +450,83 @@ def test_rows_that_contradict_each_other_are_refused_even_under_a_key(
     honest = certificates[kind]
     assert not refused(sealed(honest, rows_of(honest)))
     assert refused(forge(honest))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_log_names_the_noise_and_every_released_model(kind: str, certificates: dict[str, Certificate]) -> None:
+    made = certificates[kind]
+    (start,) = (row["body"] for row in rows_of(made) if row["action"] == "run.start")
+    assert start["noise"] == {**made["noise"], **made["price"].get("discrete", {})}
+    assert len(start["noise"]) == (3 if kind == "discrete" else 1)
+    models = [row["body"]["model"] for row in rows_of(made) if row["action"] == "round.commit"]
+    assert len(set(models)) == len(models) == 6
+    assert all(len(bytes.fromhex(model)) == 32 for model in models)
+
+
+def as_written_by_d6c95ba(made: Certificate) -> Certificate:
+    """The same run in rows that name neither noise nor models."""
+    unsaid = {"run.start": "noise", "round.commit": "model"}
+    bodies = [{k: v for k, v in row["body"].items() if k != unsaid.get(row["action"])} for row in rows_of(made)]
+    return sealed(made, [{**row, "body": body} for row, body in zip(rows_of(made), bodies, strict=True)])
+
+
+def test_rows_that_name_no_noise_are_accepted_for_what_they_say(certificates: dict[str, Certificate]) -> None:
+    for kind in ("calibrated", "discrete"):
+        before = as_written_by_d6c95ba(certificates[kind])
+        said = verdict(before)
+        assert "; noise not in the log" in said
+        assert claims_less(before, verdict(certificates[kind])).startswith("yes: "), "another key"
+        assert SAID.fullmatch(said)[4] == SAID.fullmatch(verdict(certificates[kind]))[4]  # type: ignore[index]
+        doubled = with_value(before, ("noise", "multiplier"), before["noise"]["multiplier"] * 2)
+        assert "noise not in the log" in verdict(doubled)
+        assert refused(with_value(before, ("noise", "multiplier"), before["noise"]["multiplier"] * 0.99))
+        forged = copy.deepcopy(before)
+        twice_the_noise(forged)
+        assert refused(forged), "the log charged more"
+
+
+@pytest.fixture(scope="module", params=["nu", "poisson"])
+def with_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Certificate, bytes]:
+    """A certificate, and the file of the run's last model."""
+    root = tmp_path_factory.mktemp("run")
+    made = json.loads(certificate_of(request.param, root))
+    (file,) = root.rglob("model.safetensors")
+    return made, file.read_bytes()
+
+
+def relaid(file: bytes, change: Callable[[bytes], bytes] = lambda data: data) -> bytes:
+    """The same tensors in another order of the file, with a comment in its header, and the first of them changed."""
+    start = 8 + int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:start])
+    header.pop("__metadata__", None)
+    parts, place, data = {}, 0, b""
+    for name in sorted(header, reverse=True):
+        first, end = header[name]["data_offsets"]
+        part = file[start + first : start + end]
+        part = change(part) if not parts else part
+        parts[name] = {**header[name], "data_offsets": [place, place + len(part)]}
+        data, place = data + part, place + len(part)
+    text = json.dumps({"__metadata__": {"made": "by hand"}, **parts}).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def test_a_released_model_is_known_by_its_tensors(with_model: tuple[Certificate, bytes]) -> None:
+    made, file = with_model
+    check = checker().check
+    assert "; the model of round 5" in check(made, None, file)
+    assert "; the model of round 5" in check(made, "any", relaid(file))
+    with pytest.raises(checker().Refused, match="another key"):
+        check(made, "00" * 32, file)
+    for forged in (relaid(file, lambda part: bytes([part[0] ^ 1]) + part[1:]), relaid(file, lambda part: part[::-1])):
+        with pytest.raises(checker().Refused, match="a model that no round"):
+            check(made, None, forged)
+    start = 8 + int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:start])
+    renamed = json.dumps({f"{name}x": value for name, value in header.items() if name != "__metadata__"}).encode()
+    with pytest.raises(checker().Refused, match="a model that no round"):
+        check(made, None, len(renamed).to_bytes(8, "little") + renamed + file[start:])
+    with pytest.raises(checker().Refused, match="a model that no round"):
+        check(as_written_by_d6c95ba(made), None, file)
 
 
 def test_no_row_is_left_out(certificates: dict[str, Certificate]) -> None:

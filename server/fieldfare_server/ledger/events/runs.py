@@ -48,6 +48,9 @@ class Started(Event):
     """Digest of what it was pledged of the users that there were, where it is charged to odometers."""
     largest: int | None = None
     """As of `populations.Tightened`."""
+    noise: Mapping[str, Any] | None = None
+    """`multiplier`; of discrete noise also `scale`, in cells, and `values`, which it releases in all. None in rows that
+    commit d6c95ba or an earlier one wrote."""
 
 
 @dataclass(frozen=True)
@@ -161,3 +164,5 @@ class Committed(Event):
     nonce: str | None = None
     charges: str | None = None
     """Digest of what it cost each participant, where the run is charged to odometers."""
+    model: str | None = None
+    """`files.checkpoint.model_digest` of the released model. None in rows as of those without `Started.noise`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,8 @@ class NewRun:
         strategy: SHA-256 of the stored strategy that the run applies.
         demand: what the run asks of single users, under individual accounting. None: it is charged to all users alike,
             and so is every run on a population without odometers.
+        noise: what the log says of the run's noise (`run.pricing.stated_noise`). None: nothing, and its certificates
+            then say that.
     """
 
     plan_json: str
@@ -66,6 +68,7 @@ class NewRun:
     id: str = field(default_factory=new_run_id)
     strategy: str | None = None
     demand: Demand | None = None
+    noise: Mapping[str, float] | None = None
 
     def check(self) -> None:
         """Raise `BadInput` on anything malformed."""
@@ -132,6 +135,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Sta
         format=FORMAT,
         strategy=run.strategy,
         plan=plan,
+        noise=run.noise,
         **charged,
     )
     return event, caps

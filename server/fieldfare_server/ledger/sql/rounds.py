@@ -54,6 +54,7 @@ class Outcome:
         nonce: what the round's noise was drawn under; exactly the runs that have nonces need one.
         charges: what the round costs each of `participants`, in units of 2^-44 mu^2; exactly the runs under
             individual accounting need them.
+        model: digest of the released model (`files.checkpoint.model_digest`); None where an earlier version made it.
     """
 
     participants: ArrayLike
@@ -63,6 +64,7 @@ class Outcome:
     reports: int = 0
     nonce: bytes | None = None
     charges: Units | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,8 @@ class Commitment:
     """Hex; None in a run without nonces."""
     charges: Units | None = None
     """Under individual accounting: what the round costs each of `users`, in the same order."""
+    model: str | None = None
+    """Digest of the released model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +138,7 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
         0 if run.hides_presence else outcome.reports,
         None if nonce is None else nonce.hex(),
         None if charges is None else charges[order],
+        outcome.model,
     )
 
 
@@ -248,5 +253,6 @@ def _append_commit(entry: Entry, run: RunFacts, round: OpenRound, made: Commitme
         rejects=made.rejects,
         nonce=made.nonce,
         charges=None if made.charges is None else entry.contents.keep_units(made.charges),
+        model=made.model,
     )
     run.record(entry, event, round.index, at)

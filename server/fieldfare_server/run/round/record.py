@@ -17,7 +17,7 @@ from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.round.rehearsal import Statistics
 from fieldfare_server.run.round.running_noise import StreamFacts
 
-_OPTIONAL = ("nonce", "nonces", "strategy", "charges")
+_OPTIONAL = ("nonce", "nonces", "strategy", "charges", "model")
 """Fields that the records of some runs lack."""
 
 
@@ -55,6 +55,8 @@ class RoundRecord:
     """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
     strategy: str | None = None
     """SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was made."""
+    model: str | None = None
+    """Digest of the released model (`files.checkpoint.model_digest`); None in records of earlier versions."""
 
     def to_json(self) -> dict[str, Any]:
         """Finite JSON."""
@@ -85,6 +87,7 @@ class RoundRecord:
             self.reports,
             nonce=None if self.nonce is None else bytes.fromhex(self.nonce),
             charges=None if self.charges is None else np.asarray(self.charges, np.int64),
+            model=self.model,
         )
 
 

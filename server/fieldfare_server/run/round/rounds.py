@@ -34,11 +34,11 @@ from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare_flower.messages import Occasion
 from fieldfare_server import faults, optimizers
-from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.files.checkpoint import RunFiles, model_digest
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, StepInfo
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.pricing import most_users, numbers_released
+from fieldfare_server.run.pricing import most_users, numbers_released, privatiser_of
 from fieldfare_server.run.round.aggregation import Aggregate, Reader, split_chunks, squared_norm
 from fieldfare_server.run.round.commits import Commits, without_prefix
 from fieldfare_server.run.round.noise_state import NoiseState
@@ -76,9 +76,7 @@ class Rounds:
             if account.individual:
                 self._dearest = np.asarray(cost.tight_units(), dtype=np.int64)
             numel = numbers_released(plan, self.model.schema)
-            self.running_noise = RunningNoise.of(
-                cost, plan.privacy.rounding, self.clipping.joint_bound, numel, self._most_users, noise, self._nonces
-            )
+            self.running_noise = RunningNoise.of(cost, privatiser_of(plan, cost, numel), numel, noise, self._nonces)
         self._noise_state = NoiseState(self.running_noise, files, self._nonces)
         initial = self.model.initial
         start = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
@@ -217,6 +215,7 @@ class Rounds:
             nonces=None if nonces is None else nonces.digest(),
             charges=None if costs is None else costs.tolist(),
             strategy=None if self.cost is None else self.cost.strategy,
+            model=None if self.files is None else model_digest(self.model.tensors(params)),
         )
         newest = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std)
 

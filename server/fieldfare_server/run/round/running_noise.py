@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fieldfare.cost import Cost
 from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
-from fieldfare.privatise import Privatiser, Rounding
+from fieldfare.privatise import Privatiser
 from fieldfare.streams.base import Stream
 
 StreamFacts = dict[str, int | str]
@@ -34,26 +34,20 @@ class RunningNoise:
     def of(
         cls,
         cost: Cost,
-        rounding: Rounding,
-        bound: float,
+        privatiser: Privatiser,
         numel: int,
-        users: int,
         noise: SecureNoise,
         nonces: Sequence[bytes] | None,
     ) -> Self:
-        """The noise of `cost` before its first row, for sums of `numel` elements. Raises `BadInput`.
+        """The noise of `cost` before its first row, for sums of `numel` elements.
 
         Args:
-            bound: the L2 norm by which one user moves the sum.
-            users: how many users one reply may sum.
             nonces: of the run's rounds, kept by reference; None for a run without nonces.
         """
         if nonces is not None:
             noise = noise.with_nonces(nonces, cost.mechanism.birth)
-        norms = cost.mechanism.row_norms()
-        privatiser = Privatiser.of(rounding, cost.noise_multiplier, bound, numel, users, float(norms.max()))
         stream = privatiser.stream(cost.mechanism, numel, noise)
-        return cls(privatiser, stream, norms, cost.mechanism.autocovariance())
+        return cls(privatiser, stream, cost.mechanism.row_norms(), cost.mechanism.autocovariance())
 
     def std(self, row: int) -> float:
         """Standard deviation of row `row` of the noise, for each coordinate of the sum."""
