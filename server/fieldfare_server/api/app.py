@@ -59,8 +59,9 @@ def create_app(
     # A short patience: while the database is away, a probe must be answered, not held.
     opened = Ledger.open(ledger_url, head_file=head_file, segments=True, to_show=True, patience=2.0)
     answers = Answers(opened, root)
-    broker = Broker(answers, settings)
     readiness = Readiness(answers, settings.verify_seconds, version())
+    # The head is held as the ledger grows, also while nobody asks: a copy put back later is older than it.
+    broker = Broker(answers, settings, look=readiness.begin)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

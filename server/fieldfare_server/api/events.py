@@ -15,7 +15,7 @@ import contextlib
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from anyio import to_thread
 
@@ -67,8 +67,9 @@ class Subscriber:
 class Broker:
     """Polls the ledger in one task and passes every event to all clients."""
 
-    def __init__(self, answers: Answers, settings: Settings) -> None:
-        self._answers, self._settings = answers, settings
+    def __init__(self, answers: Answers, settings: Settings, look: Callable[[], None] = lambda: None) -> None:
+        """look: called at each poll, so that what the service must notice does not wait for somebody who asks."""
+        self._answers, self._settings, self._look = answers, settings, look
         self._clients: dict[Subscriber, None] = {}
         """The open streams, the oldest first."""
         self._position: int | None = None
@@ -100,6 +101,7 @@ class Broker:
         while True:
             try:
                 await self._read_new_rows()
+                self._look()
             except Exception:
                 # The ledger may be away for a moment. Clients stay connected and catch up when it is back.
                 log.warning("events: the ledger cannot be read", exc_info=True)

@@ -18,6 +18,7 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.chain import HeadFile
 
 
 @pytest.fixture
@@ -100,6 +101,22 @@ def test_what_others_wrote_is_held_too(home: StateDirectory, tmp_path: Path) -> 
     secret_of(home, "read")
     with service(home) as client:
         assert ready(client)["status"] == "ok"
+    put_back(home, copy)
+    with service(home) as client:
+        assert ready(client)["status"] == "unavailable"
+
+
+def test_a_service_that_nobody_asks_holds_the_head_by_itself(home: StateDirectory, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(database(home), copy)
+    with service(home):
+        secret_of(home, "read")
+        with Ledger.open(home.ledger) as ledger:
+            written = ledger.head().count
+        end = time.monotonic() + 20
+        while (held := HeadFile(home.service_head_file).read()) is None or held.count < written:
+            assert time.monotonic() < end, held
+            time.sleep(0.02)
     put_back(home, copy)
     with service(home) as client:
         assert ready(client)["status"] == "unavailable"
