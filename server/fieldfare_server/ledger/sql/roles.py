@@ -161,37 +161,39 @@ BEGIN
 END $it$;
 
 CREATE OR REPLACE FUNCTION ledger_text(value text) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog AS $it$
-    -- A JSON string in ASCII, as Python's encoder writes it.
-    SELECT CASE
-        WHEN value IS NULL THEN 'null'
-        WHEN value COLLATE "C" ~ '^[\x20-\x7e]*$' THEN '"' || replace(replace(value, '\', '\\'), '"', '\"') || '"'
-        ELSE '"' || (
-            SELECT string_agg(CASE
-                WHEN one IN ('"', '\') THEN '\' || one
-                WHEN code = 8 THEN '\b' WHEN code = 9 THEN '\t' WHEN code = 10 THEN '\n'
-                WHEN code = 12 THEN '\f' WHEN code = 13 THEN '\r'
-                WHEN code BETWEEN 32 AND 126 THEN one
-                WHEN code < 65536 THEN '\u' || lpad(to_hex(code), 4, '0')
-                ELSE '\u' || to_hex(55296 + ((code - 65536) >> 10))
-                    || '\u' || to_hex(56320 + ((code - 65536) & 1023))
-            END, '' ORDER BY place)
-            FROM (SELECT one, place, ascii(one) AS code
-                FROM regexp_split_to_table(value, '') WITH ORDINALITY c(one, place)) d
-        ) || '"'
-    END
-$it$;
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog AS $it$
+BEGIN
+    -- A JSON string in ASCII, as Python's encoder writes it. Most texts take the short way.
+    IF value IS NULL THEN RETURN 'null'; END IF;
+    IF value COLLATE "C" ~ '^[\x20-\x7e]*$' THEN
+        RETURN '"' || replace(replace(value, '\', '\\'), '"', '\"') || '"';
+    END IF;
+    RETURN '"' || (
+        SELECT string_agg(CASE
+            WHEN one IN ('"', '\') THEN '\' || one
+            WHEN code = 8 THEN '\b' WHEN code = 9 THEN '\t' WHEN code = 10 THEN '\n'
+            WHEN code = 12 THEN '\f' WHEN code = 13 THEN '\r'
+            WHEN code BETWEEN 32 AND 126 THEN one
+            WHEN code < 65536 THEN '\u' || lpad(to_hex(code), 4, '0')
+            ELSE '\u' || to_hex(55296 + ((code - 65536) >> 10))
+                || '\u' || to_hex(56320 + ((code - 65536) & 1023))
+        END, '' ORDER BY place)
+        FROM (SELECT one, place, ascii(one) AS code
+            FROM regexp_split_to_table(value, '') WITH ORDINALITY c(one, place)) d
+    ) || '"';
+END $it$;
 
 CREATE OR REPLACE FUNCTION ledger_content(
     id bigint, at float8, actor text, action text, population text, run text, round int, event text, body text
-) RETURNS text LANGUAGE sql IMMUTABLE SET search_path = <schema>, pg_temp SET extra_float_digits = 1 AS $it$
+) RETURNS text LANGUAGE plpgsql IMMUTABLE SET search_path = <schema>, pg_temp SET extra_float_digits = 1 AS $it$
+BEGIN
     -- What is hashed of a row: `chain.canonical` of its columns. A whole number of seconds has ".0" in Python.
-    SELECT '{"action":' || ledger_text(action) || ',"actor":' || ledger_text(actor)
+    RETURN '{"action":' || ledger_text(action) || ',"actor":' || ledger_text(actor)
         || ',"at":' || at || CASE WHEN at = trunc(at) THEN '.0' ELSE '' END
         || ',"body":' || ledger_text(body) || ',"event":' || ledger_text(event) || ',"id":' || id
         || ',"population":' || ledger_text(population) || ',"round":' || coalesce(CAST(round AS text), 'null')
-        || ',"run":' || ledger_text(run) || '}'
-$it$;
+        || ',"run":' || ledger_text(run) || '}';
+END $it$;
 
 CREATE OR REPLACE FUNCTION ledger_head() RETURNS head
 LANGUAGE sql SECURITY DEFINER SET search_path = <schema>, pg_temp AS $it$ SELECT * FROM head FOR UPDATE $it$;
