@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ def planned(mechanism: dict[str, Any], rounds: int = 128, epsilon: float = 2.0, 
     return cost_of(Plan.parse(table | more))
 
 
+ROOT = Path(__file__).parents[2]
 INDEPENDENT = {"kind": "independent"}
 NU = {"kind": "nu", "nu": 0.01}
 
@@ -77,7 +80,7 @@ def test_the_learning_rate_is_in_the_plans_units() -> None:
     assert "4 local steps at 0.5 and momentum 0.75" in rate.because
 
 
-def test_values_at_the_forecasts_own_limits_are_marked_and_nu_is_never_dropped() -> None:
+def test_values_at_the_forecasts_own_limits_are_marked() -> None:
     def marked(cost: Cost, assumed: Assumed) -> tuple[set[str], set[str]]:
         suggestions = predict(cost, assumed).suggestions
         return {s.setting for s in suggestions if s.at_limit}, {s.setting for s in suggestions}
@@ -85,7 +88,6 @@ def test_values_at_the_forecasts_own_limits_are_marked_and_nu_is_never_dropped()
     # Hardly any budget: everything is at an end of the search.
     at_limit, names = marked(planned(NU, rounds=8, epsilon=0.01), Assumed(400.0, condition=50.0))
     assert {"clipping.norm", "clipping.quantile"} <= at_limit
-    assert "mechanism.nu" in names
     # Few rounds and no noise to speak of: steps so long that the quadratic does not settle.
     at_limit, names = marked(planned(INDEPENDENT, rounds=2, epsilon=500.0), Assumed(20.0, condition=50.0))
     assert "mechanism.nu" in names & at_limit
@@ -100,6 +102,27 @@ def test_white_noise_keeps_the_published_gain_and_correlated_noise_does_not() ->
 
     assert kappa(INDEPENDENT) == pytest.approx(0.7)
     assert kappa(NU) != pytest.approx(0.7, abs=5e-3)
+
+
+def test_no_nu_is_suggested_that_the_plan_itself_prices_worse() -> None:
+    flights = cost_of(Plan.parse(tomllib.loads((ROOT / "deploy/plans/flights.toml").read_text())))
+
+    def with_nu(cost: Cost, nu: float) -> Cost:
+        table = cost.plan.model_dump(mode="json", exclude_none=True)
+        return cost_of(Plan.parse(table | {"mechanism": {"kind": "nu", "nu": nu}}))
+
+    suggested = []
+    for cost in (flights, planned(NU), planned(INDEPENDENT), planned(NU, rounds=16)):
+        for dimension in (5.0, 60.0, 400.0):
+            for suggestion in predict(cost, Assumed(dimension)).suggestions:
+                if suggestion.setting == "mechanism.nu":
+                    suggested.append(cost is flights)
+                    assert with_nu(cost, float(suggestion.value)).prefix_noise_rms <= cost.prefix_noise_rms
+    assert suggested
+    # Its theory says .75 for sixty directions, and the plan's noise would double: 18.9 -> 37.4.
+    names = {suggestion.setting for suggestion in predict(flights, Assumed(60.0)).suggestions}
+    assert "mechanism.nu" not in names
+    assert with_nu(flights, 0.7507).prefix_noise_rms > 1.9 * flights.prefix_noise_rms
 
 
 def test_nu_is_the_least_of_the_exact_theory() -> None:

@@ -71,7 +71,6 @@ def test_every_suggestion_says_why_and_what_it_rests_on(path: Path) -> None:
         "server_optimizer.learning_rate",
         "server_optimizer.schedule",
         "server_optimizer.kappa",
-        "mechanism.nu",
         "run.cohort",
     }
     for suggestion in suggestions:

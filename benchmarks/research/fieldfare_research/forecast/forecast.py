@@ -72,5 +72,5 @@ def predict(cost: Cost, assumed: Assumed, cohorts: Sequence[float] = ()) -> Fore
         by_power=settings,
         noiseless=min(setting.risk for setting in noiseless),
         cohorts=options,
-        suggestions=suggest(cost.plan, cost.mechanism, problem, best, options),
+        suggestions=suggest(cost, problem, best, options),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,13 +130,19 @@ def stretch_cohort(cost: Cost, assumed: Assumed, factor: float) -> CohortOption 
         table["participation"] |= asdict(BMinSep(scheme.separation or 1, scheme.rate or 1.0).shortened(factor))
     elif scheme.rate is not None:
         table["participation"]["rate"] = scheme.rate * factor
-    # The comparison is at equal epsilon also where the plan fixes the multiplier.
-    table["privacy"] |= {"epsilon": cost.epsilon, "noise_multiplier": None}
-    try:
-        other = cost_of(Plan.parse(table))
-    except BadInput:
+    other = at_equal_epsilon(cost, table)
+    if other is None:
         return None
     settings = best_settings(
         assumed.problem(rounds * cohort), noise_per_clip(other), other.mechanism.noising_matrix(rounds)
     )
     return CohortOption(cohort, rounds, other.noise_multiplier, min(setting.risk for setting in settings))
+
+
+def at_equal_epsilon(cost: Cost, table: dict[str, Any]) -> Cost | None:
+    """The plan `table` at the epsilon of `cost`, also where it fixes the multiplier; None where it is refused."""
+    table["privacy"] |= {"epsilon": cost.epsilon, "noise_multiplier": None}
+    try:
+        return cost_of(Plan.parse(table))
+    except BadInput:
+        return None

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ellipk
 
+from fieldfare.cost import Cost
 from fieldfare.mechanisms import Mechanism
 from fieldfare.plan import Plan
 from fieldfare_research.forecast.clipped_regression import ClippedRegression, clipping_factors
 from fieldfare_research.forecast.linear_regression import Regression
-from fieldfare_research.forecast.search import POWERS, CohortOption, Setting
+from fieldfare_research.forecast.search import POWERS, CohortOption, Setting, at_equal_epsilon
 from fieldfare_server.optimizers.innovation import PRIOR
 from fieldfare_server.optimizers.kalman import best_gain, smoothed_variance
 
@@ -36,9 +37,10 @@ class Suggestion:
 
 
 def suggest(
-    plan: Plan, mechanism: Mechanism, problem: ClippedRegression, best: Setting, cohorts: tuple[CohortOption, ...]
+    cost: Cost, problem: ClippedRegression, best: Setting, cohorts: tuple[CohortOption, ...]
 ) -> tuple[Suggestion, ...]:
     """The suggestions that follow from the best setting of the search, and from the compared cohorts."""
+    plan = cost.plan
     suggestions = [
         *_clipping(problem, best),
         _learning_rate(plan, problem, best),
@@ -49,8 +51,8 @@ def suggest(
             REGRESSION,
             at_limit=best.power == max(POWERS),
         ),
-        _kappa(mechanism),
-        _nu(problem, best.progress),
+        _kappa(cost.mechanism),
+        *_nu(cost, problem, best.progress),
     ]
     if cohorts:
         least = min(cohorts, key=lambda option: option.risk)
@@ -82,18 +84,29 @@ def _learning_rate(plan: Plan, problem: ClippedRegression, best: Setting) -> Sug
     )
 
 
-def _nu(problem: ClippedRegression, progress: float) -> Suggestion:
-    """From the largest stable step where `progress` is no stable one: the quadratic then has no stationary error."""
+def _nu(cost: Cost, problem: ClippedRegression, progress: float) -> tuple[Suggestion, ...]:
+    """From the largest stable step where `progress` is no stable one: the quadratic then has no stationary error.
+
+    None where the plan with that nu has more noise in its prefix sums than the plan as it is: the theory is of one
+    participation, long after the start, and a plan of several, or of few rounds, is neither.
+    """
     stable = min(progress, 0.99 / max(problem.eigenvalues))
     cut = "" if stable == progress else f" (steps of {progress:.3g} do not settle: for steps of {stable:.3g})"
-    return Suggestion(
+    nu = best_nu(problem, stable)
+    table = cost.plan.model_dump(mode="json", exclude_none=True) | {"mechanism": {"kind": "nu", "nu": nu}}
+    other = at_equal_epsilon(cost, table)
+    if other is None or other.prefix_noise_rms > cost.prefix_noise_rms:
+        return ()
+    suggestion = Suggestion(
         "mechanism.nu",
-        best_nu(problem, stable),
+        nu,
         f"least stationary error on the quadratic{cut}; learning rate x smallest curvature is "
-        f"{stable * min(problem.eigenvalues):.3g}",
+        f"{stable * min(problem.eigenvalues):.3g}; noise in a prefix sum {other.prefix_noise_rms:.4g} "
+        f"instead of {cost.prefix_noise_rms:.4g}",
         "a quadratic, clipping inactive, one participation, long after the start (correlated-noise theory 5.1)",
         at_limit=stable != progress,
     )
+    return (suggestion,)
 
 
 def _clipping(problem: ClippedRegression, best: Setting) -> tuple[Suggestion, Suggestion]:
