@@ -138,7 +138,8 @@ def hosted(context: Context) -> Hosted:
 def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
     settings = TrainingSettings.parse(json.loads(settings_json))
     clip = clip_with(settings.clipping, Schema.of(task.build_model()))
-    return Trainer(task, settings.client, clip, seed=settings.seed, device=device, isolated=settings.isolated)
+    seed, isolated, metrics = settings.seed, settings.isolated, settings.metrics
+    return Trainer(task, settings.client, clip, seed=seed, device=device, isolated=isolated, metrics=metrics)
 
 
 class _Pool:
@@ -155,8 +156,9 @@ class _Pool:
 
     def get(self, node: Hosted, settings: TrainingSettings, workers: int, points: int, queries: int) -> WorkerTrainer:
         """Return a pool for these settings. The clipping may differ: it is given round by round."""
-        client, seed, isolated = settings.client, settings.seed, settings.isolated
-        key = node.name, client.model_dump_json(), workers, seed, isolated, points, queries
+        client, seed, isolated, metrics = settings.client, settings.seed, settings.isolated, settings.metrics
+        listed = "" if metrics is None else metrics.model_dump_json()
+        key = node.name, client.model_dump_json(), workers, seed, isolated, points, queries, listed
         if self._workers is None or self._key != key or not self._workers.alive:
             self.close()
             # For all users of the task, so that all nodes that this process simulates share it.
@@ -170,6 +172,7 @@ class _Pool:
                 isolated=isolated,
                 points=points,
                 queries=queries,
+                metrics=metrics,
             )
             self._key = key
         return self._workers
@@ -339,7 +342,7 @@ def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Me
     if not (bool(update.sum().isfinite()) or bool(torch.isfinite(update).all())):
         # Cannot happen after clipping; if it did, the server would have to drop this node's users.
         update = torch.zeros_like(update)
-    counts = result.counts or (0.0,) * settings.clipping.counts
+    counts = result.counts or (0.0,) * len(settings.riders.weights)
     sums = node.schema.stacked(instruction.queries).arrays(update)
     reply = TrainReply(instruction.occasion, sums, result.users, counts)
     return Message(reply.write(), reply_to=message)

@@ -215,24 +215,15 @@ class _OfModel:
         self._buffers.restore()
         with torch.no_grad():
             outputs = self._model(inputs)
-            if self._measure == "loss":
-                found = self._task.loss(outputs, targets)
-            elif self._measure == "correct":
-                found = (_classes(outputs) == targets).float()
-            else:
+            if self._measure == "probability":
                 found = torch.stack([_second(outputs), targets.to(outputs.dtype)], dim=1)
+            else:
+                found = self._task.measure(self._measure, outputs, targets)
         rows = len(targets)
         if found.ndim == 0:  # a loss that takes the mean by itself: each row has it
             found = found.expand(rows)
         numbers: Floats = found.double().reshape(rows, self.width).numpy()
         return numbers
-
-
-def _classes(outputs: torch.Tensor) -> torch.Tensor:
-    """The class that each row is given: of several outputs the largest, of one the sign."""
-    if outputs.ndim == 2 and outputs.shape[1] > 1:
-        return outputs.argmax(dim=1)
-    return outputs.reshape(len(outputs)) > 0
 
 
 def _second(outputs: torch.Tensor) -> torch.Tensor:

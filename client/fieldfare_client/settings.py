@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldfare import clipping
+from fieldfare.metrics import MetricsSpec, Riders
 from fieldfare.plan_tables import ClientSpec
 
 
@@ -18,9 +19,17 @@ class TrainingSettings:
     seed: int
     isolated: bool
     """Whether every user trains alone: where it is secret who else does."""
+    metrics: MetricsSpec | None = None
+    """What is measured of each user, on the first model that is sent, before training."""
 
     @classmethod
     def parse(cls, settings: dict[str, Any]) -> TrainingSettings:
-        """Read the JSON of an instruction. An instruction of an older server has no key `isolated`."""
+        """Read the JSON of an instruction. A key may be missing in an instruction of an older server."""
         client, spec = ClientSpec.model_validate(settings["client"]), clipping.parse(settings["clipping"])
-        return cls(client, spec, int(settings["seed"]), bool(settings.get("isolated", False)))
+        metrics = MetricsSpec.model_validate(settings["metrics"]) if "metrics" in settings else None
+        return cls(client, spec, int(settings["seed"]), bool(settings.get("isolated", False)), metrics)
+
+    @property
+    def riders(self) -> Riders:
+        """What rides beside each user's update."""
+        return Riders.of(self.clipping, self.metrics)

@@ -283,6 +283,11 @@ class Cost:
                 "noise in a prefix sum",
                 f"max {fields['prefix_noise_max']:.6g}, root mean {fields['prefix_noise_rms']:.6g} (clip 1)",
             ),
+            *(
+                []
+                if self.plan.metrics is None
+                else [(f"metrics ({', '.join(self.plan.metrics.names)})", f"noise + {100 * self.metrics_noise:.3g} %")]
+            ),
             ("buffers of model size", str(fields["buffers"])),
         ]
 
@@ -328,6 +333,11 @@ class Cost:
         """The root mean square of `prefix_noise`."""
         return float(np.sqrt(np.mean(np.square(self.prefix_noise))))
 
+    @property
+    def metrics_noise(self) -> float:
+        """The share by which metrics widen the noise on the model: sqrt(1 + sum w^2) - 1 with flat clipping."""
+        return self.plan.riders.joint_bound / self.plan.clipping.joint_bound - 1.0
+
     def to_json(self) -> dict[str, Any]:
         """What `fieldfare plan --json` prints.
 
@@ -361,6 +371,7 @@ class Cost:
             "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
             "prefix_noise_max": float(self.prefix_noise.max()),
             "prefix_noise_rms": self.prefix_noise_rms,
+            **({} if self.plan.metrics is None else {"metrics_noise": self.metrics_noise}),
             "buffers": self.mechanism.buffers,
             "participation": self.plan.participation.model_dump(exclude_none=True),
             "digest": self.plan.digest(),

@@ -36,6 +36,7 @@ _DEFAULTS: dict[str, object] = {
     "parameters": {},
     "client": {},
     "availability": None,
+    "metrics": None,
 }
 SIGNATURE = Signature(
     [
@@ -88,7 +89,7 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
     Args:
         keywords: `task` (an object, a class, or a name), `mechanism`, `clip`, `participation` and `server_optimizer`
             (a kind or number, or a table), `parameters` (of the task, its `[task]`
-            table), `client`, `availability` (tables), and any key of `[privacy]` and `[run]`.
+            table), `client`, `availability`, `metrics` (tables), and any key of `[privacy]` and `[run]`.
         tables: the plan's fields by name.
 
     Raises:

@@ -32,6 +32,7 @@ from fieldfare.errors import BadInput
 from fieldfare.keywords import SIGNATURE, PlanType
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
+from fieldfare.metrics import MetricsSpec, Riders
 from fieldfare.names import task_reference
 from fieldfare.participation import CALLED, hides_presence
 from fieldfare.plan_tables import AvailabilitySpec, ClientSpec, ParticipationSpec, PrivacySpec, RunSpec
@@ -123,6 +124,7 @@ class Plan(Table, metaclass=PlanType):
             parameters: Mapping[str, object] = ...,
             client: Mapping[str, object] | ClientSpec = ...,
             availability: Mapping[str, object] | AvailabilitySpec | None = ...,
+            metrics: Mapping[str, object] | MetricsSpec | None = ...,
             **keys_and_tables: object,
         ) -> None: ...
 
@@ -135,6 +137,7 @@ class Plan(Table, metaclass=PlanType):
     server_optimizer: ServerOptimizerSpec = Field(default={"kind": "sgd", "learning_rate": 1.0}, validate_default=True)
     client: ClientSpec = ClientSpec()
     availability: AvailabilitySpec | None = None
+    metrics: MetricsSpec | None = None
 
     # name -> (the spec that was parsed, the table that it was parsed from)
     _written: dict[str, tuple[Table, Mapping[str, object]]] = PrivateAttr(default_factory=dict)
@@ -286,7 +289,14 @@ class Plan(Table, metaclass=PlanType):
     @model_validator(mode="after")
     def _optimizer_fits(self) -> Self:
         self.server_optimizer.check(self)
+        if self.metrics is not None:
+            self.metrics.check(self.run.rounds)
         return self
+
+    @property
+    def riders(self) -> Riders:
+        """What rides beside each user's update in the noised vector."""
+        return Riders.of(self.clipping, self.metrics)
 
     @property
     def task_reference(self) -> str:
@@ -372,7 +382,9 @@ class Plan(Table, metaclass=PlanType):
         `stored` reads it. A value that says what versions without its key did is left out, so that their plans keep
         their digests; so is the default `accounting`, because the ledger says how each run is charged.
         """
-        table = self.model_dump(mode="json", exclude={"availability"} if self.availability is None else set())
+        table = self.model_dump(
+            mode="json", exclude={name for name in ("availability", "metrics") if getattr(self, name) is None}
+        )
         if not self.task:
             del table["task"]
         table["client"]["workers"] = self._counted_workers

@@ -77,6 +77,8 @@ class Task(ABC):
     """Of the initial weights. Public."""
     shows_released: ClassVar[bool] = False
     """Whether a round's statistics hold the released parameters themselves: a few numbers for people to read."""
+    measures: ClassVar[tuple[str, ...]] = ("loss", "correct")
+    """What `measure` can tell of a user's rows, for `[metrics]` and for questions about a model."""
     Parameters: ClassVar[type[Table]] = Table
     """The model of the plan's `[task]` table; without one a task takes no parameters. They are public, and
     part of the plan's digest. Give each a default and a description."""
@@ -112,6 +114,18 @@ class Task(ABC):
 
         `model` comes in eval mode.
         """
+
+    def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The number `name`, one of `measures`, of each row of one user, shape (n,), or their mean, shape ().
+
+        outputs, targets: as `loss` has them, of the model in eval mode. By default the loss, and whether the class
+        with the largest output (of one output: by its sign) is the target.
+        """
+        if name == "correct":
+            several = outputs.ndim == 2 and outputs.shape[1] > 1
+            classes = outputs.argmax(dim=1) if several else outputs.reshape(len(outputs)) > 0
+            return (classes == targets).float()
+        return self.loss(outputs, targets)
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Turn rows of a user table into (inputs, targets), row by row. By default its columns "x" and "y".

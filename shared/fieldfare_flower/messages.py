@@ -4,8 +4,9 @@ The server starts each of the two conversations:
 
 * `query.users`: the node answers with the pseudonyms of the users that it hosts;
 * `train`: carries the model (one or several points), the cohort and the settings. The node answers with the **sum of
-  the cohort's clipped updates and the number of users in it**, and with nothing else: no loss, no norm, no metric. A
-  round may ask several queries; the reply then holds one sum for each, clipped separately.
+  the cohort's clipped updates, the number of users in it, and the sums of the numbers that the plan lists** (clipped
+  users, metrics in [-1, 1]), which are noised with the update; and with nothing else. A round may ask several
+  queries; the reply then holds one sum for each, clipped separately.
 
 The server trusts no reply: reading one allocates nothing before its sizes were compared with the model's (`npy`).
 """
@@ -159,7 +160,7 @@ class TrainReply:
     Args:
         update: the sum of the users' clipped updates, float32, by the names of `Schema.stacked` with several queries.
         users: how many users it sums.
-        counts: sums of the clipped per-user scalars that the plan asked for (the adaptive clip norm's indicator).
+        counts: sums of the users' numbers that the plan asked for: adaptive clipping's indicator, then the metrics.
     """
 
     occasion: Occasion
@@ -178,7 +179,9 @@ class TrainReply:
         )
 
     @classmethod
-    def read(cls, content: RecordDict, schema: Schema, occasion: Occasion, sent: int, counts: int = 0) -> TrainReply:
+    def read(
+        cls, content: RecordDict, schema: Schema, occasion: Occasion, sent: int, counts: int = 0, metrics: int = 0
+    ) -> TrainReply:
         """Check and read a node's reply.
 
         Args:
@@ -186,7 +189,8 @@ class TrainReply:
             schema: the names and shapes that the update must have.
             occasion: the attempt that it must answer.
             sent: how many users the node was asked to train, the most that it may report.
-            counts: how many scalars the plan asked for.
+            counts: how many indicators the plan asked for: each user's in [0, 1].
+            metrics: how many metrics, after them: each user's in [-1, 1].
 
         Raises:
             BadReply: with reason `schema`, `version`, `round`, `shape`, `dtype` or `users`.
@@ -203,10 +207,11 @@ class TrainReply:
         if type(users) is not int or not 0 <= users <= sent:
             raise BadReply("users", "claims users that it was not asked for")
         claimed = report.get("counts")
-        if not isinstance(claimed, list) or len(claimed) != counts:
+        if not isinstance(claimed, list) or len(claimed) != counts + metrics:
             raise BadReply("schema", "not the counts that were asked for")
         values = tuple(float(value) for value in claimed)
-        if not all(0.0 <= value <= users for value in values):
+        least = [0.0] * counts + [-1.0 * users] * metrics
+        if not all(low <= value <= users for low, value in zip(least, values, strict=True)):
             raise BadReply("users", "a count that its users cannot add up to")
         return cls(occasion, _model(content, UPDATE, schema), users, values)
 

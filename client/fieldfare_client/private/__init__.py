@@ -26,7 +26,8 @@ the run, the round and the user, and `train` runs. The difference that it made t
 is clipped and added. So any optimizer, `DataLoader`, augmentation, autocast or `model(**batch)` will do; BatchNorm and
 constant buffers are welcome, and never leave the node; half-precision models train in half precision. A user whose
 training raises contributes zero and costs no other user anything. What `train` returns never leaves the node, and what
-it writes to `context.state` is not kept.
+it writes to `context.state` is not kept. `ff.private.metric("accuracy", 0.9)` tells a number of the user: where the
+plan lists it, it is noised with the update.
 
 `config` is the server's `train_config` with "server-round". A node may host one user: it answers Flower's own messages
 too (the plain dialect).
@@ -48,10 +49,10 @@ from flwr.app import Context, Message
 
 from fieldfare_client.private.checking import check
 from fieldfare_client.private.mod import Call, clip_reply
-from fieldfare_client.private.node import AppNode, Build, ListUsers, Loop, LostDevice, UserList, WrongDialect
+from fieldfare_client.private.node import AppNode, Build, ListUsers, Loop, LostDevice, UserList, WrongDialect, metric
 from fieldfare_flower.client_apps import is_registered
 
-__all__ = ["LostDevice", "WrongDialect", "check", "train", "users"]
+__all__ = ["LostDevice", "WrongDialect", "check", "metric", "train", "users"]
 
 Handler = Callable[[Message, Context], Message]
 

@@ -12,7 +12,8 @@ import logging
 import math
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,8 @@ class AppNode:
         self._loop, self._build, self._rebuild = loop, build, rebuild
         self.user_list = user_list
         self._model: LocalModel | LocalArrays | None = None
+        self.reported: dict[str, float] = {}
+        """What the loop has told `ff.private.metric` of the newest user."""
         self.has_trained = False
         """Whether the loop was called in this process: it may have left something."""
 
@@ -144,7 +147,7 @@ class AppNode:
         read = TrainInstruction.read(message.content, schema)
         with logs.about(read.occasion.run, read.occasion.round):
             settings = TrainingSettings.parse(read.settings)
-            if settings.clipping.counts and read.queries > 1:
+            if settings.riders.weights and read.queries > 1:
                 raise BadInput("several queries", "have no one norm to count users by.", "flat")
             asked = read.users.tolist()
             if len(set(asked)) < len(asked):
@@ -156,13 +159,14 @@ class AppNode:
             config = {**_config(message.content), ROUND: read.occasion.round + 1}
             instruction = Instruction(points, read.weights, settings.seed, read.batches, config)
             total, layout = np.zeros((read.queries, schema.numel)), schema.slices()
-            counts = np.zeros(settings.clipping.counts)
+            counts, metrics = np.zeros(len(settings.riders.weights)), settings.metrics
             failures: Counter[str] = Counter()
             progress = Progress(len(asked))
             for name in asked:
                 updates = self.updates(instruction, name, users[name], context, failures)
+                riding = () if metrics is None else metrics.centred(self._listed(metrics.names)).tolist()
                 for query, update in zip(total, updates, strict=True):
-                    counts += clip_one(update, settings.clipping, layout)
+                    counts += (*clip_one(update, settings.clipping, layout), *riding)
                     query += update
                 progress.count()
             own_data.note(len(asked), failures)
@@ -172,7 +176,7 @@ class AppNode:
         return Message(reply.write(), reply_to=message)
 
     def _answer_plainly(self, message: Message, context: Context, users: Mapping[int, str]) -> Message:
-        """Reply to Flower's own instruction: the model after its user's training, and no metric but a count of 1."""
+        """Reply to Flower's own instruction: the model after its user's training, a count of 1, and what it told."""
         if len(users) != 1:
             raise WrongDialect(
                 f"this node trains {len(users)} users with ff.private, and a plain instruction is for one: set "
@@ -201,7 +205,9 @@ class AppNode:
         for trained, change in model.schema.split(update).items():
             after = sent[trained].astype(np.float64) + change.astype(np.float64)
             arrays[trained] = Array(after.astype(sent[trained].dtype))
-        content = RecordDict({record_name: ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": 1})})
+        told = {name: value for name, value in self.reported.items() if math.isfinite(value)}
+        metrics = MetricRecord({**told, "num-examples": 1})
+        content = RecordDict({record_name: ArrayRecord(arrays), "metrics": metrics})
         return Message(content, reply_to=message)
 
     def _check_names(self, sent: Arrays) -> None:
@@ -214,6 +220,10 @@ class AppNode:
 
     # -- one user -------------------------------------------------------------------------------------------------
 
+    def _listed(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """What the loop told of the newest user, shape (k,); NaN for what it did not."""
+        return np.array([self.reported.get(name, math.nan) for name in names])
+
     def updates(
         self, instruction: Instruction, name: int, user: str, context: Context, failures: Counter[str]
     ) -> list[NDArray[np.float32]]:
@@ -224,6 +234,7 @@ class AppNode:
         points, weights = instruction.points, instruction.weights
         queries = len(weights) // len(points)
         numel = self.model.schema.numel
+        self.reported = {}
         try:
             combined = np.zeros((queries, numel), np.float32)
             for place, point in enumerate(points):
@@ -242,7 +253,7 @@ class AppNode:
                 combined = np.zeros((queries, numel), np.float32)
         except Exception as error:  # any: it is the app's code and the user's data
             _require_device(error)
-            combined = np.zeros((queries, numel), np.float32)
+            combined, self.reported = np.zeros((queries, numel), np.float32), {}
             # For the node's operator. The text may quote a user's data, so it is shown only where it is asked for.
             failures[f"{type(error).__name__} at {_place(error, self._loop)}"] += 1
             own_data.note_error(error)
@@ -255,11 +266,42 @@ class AppNode:
         """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`."""
         model, self.has_trained = self.model.load(point), True
         key = int(user_keys(np.array([name], np.uint64), instruction.seed, instruction.batches)[0])
-        with own_randomness(key):
+        with own_randomness(key), _told() as told:
             returned = self._loop(model, user, copied(context), copy.deepcopy(dict(instruction.config)))
+        self.reported = {**told, **self.reported}  # of several points the first counts
         update = np.empty(self.model.schema.numel, np.float32)
         self.model.read(point, update, returned)
         return update
+
+
+_telling: list[dict[str, float]] = []
+"""What the loop that runs just now has told `metric`; one node of a process trains at a time."""
+
+
+def metric(name: str, value: float) -> None:
+    """Tell a number of the user who trains: call it in the function under `@ff.private.train`.
+
+    Where the server's plan lists `name` in `[metrics]`, the number is cut to its public bounds, noised together with
+    the user's update, and shown as a mean over users. What is not listed goes nowhere; of a node with one user under
+    the plain dialect, it goes to the server, as Flower's own metrics do. Told twice, the last one counts. To say how
+    good the model was that came from the server, measure before training.
+
+    Raises:
+        BadInput: outside of a training loop.
+    """
+    if not _telling:
+        raise BadInput(f"ff.private.metric({name!r})", "is called outside of a training loop.", "in it")
+    _telling[-1][str(name)] = float(value)
+
+
+@contextmanager
+def _told() -> Iterator[dict[str, float]]:
+    """Inside, what the loop tells `metric` goes into the dictionary."""
+    _telling.append({})
+    try:
+        yield _telling[-1]
+    finally:
+        _telling.pop()
 
 
 def copied(context: Context) -> Context:

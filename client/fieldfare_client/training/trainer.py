@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from torch.nn.modules.conv import _ConvNd
 
 from fieldfare.errors import BadInput
+from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
@@ -42,6 +43,7 @@ from fieldfare_client.training.isolation import Apart
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.machine import clock, flushed_denormals, keep_freed_memory, same_bits_every_time
+from fieldfare_client.training.measures import Measures
 from fieldfare_client.training.rows import add_rows_, join, standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.users import UserTable
@@ -99,10 +101,11 @@ class Trainer:
         device: where to train.
         isolated: a user's clipped update is the same bit for bit whether other users train or not. The float64 sum
             still rounds: `fieldfare.privatise.Grid.charged_clip` charges for that.
+        metrics: what is measured of each user on the first point; the sums follow those of `clip`.
 
     Raises:
-        BadInput: the model has nothing to train, or the plan says "batched" and this model trains one user at a time
-            (`local_model` says which).
+        BadInput: the task lacks a metric, the model has nothing to train, or the plan says "batched" and this model
+            trains one user at a time (`local_model` says which).
     """
 
     def __init__(
@@ -114,9 +117,11 @@ class Trainer:
         seed: int = 0,
         device: str | torch.device = "cpu",
         isolated: bool = False,
+        metrics: MetricsSpec | None = None,
     ) -> None:
         self.task, self.client, self.clip, self.seed = task, client, clip, seed
         self.device, self.isolated = torch.device(device), isolated
+        self._measures = None if metrics is None else Measures(task, metrics, self.device, isolated=isolated)
         self._model = make_ready(task.build_model().to(self.device))
         self.schema = _schema(task, self._model)
         # Of the decisions that other trainers of this process may share; `repr` of a model takes its time.
@@ -257,6 +262,8 @@ class Trainer:
             first = last
             del updates, combined  # before the next ones are made, not after
             remember(choice, (*self._identity, self.isolated, *shape, width))
+        if self._measures is not None:
+            counts = [*counts, *self._measures(starts[0], table, users)]
         return CohortUpdate(total.view(-1), len(users), tuple(counts), failures)
 
     def _clip(self, updates: torch.Tensor) -> Sequence[float] | None:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
+from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
 from fieldfare_client.main_guard import GUARD, one_thread
@@ -52,6 +53,7 @@ class _Job:
     clipping: ClippingSpec
     seed: int
     isolated: bool
+    metrics: MetricsSpec | None
     table: str
     shape: tuple[int, int]
     sums: tuple[int, int]
@@ -110,6 +112,7 @@ class WorkerTrainer:
         isolated: as for `Trainer`.
         points: the most points that a round trains from.
         queries: how many queries a round asks.
+        metrics: as for `Trainer`.
 
     Raises:
         BadInput: there are no workers, or the task's model is one that `Trainer` refuses.
@@ -127,6 +130,7 @@ class WorkerTrainer:
         isolated: bool = False,
         points: int = 1,
         queries: int = 1,
+        metrics: MetricsSpec | None = None,
     ) -> None:
         if workers < 1:
             raise BadInput(f"workers = {workers}", "must be at least 1.", "1")
@@ -161,7 +165,7 @@ class WorkerTrainer:
             context = multiprocessing.get_context("spawn")
             for _ in range(workers):
                 shapes = self._points.shape, self._sums.shape
-                job = _Job(task, client.model_dump_json(), spec, seed, isolated, str(source), *shapes)
+                job = _Job(task, client.model_dump_json(), spec, seed, isolated, metrics, str(source), *shapes)
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, job), daemon=True)
                 with one_thread():
@@ -359,7 +363,7 @@ def _serve(pipe: Connection, job: _Job) -> None:
     try:
         table = open_table(Path(job.table))
         task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
-        trainer = Trainer(task, client, lambda updates: None, seed=job.seed, isolated=job.isolated)
+        trainer = Trainer(task, client, lambda updates: None, seed=job.seed, isolated=job.isolated, metrics=job.metrics)
         trainer.clip = clip_with(job.clipping, trainer.schema)
     except Exception as error:  # the parent raises it
         pipe.send(f"{type(error).__name__}: {error}")

@@ -14,7 +14,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +174,10 @@ class RoundExport:
         self._board.flush()
 
 
-def closed_attempts(ledger: Ledger, run_id: str, cursor: int | None = None) -> Iterator[tuple[int, dict[str, object]]]:
-    """(cursor, row of `COLUMNS`) of the attempts of a run that have closed, oldest first, after `cursor`.
+def closed_attempts(
+    ledger: Ledger, run_id: str, cursor: int | None = None, columns: Sequence[str] = COLUMNS
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """(cursor, row of `columns`) of the attempts of a run that have closed, oldest first, after `cursor`.
 
     Raises `BadInput` without such a run.
     """
@@ -186,7 +188,7 @@ def closed_attempts(ledger: Ledger, run_id: str, cursor: int | None = None) -> I
                 return
             values = {**attempt.statistics, **attempt.model_dump(), "round": attempt.index}
             cursor = attempt.id
-            yield attempt.id, {name: values.get(name) for name in COLUMNS}
+            yield attempt.id, {name: values.get(name) for name in columns}
         if page.next is None:
             return
 

@@ -191,6 +191,7 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
         Fact(name="Sampling assumption", value=_sampling(facts.plan.participation, planned)),
         *_bound_lines(facts.plan, planned),
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
+        *_metrics_line(facts.plan),
         Fact(name="Noise multiplier", value=noise),
         Fact(name="Sensitivity", value=sensitivity),
         Fact(name="Rounding", value=ROUNDING[facts.plan.privacy.rounding]),
@@ -200,6 +201,19 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
 def _bound_lines(plan: Plan, planned: PrivacyLoss) -> list[Fact]:
     """What a charge that secret draws earn rests on besides its sampler."""
     return [Fact(name="Bound used", value=bound) for bound in planned.words.bounds] if plan.secret else []
+
+
+def _metrics_line(plan: Plan) -> list[Fact]:
+    """What else of users' data is shown of each round."""
+    if plan.metrics is None:
+        return []
+    wider = plan.riders.joint_bound / plan.clipping.joint_bound - 1
+    value = (
+        f"{', '.join(plan.metrics.names)}: each user's number is cut to public bounds and noised in one vector with "
+        f"the user's update, at weight {plan.metrics.weight:g}; the charge is that of both together, with {wider:.2%} "
+        "more noise"
+    )
+    return [Fact(name="Metrics", value=value)]
 
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:

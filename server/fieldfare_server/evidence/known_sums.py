@@ -28,6 +28,7 @@ from fieldfare import clipping
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_at_noise
 from fieldfare.lazily import torch
+from fieldfare.metrics import Riders
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import Task, Users
@@ -197,9 +198,10 @@ def _run_round(session: Session, seen: _Seen) -> None:
     users = session.account.register_users(np.arange(count, dtype=np.uint64) + np.uint64(USERS * index))
     opened = session.account.open_round(users)
     spec, shares = plan.clipping.at(rounds.released.clip), rounds.points().shares
+    riders = plan.riders
     occasion = Occasion(session.account.id, opened.index, opened.attempt)
     total = rounds.empty_sum(occasion, shares)
-    reply, known = _known_reply(session.schema, spec, shares, count, index, occasion)
+    reply, known = _known_reply(session.schema, spec, riders, shares, count, index, occasion)
     if not total.add(reply.write(), count) or total.rejects:
         seen.fault = seen.fault or f"an honest reply was refused or cut ({dict(total.rejects)})"
     grid = total.grid
@@ -216,7 +218,13 @@ def _run_round(session: Session, seen: _Seen) -> None:
 
 
 def _known_reply(
-    schema: Schema, spec: clipping.ClippingSpec, shares: tuple[float, ...], count: int, index: int, occasion: Occasion
+    schema: Schema,
+    spec: clipping.ClippingSpec,
+    riders: Riders,
+    shares: tuple[float, ...],
+    count: int,
+    index: int,
+    occasion: Occasion,
 ) -> tuple[TrainReply, Float]:
     """The reply of `count` users to round `index`, and what it adds to the sum before it is snapped, shape (n,)."""
     ramp = torch.linspace(-1.0, 1.0, schema.numel)
@@ -228,16 +236,18 @@ def _known_reply(
         over += clipping.count_over(updates, spec) if spec.counts else 0
         clipping.clip_(updates, spec, schema.slices())
         sums.append(updates.double().sum(0).float())
-    counts = (float(over),) * spec.counts
+    # Metrics at both ends of what users can add up to, and between.
+    metrics = [count * math.cos(index + place) for place in range(riders.metrics)]
+    counts = (*(float(over),) * spec.counts, *metrics)
     stacked = schema.stacked(len(shares))
     weighted = [part.double().numpy() * math.sqrt(share) for part, share in zip(sums, shares, strict=True)]
-    known = np.concatenate([*weighted, np.asarray(counts) * spec.indicator_weight])
+    known = np.concatenate([*weighted, np.asarray(counts) * riders.weights])
     return TrainReply(occasion, stacked.arrays(torch.cat(sums)), count, counts), known
 
 
 def _post_processed(plan: Plan, spec: clipping.ClippingSpec, shares: tuple[float, ...], released: Float) -> Float:
     """The mean update of each query, from the output of the private step."""
-    stacks = released[: released.size - spec.counts].reshape(len(shares), -1)
+    stacks = released[: released.size - len(plan.riders.weights)].reshape(len(shares), -1)
     factors = np.asarray([share**-0.5 if share else 0.0 for share in shares])
     mean: Float = (stacks * factors[:, None]).ravel() * plan.clipping.mean_scale(spec.norm) / plan.run.cohort
     return mean
@@ -250,11 +260,14 @@ def promised_std(session: Session, noise_multiplier: float) -> float:
     """
     plan, grid = session.plan, session.rounds.running_noise.privatiser.grid
     spec = plan.clipping
-    bound = math.hypot(spec.bound, spec.indicator_weight * math.sqrt(spec.counts))
+    metrics = plan.metrics
+    weights = [spec.indicator_weight] * spec.counts
+    weights += [] if metrics is None else [metrics.weight * spec.bound] * len(metrics.show)
+    bound = math.sqrt(spec.bound**2 + math.fsum(weight**2 for weight in weights))
     if grid is None:
         return noise_multiplier * bound
     users = most_users(plan)
-    numel = session.rounds.optimizer.queries * session.schema.numel + spec.counts
+    numel = session.rounds.optimizer.queries * session.schema.numel + len(weights)
     changed = bound * (1 + users * (2.0**-23 + users * 2.0**-52)) + grid.spacing * math.sqrt(numel)
     std = noise_multiplier * changed
     return math.ceil(std / grid.spacing) * grid.spacing if plan.privacy.rounding == "discrete" else std

@@ -22,6 +22,7 @@ from fieldfare_server.evidence.document import Statement
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.ridden import PREFIX
 
 if TYPE_CHECKING:
     import torch
@@ -108,10 +109,13 @@ class SimulatedRun:
     def frame(self) -> object:
         """A pandas DataFrame with one row an attempt at a round: the columns of `fieldfare simulate --export`.
 
+        Then, for each metric of the plan, `metric.NAME` and the ends of its interval, `.low` and `.high`.
         Raises `ModuleNotFoundError` where pandas is not installed.
         """
+        names = () if self.plan.metrics is None else self.plan.metrics.names
+        columns = (*COLUMNS, *(f"{PREFIX}{name}{end}" for name in names for end in ("", ".low", ".high")))
         with Ledger.open(self.home.ledger) as ledger:
-            return make_frame([row for _, row in closed_attempts(ledger, self.id)], COLUMNS)
+            return make_frame([row for _, row in closed_attempts(ledger, self.id, None, columns)], columns)
 
     def plot(self) -> Figure:
         """Held-out score and epsilon against rounds, as a matplotlib figure: a notebook shows it, `savefig` writes it.

@@ -95,6 +95,12 @@ class ThreeQuerySpec(OptimizerSpec):
                 "one epoch has no earlier epoch to compare with: three queries would only add noise.",
                 "normalised-momentum",
             )
+        if plan.metrics is not None:
+            raise BadInput(
+                "metrics with server_optimizer.kind = 'three-query'",
+                "a metric rides beside one query, and these are three.",
+                "normalised-momentum",
+            )
         if plan.clipping.counts:
             raise BadInput(
                 f"clipping.kind = {plan.clipping.kind!r} with server_optimizer.kind = 'three-query'",

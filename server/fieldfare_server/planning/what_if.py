@@ -75,13 +75,13 @@ class WhatIfCost:
         """Standard deviation of the noise in a coordinate of one round's mean update."""
         plan = self.cost.plan
         norm = float(np.max(self.cost.mechanism.row_norms()))
-        return self.cost.noise_multiplier * plan.clipping.joint_bound * norm / plan.run.cohort
+        return self.cost.noise_multiplier * plan.riders.joint_bound * norm / plan.run.cohort
 
     @property
     def prefix_noise(self) -> float:
         """Root mean square, over rounds, of the noise in a coordinate of the sum of all mean updates so far."""
         plan = self.cost.plan
-        return self.cost.prefix_noise_rms * plan.clipping.joint_bound / plan.run.cohort
+        return self.cost.prefix_noise_rms * plan.riders.joint_bound / plan.run.cohort
 
 
 def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reader) -> WhatIfCost:

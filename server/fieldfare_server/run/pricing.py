@@ -15,7 +15,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.schema import Schema
-from fieldfare.task import UnknownTask, find_task, load_task
+from fieldfare.task import Task, UnknownTask, find_task, load_task
 from fieldfare_server import optimizers
 from fieldfare_server.run.presence.selection import users_asked
 
@@ -32,8 +32,8 @@ def most_users(plan: Plan) -> int:
 
 
 def numbers_released(plan: Plan, schema: Schema) -> int:
-    """Numbers that a round releases: the queries' updates and the clipping's indicators."""
-    return optimizers.build(plan.server_optimizer).queries * schema.numel + plan.clipping.counts
+    """Numbers that a round releases: the queries' updates, and what rides beside them."""
+    return optimizers.build(plan.server_optimizer).queries * schema.numel + len(plan.riders.weights)
 
 
 def stated_noise(plan: Plan, cost: Cost, schema: Schema) -> dict[str, float]:
@@ -49,7 +49,7 @@ def stated_noise(plan: Plan, cost: Cost, schema: Schema) -> dict[str, float]:
 def privatiser_of(plan: Plan, cost: Cost, numel: int) -> Privatiser:
     """How the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as `Privatiser.of`."""
     widest = float(cost.mechanism.row_norms().max())
-    bound, users = plan.clipping.joint_bound, most_users(plan)
+    bound, users = plan.riders.joint_bound, most_users(plan)
     return Privatiser.of(plan.privacy.rounding, cost.noise_multiplier, bound, numel, users, widest)
 
 
@@ -88,11 +88,19 @@ def price_with_model(
     Raises `BadInput` as `cost_of` and `with_resolution`, and where there is no such task.
     """
     try:
-        schema = schema or Schema.of(load_task(plan.task_reference).build_model())
+        schema = schema or Schema.of(_task_of(plan).build_model())
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
-    sums = (plan.clipping.joint_bound, numbers_released(plan, schema), most_users(plan))
+    sums = (plan.riders.joint_bound, numbers_released(plan, schema), most_users(plan))
     return cost_with_resolution(plan, cache, *sums, draw)
+
+
+def _task_of(plan: Plan) -> Task:
+    """The plan's task. Raises `BadInput` where there is none, or none that measures what the plan shows."""
+    task = load_task(plan.task_reference)
+    if plan.metrics is not None:
+        plan.metrics.require(task.name, task.measures)
+    return task
 
 
 @overload

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from typing import Any
 
 import numpy as np
@@ -103,9 +104,10 @@ def plan(mechanism: str, rounding: str, clipping: str, queries: int, adjacency: 
     )
 
 
-def residual_of(*case: Any) -> Residual:
+def residual_of(*case: Any, metrics: Table | None = None) -> Residual:
     decided: dict[str, bytes] = {}
-    cost = cost_of(plan(*case), decided)
+    wanted = json.loads(plan(*case).to_json()) | ({} if metrics is None else {"metrics": metrics})
+    cost = cost_of(Plan.parse(wanted), decided)
     releases = release_known_sums(cost, decided, cost.noise_multiplier, ROUNDS, NUMBERS)
     return whitened_residual(cost.mechanism, cost.participation, releases)
 
@@ -125,6 +127,18 @@ def test_the_cases_cover_every_pair() -> None:
         seen = {frozenset((case[i + 1], case[j + 1])) for case in CASES}
         wanted = {frozenset(pair) for pair in itertools.product(settings[i], settings[j])} - FORBIDDEN
         assert wanted <= seen, wanted - seen
+
+
+@pytest.mark.parametrize(
+    "case",
+    [("nu", "grid", "flat", 1, "zero_out"), ("blt", "none", "adaptive-quantile", 1, "add_remove")],
+    ids=lambda case: "-".join(map(str, case)),
+)
+def test_the_noise_of_a_session_with_metrics_is_what_it_charges(case: tuple[Any, ...]) -> None:
+    """Two metrics of weight 1: without them in the bound, .5774 of the noise beside flat clipping."""
+    ridden = {"show": {"loss": [0, 4], "correct": [0, 1]}, "weight": 1.0}
+    result = residual_of(*case, metrics=ridden)
+    assert result.passed, result
 
 
 # -- builds that are broken on purpose ---------------------------------------------------------------------------------

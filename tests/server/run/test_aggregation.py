@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldfare import mechanisms
+from fieldfare.metrics import Riders
 from fieldfare.participation import FixedOrder
 from fieldfare.privatise import Grid
 from fieldfare.schema import Schema
@@ -37,7 +38,7 @@ def total(aggregate: Aggregate) -> float:
 
 
 def fresh(clip: float = 1.0, counts: int = 0) -> Aggregate:
-    return Aggregate(SCHEMA, OCCASION, clip, counts)
+    return Aggregate(SCHEMA, OCCASION, clip, Riders((1.0,) * counts, counts))
 
 
 def test_an_honest_reply_is_summed_exactly() -> None:
@@ -137,7 +138,7 @@ def test_the_joint_sensitivity_by_brute_force(kind: str) -> None:
 )
 def test_shares_that_no_clip_norm_covers_are_refused(shares: tuple[float, ...], counts: int) -> None:
     with pytest.raises(ValueError, match="cannot be bounded"):
-        Aggregate(SCHEMA, OCCASION, 1.0, counts, shares)
+        Aggregate(SCHEMA, OCCASION, 1.0, Riders((1.0,) * counts, counts), shares)
 
 
 def test_zero_and_denormal_updates_are_fine() -> None:
@@ -276,7 +277,7 @@ def test_on_a_grid_sums_are_exact_whatever_the_order(seed: int, exponent: int) -
         replies.append(TrainReply(OCCASION, {"weight": flat[:6].reshape(2, 3), "bias": flat[6:]}, 1, (0.7,)))
     sums = []
     for order in (range(20), generator.permutation(20)):
-        aggregate = Aggregate(SCHEMA, OCCASION, 1.0, 1, count_weight=0.3, grid=grid)
+        aggregate = Aggregate(SCHEMA, OCCASION, 1.0, Riders((0.3,), 1), grid=grid)
         for i in order:
             before = aggregate.total.copy()
             assert aggregate.add(replies[i].write(), sent=1)

@@ -84,8 +84,7 @@ class CohortOption:
 
 def noise_per_clip(cost: Cost) -> float:
     """Std of z in units of the clipped update's largest norm."""
-    spec = cost.plan.clipping
-    return cost.noise_multiplier * spec.joint_bound / spec.bound
+    return cost.noise_multiplier * cost.plan.riders.joint_bound / cost.plan.clipping.bound
 
 
 def best_settings(problem: ClippedRegression, noise: float, noising: NDArray[np.float64]) -> tuple[Setting, ...]:

@@ -14,6 +14,26 @@ export function span(values) {
   return [low - room, high + room];
 }
 
+// Of each metric that rides in the stream: its private mean over the last rounds, and the band of the noise.
+function metrics(series) {
+  const last = series.points.at(-1)?.statistics || {};
+  return Object.keys(last).filter((key) => key.startsWith("metric.") && !key.endsWith(".low") && !key.endsWith(".high")).flatMap((key) => {
+    const of = (end) => series.points.filter((p) => Number.isFinite(p.statistics[key + end])).map((p) => [p.round + 1, p.statistics[key + end]]);
+    const [points, low, high] = [of(""), of(".low"), of(".high")];
+    if (!points.length || !low.length || !high.length) return [];
+    const name = key.slice("metric.".length);
+    const text = answerText({ value: last[key], low: last[`${key}.low`], high: last[`${key}.high`] });
+    const figure = h("div", { class: "gap" });
+    lineChart(figure, {
+      label: `Private mean of ${name} over the last rounds: ${text}.`, xLabel: "rounds committed", xName: "Round", yLabel: name,
+      x: [0, series.rounds], y: span([...low, ...high].map(([, y]) => y)), height: 200,
+      lines: [{ name, color: "1", points }, { name: "lower end", color: "1", dash: "2 4", points: low }, { name: "upper end", color: "1", dash: "2 4", points: high }],
+    });
+    return [facts([[`${name} on users' own data`, text]]), figure,
+      h("p", { class: "hint" }, "Mean of the users of the last rounds, noised with their updates. The interval holds it without noise with probability 95 %; that other users were not asked is no part of it.")];
+  });
+}
+
 // Of a question: its answer. Otherwise the held-out score.
 export function drawUtility(parent, run, series) {
   if (run.look) {
@@ -22,15 +42,16 @@ export function drawUtility(parent, run, series) {
     return;
   }
   const points = scores(series);
+  const ridden = metrics(series);
   if (!points.length) {
-    show(parent, empty("This run has released no held-out score."));
+    show(parent, ...(ridden.length ? ridden : [empty("This run has released no held-out score.")]));
     return;
   }
   const name = run.score_name || "score";
   const best = points.reduce((a, b) => (b[1] > a[1] ? b : a));
   const figure = h("div", { class: "gap" });
   show(parent, facts([[`Latest ${name}`, number(points.at(-1)[1])], [`Highest ${name}`, `${number(best[1])} (round ${best[0]})`]]), figure,
-    h("p", { class: "hint" }, "Measured on held-out data outside of the population."));
+    h("p", { class: "hint" }, "Measured on held-out data outside of the population."), ...ridden);
   lineChart(figure, {
     label: `Held-out ${name} against rounds: ${number(points.at(-1)[1])} after round ${points.at(-1)[0]}.`, xLabel: "rounds committed", xName: "Round", yLabel: name,
     x: [0, series.rounds], y: span(points.map(([, y]) => y)), height: 200, lines: [{ name, color: "3", points }],

@@ -8,20 +8,22 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.clipping import ClippingSpec, Flat
 from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
+from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
-from fieldfare_flower.messages import TRAIN, Occasion, TrainInstruction, write_points
+from fieldfare_flower.messages import TRAIN, Occasion, TrainInstruction, records_of, write_points
 from fieldfare_flower.npy import BadReply, read_array
 from fieldfare_server.optimizers import Points
 from fieldfare_server.run.presence.identity import KeyRoster
@@ -50,6 +52,8 @@ class PublicRound:
     """With this round's norm."""
     timeout: float
     """Seconds."""
+    metrics: MetricsSpec | None = None
+    """What rides beside each user's update."""
 
 
 Configure: TypeAlias = "Callable[[int, torch.Tensor], ConfigRecord]"
@@ -176,7 +180,7 @@ class PlainDialect:
             content = RecordDict({self._array_key: ArrayRecord(encoded), self._config_key: ConfigRecord(dict(config))})
             messages.append(_instruction(round, content, node))
         base = {name: np.zeros_like(value) for name, value in sent.items()} if self._deltas else sent
-        reader = functools.partial(read_plain_reply, self._model, schema, base, round.clipping)
+        reader = functools.partial(read_plain_reply, self._model, schema, base, round.clipping, round.metrics)
         return messages, reader
 
 
@@ -186,11 +190,17 @@ def _instruction(round: PublicRound, content: RecordDict, node: int) -> Message:
 
 
 def read_plain_reply(
-    model: OwnModel, schema: Schema, base: Arrays, spec: ClippingSpec, content: RecordDict, sent: int
+    model: OwnModel,
+    schema: Schema,
+    base: Arrays,
+    spec: ClippingSpec,
+    metrics: MetricsSpec | None,
+    content: RecordDict,
+    sent: int,
 ) -> Contribution:
     """One user's update, from a reply of any ClientApp: arrays less what was sent, clipped here by the plan's clipping.
 
-    Arrays that are not trained are not even decoded, and metrics are never opened.
+    Arrays that are not trained are not even decoded, and of metrics only those that the plan lists are read.
 
     Raises:
         BadReply: with reason `schema`, `dtype`, `shape` or `non-finite`.
@@ -215,13 +225,30 @@ def read_plain_reply(
                     change *= weight
                 yield change
 
+    riding = () if metrics is None else read_metrics(metrics, content)
     if isinstance(spec, Flat) and spec.linf_filter is None:
-        return Contribution(1, (), changes, clipped_by_node=False)
-    return _clip_whole(schema, spec, changes)
+        return Contribution(1, riding, changes, clipped_by_node=False)
+    return _clip_whole(schema, spec, riding, changes)
+
+
+def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
+    """One user's metrics in [-1, 1], from a reply's MetricRecords; 0 for a missing one, and for what is no number."""
+    records = [*records_of(content, MetricRecord).values()]
+
+    def value(name: str) -> float:
+        found = [record[name] for record in records if name in record]
+        if len(found) != 1 or isinstance(found[0], bool) or not isinstance(found[0], int | float):
+            return math.nan
+        return float(found[0])
+
+    return tuple(spec.centred(np.array([value(name) for name in spec.names])).tolist())
 
 
 def _clip_whole(
-    schema: Schema, spec: ClippingSpec, changes: Callable[[int], Iterator[NDArray[np.float64]]]
+    schema: Schema,
+    spec: ClippingSpec,
+    riding: tuple[float, ...],
+    changes: Callable[[int], Iterator[NDArray[np.float64]]],
 ) -> Contribution:
     """The update clipped as a node of the cohort dialect clips it, which needs all of it at once."""
     update = torch.empty((1, schema.numel))
@@ -236,5 +263,5 @@ def _clip_whole(
     clipping.clip_(update, spec, schema.slices())
     flat, places = update[0].numpy(), schema.slices()
     return Contribution(
-        1, counts, lambda position: (c.astype(np.float64) for c in split_chunks(flat[places[position]])), False
+        1, counts + riding, lambda position: (c.astype(np.float64) for c in split_chunks(flat[places[position]])), False
     )

@@ -17,14 +17,14 @@ from fieldfare_server.files.plan_file import plan_of
 PREFIX = "dp."
 """How the keys of Flower's run configuration begin that this strategy reads."""
 
-_TABLES = ("mechanism", "clip", "server_optimizer", "participation", "availability")
+_TABLES = ("mechanism", "clip", "server_optimizer", "participation", "availability", "metrics")
 """Keywords that are a table."""
 _PLACES = dict.fromkeys(PrivacySpec.model_fields, "privacy") | dict.fromkeys(RunSpec.model_fields, "run")
 KEYWORDS = tuple(name for name in (*_PLACES, *_TABLES) if name not in ("task", "evaluate_every"))
 """The keywords that describe a plan."""
 FLOWERS = {
     "fraction_train": "cohort",
-    "fraction_evaluate": "evaluate_fn, on the server",
+    "fraction_evaluate": "metrics={'show': {'accuracy': [0, 1]}}, of what training replies; or evaluate_fn",
     "min_train_nodes": "cohort, min_reports",
     "min_evaluate_nodes": "evaluate_fn, on the server",
     "min_available_nodes": "min_available",
@@ -125,6 +125,8 @@ def plan_from(
             )
         table = given.model_dump(mode="json", exclude_none=True)
     table = merged(table, overrides, _PLACES)
+    if (table.get("metrics") or {}).get("rows") is not None:
+        raise BadInput("metrics.rows", "a Flower app measures in its own way.", "leave it out", code="client-table")
     run = table.setdefault("run", {})
     if rounds is not None and run.setdefault("rounds", rounds) != rounds:
         raise BadInput(

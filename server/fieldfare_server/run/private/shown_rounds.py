@@ -17,6 +17,7 @@ from fieldfare_server.ledger.views import RoundView
 from fieldfare_server.run.presence.identity import Kind
 from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.roles import Role
+from fieldfare_server.run.round.ridden import PREFIX, statistics_of
 from fieldfare_server.run.round.strategy import RoundReport
 from fieldfare_server.run.session import Session
 
@@ -126,6 +127,7 @@ class ShownRounds:
         metrics["noise-std"] = float(report.noise_std)
         if report.cohort is not None and report.reports is not None:
             metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
+        metrics.update(statistics_of([*report.metrics.values()]))
         self._result.train_metrics_clientapp[number] = metrics
         log.info("\t└──> Aggregated MetricRecord: %s", metrics)
         spent = "Privacy spent: epsilon=%.6f at delta=%g after %d releases"
@@ -150,6 +152,7 @@ def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
     metrics["noise-std"] = float(row.statistics.get("noise_std") or 0.0)
     if row.cohort_size is not None and row.reports is not None and not hides_presence(plan.privacy.adjacency):
         metrics["cohort"], metrics["reports"] = int(row.cohort_size), int(row.reports)
+    metrics.update({name: float(value) for name, value in row.statistics.items() if name.startswith(PREFIX)})
     return metrics
 
 

@@ -26,6 +26,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.lazily import torch
+from fieldfare.metrics import NO_RIDERS, Riders
 from fieldfare.privatise import Grid
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import Occasion, TrainReply
@@ -45,7 +46,7 @@ class Contribution:
 
     users: int
     counts: tuple[float, ...]
-    """Sums of the users' indicators."""
+    """Sums of the users' indicators and metrics, as `Riders` has them."""
     chunks: Callable[[int], Iterator[NDArray[np.float64]]]
     """Number of an array of the stacked schema -> its values in order, `CHUNK` at a time. May be asked twice; the
     caller may overwrite what it gets."""
@@ -68,9 +69,11 @@ def squared_norm(chunks: Iterable[NDArray[np.float64]]) -> float:
     return sum(float(chunk @ chunk) for chunk in chunks)
 
 
-def read_cohort_reply(stacked: Schema, occasion: Occasion, counts: int, content: RecordDict, sent: int) -> Contribution:
+def read_cohort_reply(
+    stacked: Schema, occasion: Occasion, riders: Riders, content: RecordDict, sent: int
+) -> Contribution:
     """The reply of a node that sums its users' clipped updates. Raises `BadReply` as `TrainReply.read`."""
-    reply = TrainReply.read(content, stacked, occasion, sent, counts)
+    reply = TrainReply.read(content, stacked, occasion, sent, riders.indicators, riders.metrics)
     arrays = [reply.update[name] for name in stacked.names]
 
     def chunks(position: int) -> Iterator[NDArray[np.float64]]:
@@ -87,40 +90,38 @@ class Aggregate:
         schema: the model's parameters, d elements in all.
         occasion: the run, round and attempt that every reply must repeat.
         clip: the L2 norm that bounds one user's update in one query.
-        counts: how many per-user indicators each reply sums next to the update; only with a single query.
+        riders: the numbers that each reply sums next to the update; only with a single query.
         shares: the share p_q of the round's privacy of each query; 0 for a query that is not asked in this round.
-        count_weight: the weight of an indicator in the noised vector.
         grid: every reply is snapped to it before it is added, which makes sums exact; without one, the order of
             arrival changes the sum by less than float32 round-off.
         most_users: no reply moves the sum by more than this many clip norms (see `fieldfare.privatise`).
         reader: reads a reply; None: as that of a node that sums its users' clipped updates.
 
     Raises:
-        ValueError: no single clip norm bounds a user's contribution under these shares and counts.
+        ValueError: no single clip norm bounds a user's contribution under these shares and riders.
     """
 
     schema: Schema
     occasion: Occasion
     clip: float
-    counts: int = 0
+    riders: Riders = NO_RIDERS
     shares: tuple[float, ...] = (1.0,)
-    count_weight: float = 1.0
     grid: Grid | None = None
     most_users: int | None = None
     reader: Reader | None = None
     total: NDArray[np.float64] = field(init=False)
-    """Shape (queries x d + counts,): the stack of sqrt(share) x sum, then the weighted counts."""
+    """Shape (queries x d + riders,): the stack of sqrt(share) x sum, then the weighted riders."""
     users: int = field(default=0, init=False)
     """Users whose updates are in `total`."""
     rejects: Counter[str] = field(default_factory=Counter, init=False)
     """Replies that were dropped or cut, by reason."""
 
     def __post_init__(self) -> None:
-        queries = len(self.shares)
-        if min(self.shares) < 0 or not 0 < math.fsum(self.shares) <= 1 + 1e-12 or (self.counts and queries > 1):
-            raise ValueError(f"shares {self.shares} with {self.counts} counts cannot be bounded by one clip norm")
+        queries, riding = len(self.shares), len(self.riders.weights)
+        if min(self.shares) < 0 or not 0 < math.fsum(self.shares) <= 1 + 1e-12 or (riding and queries > 1):
+            raise ValueError(f"shares {self.shares} with {riding} riders cannot be bounded by one clip norm")
         self.stacked = self.schema.stacked(queries)
-        self.total = np.zeros(self.stacked.numel + self.counts, np.float64)
+        self.total = np.zeros(self.stacked.numel + riding, np.float64)
 
     def reject(self, reason: str) -> None:
         """Count a reply that is not used."""
@@ -132,7 +133,7 @@ class Aggregate:
         A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this binds only
         nodes that lie.
         """
-        reader = self.reader or partial(read_cohort_reply, self.stacked, self.occasion, self.counts)
+        reader = self.reader or partial(read_cohort_reply, self.stacked, self.occasion, self.riders)
         try:
             reply = reader(content, sent)
         except BadReply as error:
@@ -163,7 +164,7 @@ class Aggregate:
                     chunk *= scale
                 target[start : start + chunk.size] += self._snap(chunk)
                 start += chunk.size
-        self.total[self.stacked.numel :] += self._snap(np.asarray(reply.counts, np.float64) * self.count_weight)
+        self.total[self.stacked.numel :] += self._snap(np.asarray(reply.counts, np.float64) * self.riders.weights)
         self.users += reply.users
         return True
 

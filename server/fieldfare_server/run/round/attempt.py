@@ -51,7 +51,8 @@ class Attempt:
         points = rounds.points()
         by_node = session.cohorts.roster.by_node(session.cohorts.answering(opened.index, cohort))
         names = {node: names for node, (_, names) in by_node.items()}
-        public = PublicRound(occasion, points, rounds.settings(), rounds.current_clipping, plan.run.round_timeout)
+        timeout, metrics = plan.run.round_timeout, plan.metrics
+        public = PublicRound(occasion, points, rounds.settings(), rounds.current_clipping, timeout, metrics)
         messages, reader = dialect.write(public, session.schema, names)
         if isinstance(dialect, CohortDialect):  # the plain dialect sends Flower's own records and no others
             heads = session.shown_heads(by_node)

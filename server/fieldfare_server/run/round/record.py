@@ -15,9 +15,10 @@ from fieldfare_server.ledger import Outcome
 from fieldfare_server.optimizers import State
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.round.rehearsal import Statistics
+from fieldfare_server.run.round.ridden import Past
 from fieldfare_server.run.round.running_noise import StreamFacts
 
-_OPTIONAL = ("nonce", "nonces", "strategy", "charges", "model")
+_OPTIONAL = ("nonce", "nonces", "strategy", "charges", "model", "metrics")
 """Fields that the records of some runs lack."""
 
 
@@ -57,6 +58,8 @@ class RoundRecord:
     """SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was made."""
     model: str | None = None
     """Digest of the released model (`files.checkpoint.model_digest`); None in records of earlier versions."""
+    metrics: list[list[float]] | None = None
+    """Of a run with metrics: `Released.metrics`."""
 
     def to_json(self) -> dict[str, Any]:
         """Finite JSON."""
@@ -105,3 +108,5 @@ class Released:
     score: dict[str, float] = field(default_factory=dict)
     noise_std: float = 0.0
     """Per coordinate of the newest mean update; 0 until a round is committed in this process."""
+    metrics: Past = ()
+    """What was released of the metrics in the rounds of the moving mean."""

@@ -44,6 +44,7 @@ from fieldfare_server.run.round.commits import Commits, without_prefix
 from fieldfare_server.run.round.noise_state import NoiseState
 from fieldfare_server.run.round.record import Released, RoundRecord
 from fieldfare_server.run.round.rehearsal import Account, Statistics
+from fieldfare_server.run.round.ridden import RiddenMetrics, statistics_of
 from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.round.task_model import Model
 
@@ -64,7 +65,7 @@ class Rounds:
         self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
         self.model = model
         self._plan_digest = plan.digest()
-        self.clipping = plan.clipping
+        self.clipping, self.riders = plan.clipping, plan.riders
         self.optimizer = optimizers.build(plan.server_optimizer)
         self._most_users = most_users(plan)
         self._charge: RealisedCharge | None = None
@@ -77,6 +78,7 @@ class Rounds:
                 self._dearest = np.asarray(cost.tight_units(), dtype=np.int64)
             numel = numbers_released(plan, self.model.schema)
             self.running_noise = RunningNoise.of(cost, privatiser_of(plan, cost, numel), numel, noise, self._nonces)
+        self.metrics = RiddenMetrics(plan, cost, self.running_noise.privatiser.std)
         self._noise_state = NoiseState(self.running_noise, files, self._nonces)
         initial = self.model.initial
         start = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
@@ -113,6 +115,7 @@ class Rounds:
             # Batched training moves one user's update by round-off when another user is absent. Where it is secret who
             # trains, that would be uncharged, so every user trains alone.
             "isolated": self.plan.presence_is_secret,
+            **({} if self.plan.metrics is None else {"metrics": self.plan.metrics.model_dump(mode="json")}),
         }
 
     def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
@@ -121,9 +124,8 @@ class Rounds:
             self.model.schema,
             occasion,
             self.clipping.bound,
-            self.clipping.counts,
+            self.riders,
             shares,
-            self.clipping.indicator_weight,
             self.running_noise.privatiser.grid,
             self._most_users,
             reader,
@@ -182,12 +184,15 @@ class Rounds:
         faults.point("strategy.privatised")
 
         # Step. The denominator is the planned cohort: the number of replies depends on users.
-        numel = noised.numel() - self.clipping.counts
+        numel = noised.numel() - len(self.riders.weights)
         mean = unstack_queries(noised[:numel], total.shares)
         update = mean.mul_(self._update_scale() / self.plan.run.cohort).float()
         params, optimizer_state = self.optimizer.step(current.optimizer_state, current.params, update, info)
         faults.point("strategy.stepped")
-        clip = self._step_clip(noised[numel:], total.users)
+        riding = noised[numel:]
+        clip = self._step_clip(riding, total.users)
+        metrics = self.metrics.add(current.metrics, riding[self.riders.indicators :], total.users)
+        shown = statistics_of([*self.metrics.read(metrics, opened.index).values()])
 
         # What commits the round: its charge, and all that a resumed run needs.
         # Where presence is secret nothing says who took part or how many: neither this file nor the ledger.
@@ -204,7 +209,7 @@ class Rounds:
             schema=self.model.schema.digest(),
             participants=participants,
             spent=self._charge_round(opened.index, participants),
-            statistics=self._statistics(total, update, params, score, noise_std),
+            statistics=self._statistics(total, update, params, score, noise_std, shown),
             rejects={} if secret else dict(total.rejects),
             reports=0 if secret else total.users,
             clip=clip,
@@ -216,8 +221,9 @@ class Rounds:
             charges=None if costs is None else costs.tolist(),
             strategy=None if self.cost is None else self.cost.strategy,
             model=None if self.files is None else model_digest(self.model.tensors(params)),
+            metrics=[list(row) for row in metrics] or None,
         )
-        newest = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std)
+        newest = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std, metrics)
 
         # Checkpoint, commit, release.
         self.commits.commit(opened, record, newest, show)
@@ -259,7 +265,10 @@ class Rounds:
             # The last of them where a crash left its round open: it was committed after this object was made.
             self._nonces.extend((self.account.nonces or [])[len(self._nonces) :])
         state = without_prefix("opt.", tensors)
-        self.commits.go_on_from(Released(next_round, tensors["params"], state, record.clip, record.spent, record.score))
+        past = tuple(tuple(row) for row in record.metrics or ())
+        self.commits.go_on_from(
+            Released(next_round, tensors["params"], state, record.clip, record.spent, record.score, metrics=past)
+        )
         self._noise_state.restore(without_prefix("noise.", tensors), record.noise)
         if self.cost is not None:
             setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
@@ -337,7 +346,13 @@ class Rounds:
         return self.cost.charged(self._charge.add(index, participants), self.newest.spent)
 
     def _statistics(
-        self, total: Aggregate, update: torch.Tensor, params: torch.Tensor, score: Mapping[str, float], noise_std: float
+        self,
+        total: Aggregate,
+        update: torch.Tensor,
+        params: torch.Tensor,
+        score: Mapping[str, float],
+        noise_std: float,
+        riding: Mapping[str, float],
     ) -> Statistics:
         coordinates = self.model.schema.numel * sum(share > 0 for share in total.shares)
         numbers = {
@@ -349,7 +364,7 @@ class Rounds:
         }
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
         released = {"released": params.tolist()} if self.model.shows_released else {}
-        return {**finite, **released, "score_name": self.model.score_name}
+        return {**finite, **riding, **released, "score_name": self.model.score_name}
 
 
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:

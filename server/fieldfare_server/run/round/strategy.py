@@ -10,8 +10,8 @@ data leaves this module except privatised parameters, and those only after their
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from flwr.serverapp import Grid
@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import Result
 
 from fieldfare.errors import BudgetRefused, EveryUserFailed, Interrupted
 from fieldfare.plan import Plan
+from fieldfare.questions import Estimate
 from fieldfare_flower import logs
 from fieldfare_server import faults
 from fieldfare_server.run.presence.availability import require_callable, require_simulated
@@ -52,6 +53,8 @@ class RoundReport:
     score_name: str
     score: float | None
     noise_std: float
+    metrics: Mapping[str, Estimate] = field(default_factory=dict)
+    """Private means over the last rounds, of what the plan's `[metrics]` lists."""
 
 
 class FieldfareStrategy:
@@ -202,4 +205,5 @@ class FieldfareStrategy:
             score_name=session.model.score_name,
             score=released.score.get(session.model.score_name),
             noise_std=released.noise_std,
+            metrics=session.rounds.metrics.read(released.metrics, released.next_round - 1),
         )

@@ -1,0 +1,127 @@
+"""Metrics of users on a node: each from that user's rows alone, before training."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fieldfare as ff
+from fieldfare.errors import BadInput
+from fieldfare.metrics import MetricsSpec
+from fieldfare.plan_tables import ClientSpec
+from fieldfare_client.training.measures import Measures
+from fieldfare_client.training.trainer import Trainer
+
+SIZES = (3, 3, 0, 5, 1, 3, 9)
+BAD = 5
+"""The user whose rows raise, or are no numbers."""
+
+
+class Lines(ff.Task):
+    """A line through the origin. User 2 has no row; of user 5 the measure `odd` raises."""
+
+    name = "lines"
+    score_name = "loss"
+    held_out = "nobody"
+    measures = ("loss", "correct", "odd", "nan")
+
+    def build_model(self) -> torch.nn.Module:
+        model = torch.nn.Linear(2, 1, bias=False)
+        torch.nn.init.constant_(model.weight, 0.5)
+        return model
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - targets) ** 2
+
+    def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if name == "odd":
+            weights = torch.tensor([[0.25], [0.75], [1.0]])
+            return torch.nn.functional.embedding(targets.long(), weights)[:, 0]  # raises for a target of 7
+        return targets / 0 * 0 if name == "nan" else super().measure(name, outputs, targets)
+
+    def users(self) -> ff.UserTable:
+        draw = np.random.default_rng(3)
+        x = draw.normal(size=(sum(SIZES), 2)).astype(np.float32)
+        y = draw.integers(0, 2, size=sum(SIZES)).astype(np.float32)
+        offsets = np.concatenate([[0], np.cumsum(SIZES)])
+        y[offsets[BAD]] = 7
+        return ff.UserTable([f"u{i}" for i in range(len(SIZES))], offsets, {"x": x, "y": y})
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        return {"loss": 0.0}
+
+
+def spec(rows: int | None = None, **show: Any) -> MetricsSpec:
+    return MetricsSpec.model_validate({"show": show, "rows": rows})
+
+
+def by_hand(rows: int) -> np.ndarray:
+    """(users, 2): mean loss in [0, 2] and correctness in [0, 1] of the first rows, centred; users without rows zero."""
+    table = Lines().users()
+    x, y = np.asarray(table.columns["x"], np.float64), np.asarray(table.columns["y"], np.float64)
+    found = []
+    for start, size in zip(table.offsets[:-1], SIZES, strict=True):
+        part = slice(start, start + min(size, rows))
+        score = x[part] @ [0.5, 0.5]
+        loss, correct = ((score - y[part]) ** 2), ((score > 0) == y[part])
+        found.append([np.clip(loss.mean() - 1, -1, 1), correct.mean() * 2 - 1] if size else [0.0, 0.0])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 64])
+def test_the_sums_are_those_by_hand(rows: int, isolated: bool) -> None:
+    measure = Measures(Lines(), spec(rows, loss=[0, 2], correct=[0, 1]), torch.device("cpu"), isolated=isolated)
+    expected = by_hand(rows)[:, ::-1]  # in the order of their names
+    point, table = torch.full((2,), 0.5), Lines().users()
+    for users in ([0], [1, 0], [2], [3, 6, 0, 1], list(range(7))):
+        found = measure(point, table, np.array(users))
+        assert found == pytest.approx(expected[users].sum(axis=0).tolist(), abs=1e-6)
+
+
+def test_the_model_that_is_measured_is_the_one_that_was_sent() -> None:
+    measure = Measures(Lines(), spec(loss=[0, 2]), torch.device("cpu"), isolated=False)
+    table, y = Lines().users(), np.asarray(Lines().users().columns["y"])
+    found = measure(torch.zeros(2), table, np.array([0]))
+    assert found == pytest.approx([float(np.clip((y[:3] ** 2).mean() - 1, -1, 1))])
+
+
+def test_a_user_who_fails_contributes_zero_and_moves_no_bit_of_another() -> None:
+    measure = Measures(Lines(), spec(odd=[0, 1]), torch.device("cpu"), isolated=False)
+    table, point = Lines().users(), torch.full((2,), 0.5)
+    alone = [measure(point, table, np.array([user]))[0] for user in range(7)]
+    assert alone[BAD] == 0.0
+    assert measure(point, table, np.arange(7))[0] == pytest.approx(math.fsum(alone), abs=1e-12)
+    assert not measure._alone, "the others are still measured together"
+
+
+def test_what_is_no_number_is_zero() -> None:
+    measure = Measures(Lines(), spec(nan=[0, 1]), torch.device("cpu"), isolated=False)
+    assert measure(torch.zeros(2), Lines().users(), np.arange(7)) == (0.0,)
+
+
+def test_one_user_moves_the_sum_by_at_most_one() -> None:
+    """Whatever the measure says: bounds are applied to each user's mean."""
+    measure = Measures(Lines(), spec(loss=[0, 1e-9]), torch.device("cpu"), isolated=False)
+    for user in range(7):
+        assert abs(measure(torch.full((2,), 1e20), Lines().users(), np.array([user]))[0]) <= 1.0
+
+
+def test_a_measure_that_the_task_lacks_is_refused_by_name() -> None:
+    with pytest.raises(BadInput, match=r"metrics.show.f1.*no such measure.*loss, correct, odd, nan"):
+        Measures(Lines(), spec(f1=[0, 1]), torch.device("cpu"), isolated=False)
+
+
+def test_the_trainer_sends_indicator_then_metrics_and_the_same_update() -> None:
+    table, users, start = Lines().users(), np.arange(7), [torch.full((2,), 0.5)]
+    client = ClientSpec(epochs=1, batch_size=16)
+    made = [
+        Trainer(Lines(), client, lambda updates: (2.0,), metrics=metrics).train(start, [1.0], table, users, at_round=0)
+        for metrics in (None, spec(loss=[0, 2], correct=[0, 1]))
+    ]
+    assert torch.equal(made[0].update, made[1].update)
+    assert made[1].counts == pytest.approx((*made[0].counts, *by_hand(64)[:, ::-1].sum(axis=0).tolist()), abs=1e-6)
