@@ -80,6 +80,7 @@ def test_the_template_is_a_plan_with_every_key_of_its_tables() -> None:
         if key.kind in ("", "blt", "flat", "sgd") and key.default not in ("required", "not set"):
             text = text.replace(f"\n# {key.name} = {key.default}\n", f"\n{key.name} = {key.default}\n")
     assert "\nround_timeout = 600.0\n" in text
+    text = text.replace("# [metrics]\n", "[metrics]\nshow = { correct = [0, 1] }\n")
     assert Plan.from_toml(text.replace("# [availability]", "[availability]")).run == plan.run
 
 

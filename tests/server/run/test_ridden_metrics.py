@@ -183,7 +183,7 @@ def test_fraction_evaluate_is_refused_in_one_sentence_that_names_metrics(tmp_pat
 
 def test_rows_of_a_flower_app_are_its_own(tmp_path: Path) -> None:
     metrics = {"show": {"accuracy": [0, 1]}, "rows": 3}
-    with pytest.raises(BadInput, match="metrics.rows"):
+    with pytest.raises(BadInput, match=r"metrics\.rows"):
         PrivateStrategy(epsilon=1.0, delta=1e-5, cohort=4, home=tmp_path, budget=9.0, metrics=metrics)
 
 
