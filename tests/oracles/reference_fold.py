@@ -5,8 +5,11 @@ Gaussian runs and charges; what costs a convolution (sampled and certified losse
 
 from __future__ import annotations
 
+import calendar
+import datetime
 import json
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +18,7 @@ from fieldfare.accounting.individual import from_units
 
 ALIKE, SINGLY = "worst-case", "individual"
 EMPTY: dict[str, Any] = {}
+NO_WINDOW: dict[str, Any] = {"window_epsilon": None, "window_every": None}
 
 
 class RefusedError(Exception):
@@ -42,6 +46,8 @@ MEMBERS = {
     "population.propose": "id epsilon delta reason person old",
     "population.withdraw": "proposal reason",
     "population.tighten": "epsilon delta reason old largest?",
+    "population.window": "window_epsilon window_every reason old",
+    "population.note": "reason",
     "population.close": "state old reason",
     "population.reopen": "state old reason",
     "users.register": "first count hashes pledged?",
@@ -115,6 +121,30 @@ class Fold:
         leak = population["leak"]
         return d + new[1] <= leak and mu < math.inf and gauge(mu, population["delta"], leak) <= population["epsilon"]
 
+    def paced(self, row: Mapping[str, Any], new: tuple[float, float]) -> bool:
+        """Whether what began in the calendar window of a row holds `new` too."""
+        name, population = row["population"], self.populations[row["population"]]
+        if population["window_epsilon"] is None:
+            return True
+        now = time.gmtime(row["at"])
+        parts = {"year": 1, "month": 2, "day": 3}.get(population["window_every"])
+        today = datetime.date(*now[:3])
+        first = today - datetime.timedelta(days=today.isoweekday() - 1)
+        if parts is not None:
+            first = datetime.date(*(*now[:parts], 1, 1)[:3])
+        begin = calendar.timegm(first.timetuple())
+        held = [each for (of, _), each in self.charges.items() if of == name and each["state"] != "released"]
+        began = [price_of(each["price"]) for each in held if each["at"] >= begin]
+        for run in self.runs.values():
+            if run["population"] == name and run["at"] >= begin:
+                mu, d = price_of(run["price"])
+                spent = mu_squared(run["spent"])
+                over = (spent, d) if run["next"] or spent else (0.0, 0.0)
+                began.append(over if run["ended"] else (mu, d))
+        mu, d = (math.fsum(each[part] for each in began) + new[part] for part in (0, 1))
+        leak = population["leak"]
+        return d <= leak and mu < math.inf and gauge(mu, population["delta"], leak) <= population["window_epsilon"]
+
     def population(self, row: Mapping[str, Any], state: str | None = None) -> dict[str, Any]:
         need(row["population"] in self.populations)
         found = self.populations[row["population"]]
@@ -133,7 +163,7 @@ class Fold:
         need(row["population"] not in self.populations and 0 <= body["leak"] < body["delta"])
         need(body["accounting"] == ALIKE or body["adjacency"] != "add_remove")
         self.below(body, body)
-        self.populations[row["population"]] = {**body, "state": "open", "users": 0, "settled": 0.0}
+        self.populations[row["population"]] = {**body, "state": "open", "users": 0, "settled": 0.0, **NO_WINDOW}
 
     def below(self, ceilings: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         for name in ("epsilon", "delta"):
@@ -178,6 +208,20 @@ class Fold:
         need(self.fits(row["population"], (0.0, 0.0), body.get("largest"), new))
         found.update(new)
 
+    def population_window(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        found = self.population(row, "open")
+        old = {name: found[name] for name in NO_WINDOW}
+        new = {name: body[name] for name in NO_WINDOW}
+        epsilon, every = new["window_epsilon"], new["window_every"]
+        need(body["old"] == old and new != old and (epsilon is None) == (every is None))
+        need(every in (None, "day", "week", "month", "year") and (epsilon is None or 0 < epsilon <= found["epsilon"]))
+        if found["two_persons"] and old["window_epsilon"] is not None:
+            need(every == old["window_every"] and epsilon < old["window_epsilon"])
+        found.update(new)
+
+    def population_note(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        self.population(row)
+
     def population_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         now = "closed" if row["action"] == "population.close" else "open"
         need(body["state"] == now)
@@ -207,10 +251,12 @@ class Fold:
             need(self.committed(row["population"])[1] + price[1] <= found["leak"])
         else:
             need(self.fits(row["population"], price, body.get("largest")))
+        need(self.paced(row, price))
         if not seeded:
             self.keys.add(body["key_commitment"])
         now = {"state": "running", "request": None, "spent": '{"mu_squared": 0}', "next": 0, "tries": 0}
         self.runs[row["run"]] = {**body, **now, "open": None, "ended": False, "population": row["population"]}
+        self.runs[row["run"]]["at"] = row["at"]
 
     def run_resume(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self.run(row)
@@ -267,12 +313,13 @@ class Fold:
         self.population(row, "open")
         key, price = (row["population"], body["key"]), price_of(body["price"])
         need(key not in self.charges and min(price) >= 0 and self.fits(key[0], price, body.get("largest")))
-        self.charges[key] = {**body, "state": "reserved"}
+        need(self.paced(row, price))
+        self.charges[key] = {**body, "state": "reserved", "at": row["at"]}
 
     def charge_carry(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self.population(row)
         need((row["population"], body["key"]) not in self.charges and min(price_of(body["price"])) >= 0)
-        self.charges[row["population"], body["key"]] = {**body, "state": "committed"}
+        self.charges[row["population"], body["key"]] = {**body, "state": "committed", "at": row["at"]}
 
     def ledger_converted(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         need(row["id"] == 1 and body["count"] >= 1 and body["omitted"] >= 0)

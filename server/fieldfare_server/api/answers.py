@@ -35,6 +35,7 @@ from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql.memory import AtHead
+from fieldfare_server.ledger.state.windows import day_of
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ class Answers(RunAnswers, JournalAnswers):
             view = snapshot.population(name)
             return Population.of(view, outlook(snapshot, view, self._demand)), view.active_run
 
-        # All but the end that is expected changes only with a row of the journal.
-        answer, active = self._populations.get(head, name, read)
+        # All but the end that is expected changes only with a row of the journal, and calendar windows at midnight.
+        answer, active = self._populations.get(head, f"{name} {day_of(snapshot.now())}", read)
         return (
             answer if active is None else answer.model_copy(update={"projected_end": projected_end(snapshot, active)})
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -23,6 +23,7 @@ from fieldfare_server.ledger import views, watch
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.admission import Admission, Position, admit
+from fieldfare_server.ledger.state.windows import Every, Window
 
 Level = Literal["open", "low", "exhausted"]
 
@@ -46,6 +47,20 @@ class Outlook:
     runs_left_users: int | None = None
     lasts_until: float | None = None
     """Seconds since 1970."""
+    window: Paced | None = None
+
+
+@dataclass(frozen=True)
+class Paced:
+    """What of a calendar window is used, and what it still holds."""
+
+    epsilon: float
+    every: Every
+    begun_epsilon: float
+    remaining_epsilon: float
+    renews_at: float
+    runs_left: int | None
+    """Of runs like the last one; None without one."""
 
 
 def outlook(
@@ -56,29 +71,45 @@ def outlook(
     level: Level = "low" if share >= LOW else "open"
     if view.overdrawn or view.remaining_epsilon < EXHAUSTED * view.epsilon:
         level = "exhausted"
-    run = view.newest_run
+    run, position = view.newest_run, snapshot.position(view.name)[0]
+    window = position.window
     if run is None:
-        return Outlook(share, level)
+        return Outlook(share, level, window=_paced(window, None))
     hidden = hides_presence(view.adjacency)
     if view.state != "open":
-        return Outlook(share, level, False, 0, None if hidden else 0)
-    position, _ = snapshot.position(view.name)
+        return Outlook(share, level, False, 0, None if hidden else 0, window=_paced(window, 0))
     # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
     leak = run.leak if leak_of_run(run.planned, 1.0) is None else None
     demand = demand_of(snapshot, run) if run.accounting == "individual" else None
     price = budget.quote(run.planned, position.alike, position.terms, leak)
-    found = _admitted(position, run.planned, price, demand)
+    # What the budget holds for good, and what of it may begin in the window of now.
+    lasting = replace(position, window=None)
+    found = _admitted(lasting, run.planned, price, demand)
     if found is None:
-        return Outlook(share, level, False, 0, None if hidden else 0, _until(snapshot, view, 0))
+        until = _until(snapshot, view, 0)
+        return Outlook(share, level, False, 0, None if hidden else 0, until, _paced(window, 0))
     each = reserve(run.planned, run.leak)
 
-    def too_many(runs: int) -> bool:
-        after = _admitted(position.after(each, demand, runs - 1), run.planned, each, demand)
-        return after is None or after.waits
+    def runs_from(start: Position) -> int:
+        def too_many(runs: int) -> bool:
+            after = _admitted(start.after(each, demand, runs - 1), run.planned, each, demand)
+            return after is None or after.waits
 
-    runs = max(1, bisect_left(range(1, MOST_RUNS + 1), True, key=too_many))
+        return max(1, bisect_left(range(1, MOST_RUNS + 1), True, key=too_many))
+
+    runs = runs_from(lasting)
+    now = None if window is None else _admitted(position, run.planned, price, demand)
+    soon = 0 if now is None else runs_from(position)
     users = (view.users or 0) if found.whole is None else found.whole
-    return Outlook(share, level, True, runs, None if hidden else users, _until(snapshot, view, runs))
+    fits = window is None or now is not None
+    until = _until(snapshot, view, runs)
+    return Outlook(share, level, fits, runs, None if hidden else users, until, _paced(window, soon))
+
+
+def _paced(window: Window | None, runs: int | None) -> Paced | None:
+    if window is None:
+        return None
+    return Paced(window.terms.epsilon, window.every, window.gauge, window.left, window.renews, runs)
 
 
 def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: Demand | None) -> Admission | None:

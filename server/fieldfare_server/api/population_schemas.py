@@ -15,10 +15,31 @@ from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, LossAnswer, Prop
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import budget_in_words
 from fieldfare_server.ledger import states, views
+from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.planning.bound import Bound
 
 if TYPE_CHECKING:
     from fieldfare_server.planning.what_if import WhatIfCost as Price
+
+
+class Window(Answer):
+    """What may begin in one calendar window, beside the budget: runs that start, and charges that are reserved."""
+
+    model_config = like(
+        epsilon=1.0,
+        every="week",
+        begun_epsilon=0.61,
+        remaining_epsilon=0.72,
+        renews_at="2026-01-05T00:00:00Z",
+        runs_left=1,
+    )
+
+    epsilon: float = Field(description="what may begin in one window, at the population's delta")
+    every: Every = Field(description="its length, in UTC; weeks begin on Mondays")
+    begun_epsilon: float = Field(description="what began in the window of now: a gauge")
+    remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that may still begin in it")
+    renews_at: Time = Field(description="when the next one begins")
+    runs_left: int | None = Field(description="runs like the last one that may still begin in it; null: no run yet")
 
 
 class Population(Answer):
@@ -125,6 +146,9 @@ class Population(Answer):
         description="when the first such run would start that no longer fits, at the mean pace of the runs so far; "
         "null: fewer than two runs, or no end in sight",
     )
+    window: Window | None = Field(
+        default=None, description="what may begin in the calendar window of now; null: there are no windows"
+    )
     in_words: str = Field(
         default="", description="what the guarantee (bound_epsilon, bound_delta) lets anybody conclude about one user"
     )
@@ -155,7 +179,7 @@ class Population(Answer):
             "last_run": view.newest_run.id if view.newest_run else None,
             "in_words": budget_in_words(view.bound_epsilon, view.bound_delta, view.leak),
         }
-        return cls.model_validate(vars(view) | own | vars(outlook))
+        return cls.model_validate(vars(view) | own | vars(outlook), from_attributes=True)
 
 
 class NewCharge(BaseModel):

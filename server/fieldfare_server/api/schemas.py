@@ -18,6 +18,7 @@ from fieldfare.participation import PRESENCE
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.ledger import states, views, watch
 from fieldfare_server.ledger.sql.tokens import LATEST
+from fieldfare_server.ledger.state.windows import Every
 
 T = TypeVar("T")
 
@@ -394,6 +395,24 @@ class Change(BaseModel):
     epsilon: float | None = Field(default=None, gt=0, strict=True, description="the new limit; null: unchanged")
     delta: float | None = Field(default=None, gt=0, lt=1, strict=True, description="the new delta; null: unchanged")
     reason: str = Field(min_length=1, max_length=2000, description="why; the journal keeps it for ever")
+
+
+class NewWindow(BaseModel):
+    """A calendar window, or (both null) none."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    epsilon: float | None = Field(default=None, gt=0, strict=True, description="what may begin in one")
+    every: Every | None = Field(default=None, description="its length")
+    reason: str = Field(min_length=1, max_length=2000, description="why; the journal keeps it for ever")
+
+
+class Note(BaseModel):
+    """A note for people."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(min_length=1, max_length=2000, description="the journal keeps it for ever")
 
 
 class Reason(BaseModel):

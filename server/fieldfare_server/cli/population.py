@@ -12,7 +12,7 @@ from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.api.population_schemas import Charge, Population
+from fieldfare_server.api.population_schemas import Charge, Population, Window
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import CommandResult, actor, on_ledger, on_service
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
@@ -21,6 +21,7 @@ from fieldfare_server.cli.remote import read_token
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.rules.populations import Rules
+from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.ledger.views import PopulationView, TokenView
 
 population = typer.Typer(help="The budgets that populations of users share.", no_args_is_help=True)
@@ -127,6 +128,7 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
         ),
         ("runs like the last that still fit", view.more_runs + (whom + until if view.last_run_fits else "")),
         ("adjacency", f"{view.adjacency}, one {view.unit}"),
+        ("calendar window", _window(view.window)),
         ("ceiling of epsilon", "none" if view.ceiling_epsilon is None else f"{view.ceiling_epsilon:g}"),
         ("ceiling of delta", "none" if view.ceiling_delta is None else decimal(view.ceiling_delta)),
         ("a raise needs", "two persons" if view.two_persons else "one person"),
@@ -147,6 +149,16 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
         for each in charges
     ]
     return lambda: print_table(f"Population {view.name}", ("", ""), rows)
+
+
+def _window(window: Window | None) -> str:
+    if window is None:
+        return "none"
+    runs = "" if window.runs_left is None else f", {window.runs_left} runs like the last"
+    return (
+        f"epsilon {window.epsilon:g} a {window.every}: {window.begun_epsilon:.4g} began, "
+        f"{window.remaining_epsilon:.4g} may still begin{runs}; renews {window.renews_at:%Y-%m-%d} UTC"
+    )
 
 
 @population.command(name="raise")
@@ -211,6 +223,32 @@ def tighten(
     """Lower a budget, never below what is spent and reserved."""
     made = opened.tighten_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=actor())
     return _answer(opened, made, "tightened")
+
+
+@population.command()
+@on_ledger()
+def window(
+    opened: Ledger,
+    name: Name,
+    reason: Reason,
+    epsilon: Annotated[float | None, typer.Option(help="what may begin in one window")] = None,
+    every: Annotated[Every | None, typer.Option(help="its length, in UTC; weeks begin on Mondays")] = None,
+    off: Annotated[bool, typer.Option("--off", help="take the window away")] = False,
+) -> CommandResult:
+    """Let only so much of a budget begin in each calendar day, week, month or year. The budget stays the limit."""
+    if off == (epsilon is not None or every is not None):
+        why = "name what may begin and how often it renews, or that there is no window."
+        raise BadInput("the window", why, "--epsilon 2 --every week, or --off")
+    made = opened.set_window(name, epsilon=epsilon, every=every, reason=reason, actor=actor())
+    held = f"at most epsilon {epsilon:g} may begin in each calendar {every}" if epsilon is not None else "no window"
+    return _answer(opened, made, f"has {held}" if off else f"is paced: {held}")
+
+
+@population.command()
+@on_ledger()
+def note(opened: Ledger, name: Name, text: Annotated[str, typer.Argument(help="the note")]) -> CommandResult:
+    """Write a note on a population into the log; `population history` and the page list it."""
+    return _answer(opened, opened.note_population(name, text=text, actor=actor()), "has one more note")
 
 
 @population.command()

@@ -85,7 +85,7 @@ def history(reader: Reader, name: str, points: int = 200) -> BudgetHistory:
     return BudgetHistory(tuple(_moments(steps, population, points)), tuple(changes))
 
 
-_TERMS = ("epsilon", "delta", "state", "ceiling_epsilon", "ceiling_delta")
+_TERMS = ("epsilon", "delta", "state", "ceiling_epsilon", "ceiling_delta", "window_epsilon", "window_every")
 
 
 def _changes(connection: Connection, name: str) -> list[TermsChange]:

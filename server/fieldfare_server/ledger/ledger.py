@@ -24,6 +24,7 @@ from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.events.base import Event, Unfit
+from fieldfare_server.ledger.events.populations import Noted
 from fieldfare_server.ledger.events.runs import Audited, KeyDestroyed, SeedDrawn, Voided
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules import charges, populations, runs
@@ -273,6 +274,30 @@ class Ledger(Reader):
         """Lower a budget, never below what is spent and reserved: `populations.tighten` says what is refused."""
         reason = populations.require_reason(clean(reason, 2000), "tightening a budget")
         self._change(name, lambda state: populations.tighten(state, name, epsilon, delta, reason), actor)
+        return self.population(name)
+
+    def set_window(
+        self, name: str, *, epsilon: float | None, every: str | None, reason: str, actor: str
+    ) -> views.PopulationView:
+        """Let at most `epsilon` of a budget begin in each calendar "day", "week", "month" or "year" (UTC).
+
+        A limit beside the budget's, which stays: `state.windows` says what counts. None and None: no window.
+
+        Raises `BadInput` as `populations.window_set`.
+        """
+        reason = populations.require_reason(clean(reason, 2000), "a window")
+        self._change(name, lambda state: populations.set_window(state, name, epsilon, every, reason), actor)
+        return self.population(name)
+
+    def note_population(self, name: str, *, text: str, actor: str) -> views.PopulationView:
+        """Write a note on a population into the log, for people. Raises `BadInput` if it says nothing."""
+        text = populations.require_reason(clean(text, 2000), "a note")
+
+        def decide(state: State) -> Event:
+            populations.find(state, name)
+            return Noted(text)
+
+        self._change(name, decide, actor)
         return self.population(name)
 
     def close_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:

@@ -24,6 +24,7 @@ from fieldfare_server.ledger.sql.journal import Clock, read_head
 from fieldfare_server.ledger.sql.memory import Memory, PricedRun
 from fieldfare_server.ledger.sql.users import SortedIndex, salted
 from fieldfare_server.ledger.state.admission import Position
+from fieldfare_server.ledger.state.windows import Window
 from fieldfare_server.ledger.states import RunState
 
 LONGEST_PAGE = 1000
@@ -63,6 +64,10 @@ class Reader:
     def read(self) -> AbstractContextManager[Connection]:
         """A read-only transaction on one consistent snapshot."""
         return self._source.read()
+
+    def now(self) -> float:
+        """Seconds since 1970, by the ledger's clock."""
+        return self._clock()
 
     @contextmanager
     def snapshot(self) -> Iterator[Reader]:
@@ -257,7 +262,8 @@ class Reader:
             alike, standing = taken.sums.committed, None
             if odometer_tables.is_individual(row):
                 standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
-            position = rows.position(row, alike, standing)
+            window = Window.of(row, lambda day: self._memory.begun(connection, row, head, day), self._clock())
+            position = rows.position(row, alike, standing, window)
             if names is None or position.room is None:
                 return position, 0
             c = models.users.c

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.participation import Adjacency
+from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.ledger.states import (
     Accounting,
     ChargeState,
@@ -83,6 +84,9 @@ class PopulationView(View):
     """A raise waits until a second person approves it."""
     reservation_seconds: float | None
     """How long a run without a coordinator keeps its reservation; None: without end."""
+    window_epsilon: float | None
+    """What may begin in each `window_every`; None: there are no windows."""
+    window_every: Every | None
     proposals: tuple[ProposalView, ...]
     """Raises that wait, newest first."""
     state: PopulationState

@@ -51,7 +51,7 @@ def admit(
 
     Raises:
         BadInput: these users cannot fill the rounds, or the population is closed or not there; names what would do.
-        BudgetRefused: what is left does not hold the run; names the nearest that it holds.
+        BudgetRefused: what is left, or the calendar window, does not hold the run; names the nearest that it holds.
     """
     known = ledger.population(plan.privacy.population) if ledger is not None else None
     if known is not None and known.state != "open":

@@ -57,6 +57,21 @@ def test_a_budget_is_changed_with_a_reason(client: TestClient, ledger: Ledger) -
         ("reopen", {"reason": "x"}, 409),
     ):
         assert client.post(f"{at}/{path}", json=body, headers=admin).status_code == status, (path, body)
+    week = {"epsilon": 1.0, "every": "week", "reason": "slowly"}
+    for body, status in (
+        ({**week, "every": "hour"}, 422),
+        ({**week, "epsilon": "1"}, 422),
+        ({**week, "every": None}, 409),
+        ({**week, "epsilon": 3.1}, 409),
+    ):
+        assert client.post(f"{at}/window", json=body, headers=admin).status_code == status, body
+    assert client.post(f"{at}/window", json=week, headers=reader).status_code == 403
+    assert client.post(f"{at}/note", json={"text": "x"}, headers=reader).status_code == 403
+    paced = client.post(f"{at}/window", json=week, headers=admin).json()["window"]
+    assert (paced["epsilon"], paced["every"]) == (1.0, "week")
+    assert client.post(f"{at}/window", json={"reason": "over"}, headers=admin).json()["window"] is None
+    assert client.post(f"{at}/note", json={"text": "read me"}, headers=admin).status_code == 200
+    assert client.get(f"{at}/history", headers=reader).json()["changes"][0]["reason"] == "read me"
     assert client.post(f"{at}/close", json={"reason": "over"}, headers=admin).json()["state"] == "closed"
     assert client.post(f"{at}/reopen", json={"reason": "again"}, headers=admin).json()["state"] == "open"
     assert client.post("/v1/populations/none/close", json={"reason": "x"}, headers=admin).status_code == 404
@@ -119,6 +134,8 @@ def test_a_token_for_one_population_gets_no_route_of_another(client: TestClient,
         "charges": {"key": "k", "loss": {"mu": 0.01}, "what": "x", "why": "y"},
         "raise": {"epsilon": 2.0, "reason": "x"},
         "tighten": {"epsilon": 0.9, "reason": "x"},
+        "window": {"epsilon": 0.5, "every": "week", "reason": "x"},
+        "note": {"text": "x"},
         **{key: {"reason": "x"} for key in ("close", "reopen", "withdraw")},
     }
     before, tried = ledger.head().count, 0

@@ -53,6 +53,16 @@ def test_a_budget_from_its_creation_to_its_end(home: Path, tmp_path: Path) -> No
     code, shown = ask(home, "population", "show", name)
     code, kept = ask(home, "population", "withdraw", shown["proposals"][0]["id"], "--reason", "no")
     assert (code, kept["epsilon"], kept["proposals"]) == (0, 1.5, [])
+    code, paced = ask(home, "population", "window", name, "--epsilon", "1", "--every", "week", "--reason", "slowly")
+    assert (code, paced["window"]["epsilon"], paced["window"]["begun_epsilon"]) == (0, 1.0, 0.0)
+    code, refused = ask(home, "population", "window", name, "--off", "--every", "week", "--reason", "x")
+    assert (code, "--off" in refused["message"]) == (2, True)
+    assert ask(home, "population", "note", name, "the board meets in May")[0] == 0
+    changes = ask(home, "population", "history", name)[1]["changes"]
+    assert [(each["action"], each["reason"]) for each in changes[:2]] == [
+        ("population.note", "the board meets in May"),
+        ("population.window", "slowly"),
+    ]
     assert ask(home, "population", "close", name, "--reason", "over")[1]["state"] == "closed"
     assert ask(home, "population", "close", name, "--reason", "over")[0] == 2
     assert ask(home, "population", "reopen", name, "--reason", "again")[1]["state"] == "open"

@@ -84,7 +84,10 @@ def test_a_command_prints_the_same_from_a_service_and_from_its_ledger(
 
 WRITING = {
     *("ask", "init", "simulate", "run", "supervise", "serve", "abandon", "backup", "migrate", "charge"),
-    *(f"population {verb}" for verb in ("create", "raise", "approve", "withdraw", "tighten", "close", "reopen")),
+    *(
+        f"population {verb}"
+        for verb in ("create", "raise", "approve", "withdraw", "tighten", "window", "note", "close", "reopen")
+    ),
     *("population odometers", "token create", "token revoke", "head enrol", "head rotate"),
     *("nodes register", "nodes release", "ledger rebuild", "ledger export", "ledger import", "ledger mend"),
 }

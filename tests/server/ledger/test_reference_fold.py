@@ -27,6 +27,10 @@ prices = st.sampled_from((-0.1, 0.0, 0.05, 0.3))
 epsilons, deltas = st.sampled_from((0.5, 1.0, 2.0, 3.0)), st.sampled_from((1e-6, 1e-5))
 
 
+SECONDS = 30_000.0
+"""Between two rows: some fall on one day, and a journal goes over weeks and a month."""
+
+
 def loss(mu_squared: float) -> str:
     return PrivacyLoss(mu_squared).to_json()
 
@@ -42,7 +46,7 @@ class Journal(RuleBasedStateMachine):
     def append(self, action: str, body: dict[str, Any], **place: Any) -> None:
         """Give one row to both. They must agree whether it is allowed."""
         where = {"population": None, "run": None, "round": None, **place}
-        row = {"id": self.number + 1, "at": float(self.number), "actor": "a", "action": action, **where}
+        row = {"id": self.number + 1, "at": self.number * SECONDS, "actor": "a", "action": action, **where}
         row["body"] = json.dumps(body)
         refused = []
         for take in (lambda: apply(self.state, row), lambda: self.fold.apply(row)):
@@ -118,6 +122,19 @@ class Journal(RuleBasedStateMachine):
             self.append("population.raise", {**new, "proposal": key, "person": person}, population=name)
         else:
             self.append("population.withdraw", {"proposal": key, "reason": "r"}, population=name)
+
+    @rule(
+        name=names,
+        epsilon=st.sampled_from((None, 0.25, 0.5, 1.0, 2.5)),
+        every=st.sampled_from((None, "day", "week", "month", "year", "hour")),
+        stale=st.sampled_from((False, False, False, True)),
+    )
+    def window(self, name: str, epsilon: float | None, every: str | None, stale: bool) -> None:
+        found = self.fold.populations.get(name, {"window_epsilon": None, "window_every": None})
+        old = {term: found[term] for term in ("window_epsilon", "window_every")} | ({"more": 1} if stale else {})
+        body = {"window_epsilon": epsilon, "window_every": every, "reason": "r", "old": old}
+        self.append("population.window", body, population=name)
+        self.append("population.note", {"reason": "n"}, population=name)
 
     @rule(name=names, shut=flags)
     def close(self, name: str, shut: bool) -> None:
@@ -244,7 +261,7 @@ class Journal(RuleBasedStateMachine):
         for name, other in self.fold.populations.items():
             found = self.state.populations[name]
             assert (found.base().mu_squared, found.base().leak) == self.fold.committed(name)
-            for term in ("epsilon", "delta", "state", "users"):
+            for term in ("epsilon", "delta", "state", "users", "window_epsilon", "window_every"):
                 assert getattr(found.row, term) == other[term]
         for run, known in self.fold.runs.items():
             row = self.state.runs[run].row

@@ -135,7 +135,8 @@ COORDINATOR = (
         append(action)
         for action in (
             *("population.create", "population.raise", "population.propose", "population.withdraw"),
-            *("population.tighten", "population.close", "population.reopen", "population.odometers"),
+            *("population.tighten", "population.window", "population.note", "population.close"),
+            *("population.reopen", "population.odometers"),
             *("token.create", "token.revoke", "token.use", "node.admit", "node.release", "charge.release"),
         )
     ),

@@ -24,7 +24,7 @@ from fieldfare_server.api.population_schemas import (
 )
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, PopulationName
-from fieldfare_server.api.schemas import Change, Page, Reason
+from fieldfare_server.api.schemas import Change, NewWindow, Note, Page, Reason
 from fieldfare_server.api.tables import CSV, csv_of, whole
 
 router = APIRouter(prefix="/v1/populations", tags=["populations"])
@@ -144,6 +144,28 @@ def tighten(caller: Admin, answers: AnswersOf, name: PopulationName, change: Cha
         lambda ledger: ledger.tighten_population(
             name, epsilon=change.epsilon, delta=change.delta, reason=change.reason, actor=_actor(caller)
         ),
+    )
+
+
+@router.post("/{name}/window", responses=_CHANGE)
+def window(caller: Admin, answers: AnswersOf, name: PopulationName, asked: NewWindow) -> Population:
+    """Let only so much of a budget begin in each calendar day, week, month or year, or take that limit away."""
+    caller.require(name)
+    return answers.change(
+        name,
+        caller.secret,
+        lambda ledger: ledger.set_window(
+            name, epsilon=asked.epsilon, every=asked.every, reason=asked.reason, actor=_actor(caller)
+        ),
+    )
+
+
+@router.post("/{name}/note", responses=_CHANGE)
+def note(caller: Admin, answers: AnswersOf, name: PopulationName, asked: Note) -> Population:
+    """Write a note on a population into the log; its history lists it. Changes nothing."""
+    caller.require(name)
+    return answers.change(
+        name, caller.secret, lambda ledger: ledger.note_population(name, text=asked.text, actor=_actor(caller))
     )
 
 

@@ -9,6 +9,8 @@ export const HIDDEN = "not shown under add-remove";
 export const hides = (adjacency) => adjacency === "add_remove";
 export const time = (at) => clock.format(new Date(at));
 export const moment = (at) => (at ? both.format(new Date(at)) : "—");
+// Calendar windows are of UTC: their day must not become the one before it in another zone.
+export const utcDay = (at) => `${new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeZone: "UTC" }).format(new Date(at))} UTC`;
 export const day = (at) => date.format(new Date(at));
 export const percent = (x) => `${(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0)} %`;
 

@@ -1,7 +1,7 @@
 // The page of one population, for the person who decides: its budget over time, who changed it, and what still fits.
 import { empty, failed, facts, h, s, show } from "./dom.js";
 import { runAddress } from "./address.js";
-import { count, day, epsilon, epsilonLeft, moment, number } from "./format.js";
+import { count, day, epsilon, epsilonLeft, moment, number, utcDay } from "./format.js";
 import { lineChart } from "./chart.js";
 import { download, get } from "./api.js";
 import { figures, largestOf, lastsUntil, levelTags, runsLeft, usersOf } from "./budgets.js";
@@ -31,7 +31,7 @@ export function drawHistory(parent, population, history) {
   });
 }
 
-const said = (terms) => Object.entries(terms).map(([name, value]) => `${name} ${typeof value === "number" ? number(value) : value}`).join(", ") || "—";
+const said = (terms) => Object.entries(terms).map(([name, value]) => `${name.replace("_", " ")} ${value === null ? "none" : typeof value === "number" ? number(value) : value}`).join(", ") || "—";
 
 export function drawChanges(parent, history) {
   show(parent, history.changes.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes of the budget", "data-key": "changes" }, h("table", {},
@@ -46,6 +46,7 @@ const plural = (n, one, many) => `${n} ${n === "1" || n === "at least 1" ? one :
 export function drawFits(parent, population) {
   const left = plural(runsLeft(population), "more run like the last fits.", "more runs like the last fit.");
   const answer = population.state === "closed" ? "It is closed: no new run is admitted." : population.last_run === null ? "No run has been charged yet."
+    : !population.last_run_fits && population.runs_left ? `One more run like the last does not begin this ${population.window.every}.`
     : population.last_run_fits ? left[0].toUpperCase() + left.slice(1) : "One more run like the last does not fit.";
   show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer, " ", levelTags(population)),
     population.last_run_fits && population.runs_left_users !== null ? h("p", { class: "small muted" }, `The next one fits for ${count(population.runs_left_users)} of ${count(population.users)} users${population.lasts_until ? `; at the pace so far the budget lasts until ${day(population.lasts_until)}` : ""}.`) : null,
@@ -53,8 +54,17 @@ export function drawFits(parent, population) {
     facts([[largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Lasts until, at this pace", lastsUntil(population)],
       ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ["Users seen", usersOf(population)],
       ["Runs", count(population.runs)], ["Adjacency", population.adjacency.replace("_", "-")]]),
+    drawWindow(population.window),
     drawLeft(population),
     population.last_run ? h("p", { class: "gap small" }, h("a", { href: runAddress(population.last_run) }, "The last run")) : null);
+}
+
+// What may still begin this week; the budget stays the limit. Quiet where there are no windows.
+function drawWindow(one) {
+  if (!one) return null;
+  const runs = one.runs_left === null ? "" : `, ${plural(count(one.runs_left), "run like the last", "runs like the last")}`;
+  return [h("h3", { class: "gap" }, `This ${one.every}`),
+    h("p", { class: `small ${one.runs_left === 0 ? "error" : ""}` }, `ε ${epsilon(one.begun_epsilon)} of ${number(one.epsilon)} began; ε ${epsilonLeft(one.remaining_epsilon)} may still begin${runs}. It renews on ${utcDay(one.renews_at)}; the limit above stays.`)];
 }
 
 export const drawWords = (parent, population) => show(parent, h("p", { class: "small" }, population.in_words));

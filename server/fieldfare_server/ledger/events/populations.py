@@ -83,6 +83,26 @@ class Tightened(Event):
 
 
 @dataclass(frozen=True)
+class WindowSet(Event):
+    """A calendar window was set, changed or (both None) taken away: it limits what begins beside the budget."""
+
+    action = "population.window"
+    window_epsilon: float | None
+    window_every: str | None
+    """"day", "week", "month" or "year"."""
+    reason: str
+    old: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Noted(Event):
+    """Somebody wrote a note on a population, which changes nothing."""
+
+    action = "population.note"
+    reason: str
+
+
+@dataclass(frozen=True)
 class Closed(Event):
     """A population accepts no new run."""
 

@@ -72,6 +72,9 @@ def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iter
     committed = committed_of(population, event.largest)
     if not terms.hold(committed + price):
         raise _refusal(record.place, price, committed, terms)
+    window = population.window(record.at)
+    if window is not None:
+        window.require(f"a charge of mu {price.mu:.6g} on population {record.place!r}", price)
     yield _row(record, event)
 
 

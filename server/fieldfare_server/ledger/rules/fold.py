@@ -30,6 +30,8 @@ RULES: dict[type[Event], Rule] = {
     p.Raised: populations.raised,
     p.Withdrawn: populations.withdrawn,
     p.Tightened: populations.tightened,
+    p.WindowSet: populations.window_set,
+    p.Noted: populations.noted,
     p.Closed: populations.closed,
     p.Reopened: populations.closed,
     p.Registered: populations.registered,

@@ -1,4 +1,4 @@
-"""What may happen to a population's budget: create, raise, tighten, close, reopen, register users.
+"""What may happen to a population's budget: create, raise, tighten, pace, close, reopen, register users.
 
 The guarantee of a population is the largest budget that it ever had (`bound_*`): runs were chosen under it. A budget
 that is tightened limits what comes; it takes nothing back from what was promised before.
@@ -32,6 +32,7 @@ from fieldfare_server.ledger.state.rows import (
     UsersRow,
 )
 from fieldfare_server.ledger.state.state import FoldedPopulation, State
+from fieldfare_server.ledger.state.windows import EVERY
 
 LARGEST_EPSILON = 1e9
 """Beyond it mu^2 soon has no float, and nothing is promised long before."""
@@ -277,6 +278,54 @@ def tightened(state: State, record: Record, event: events.Tightened) -> Iterator
             f"epsilon {_up(least)} at delta {decimal(event.delta)}",
         )
     yield row._replace(epsilon=event.epsilon, delta=event.delta)
+
+
+# -- windows and notes ----------------------------------------------------------------------------------------------
+
+
+def set_window(state: State, name: str, epsilon: float | None, every: str | None, reason: str) -> events.WindowSet:
+    """Let at most `epsilon` begin in each calendar day, week, month or year; None and None: take the window away.
+
+    Raises `BadInput` on an impossible window, a closed population, and a wider window where two persons are needed.
+    """
+    row = find(state, name).row
+    return events.WindowSet(None if epsilon is None else float(epsilon), every, reason, _old_window(row))
+
+
+def window_set(state: State, record: Record, event: events.WindowSet) -> Iterator[Fact]:
+    """A population with another window, or none. What began before counts in it."""
+    row, (epsilon, every) = state.populations[record.place].row, (event.window_epsilon, event.window_every)
+    what = f"a window of population {row.name!r}"
+    _require_open(row)
+    require(event.old == _old_window(row), "the old window that it names is another")
+    if (epsilon is None) != (every is None):
+        raise BadInput(what, "it has an epsilon and a length, or neither.", "--epsilon 2 --every week")
+    if epsilon is not None:
+        if every not in EVERY:
+            raise BadInput(f"every = {str(every)[:40]!r}", "there is no such window.", ", ".join(EVERY))
+        _require_budget(epsilon, row.delta)
+        if epsilon > row.epsilon:
+            raise BadInput(what, "it would hold more than the budget, and limit nothing.", f"{row.epsilon:g} or less")
+    if (epsilon, every) == (row.window_epsilon, row.window_every):
+        raise BadInput(what, "it is so already." if every else "there is none.")
+    held = row.window_epsilon
+    if row.two_persons and held is not None and not (every == row.window_every and (epsilon or math.inf) < held):
+        raise BadInput(
+            what,
+            "raises of its budget need two persons, so one person only makes its window smaller.",
+            f"less than epsilon {held:g} a {row.window_every}",
+        )
+    yield row._replace(window_epsilon=epsilon, window_every=every)
+
+
+def noted(state: State, record: Record, event: events.Noted) -> Iterator[Fact]:
+    """A note, which makes no fact."""
+    require(record.place in state.populations, "it is on no population")
+    yield from ()
+
+
+def _old_window(row: PopulationRow) -> dict[str, object]:
+    return {"window_epsilon": row.window_epsilon, "window_every": row.window_every}
 
 
 def close(state: State, name: str, reason: str) -> events.Closed:

@@ -97,15 +97,15 @@ class Overdrawn(BudgetRefused):
 # -- start ----------------------------------------------------------------------------------------------------------
 
 
-def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Started, Units | None]:
+def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple[events.Started, Units | None]:
     """(the start of `run` at the price `cost`, what it may cost each user; None: all alike).
 
     Under individual accounting the run is pledged to each user, up to what that user has left (`odometers`).
 
-    plan: SHA-256 of its plan.
+    plan: SHA-256 of its plan. at: now, seconds since 1970.
 
     Raises:
-        BudgetRefused: it does not fit in what is left, or too few users have enough left.
+        BudgetRefused: it does not fit in what is left, or in its calendar window, or too few users have enough left.
         BadInput: a closed population, another adjacency, a fixed seed on real people, or, with secret presence of real
             people, a plan without `run.round_seconds`.
     """
@@ -114,7 +114,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str) -> tuple[events.Sta
     _require_adjacency(population.row, run)
     _require_schedule(population.row, run)
     _require_callable(population.row, run)
-    position = population.position()
+    position = population.position(at)
     admit(position, run.planned, cost, run.demand)
     caps: Units | None = None
     charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
@@ -157,7 +157,11 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
     individual = event.accounting == odometers.INDIVIDUAL
     require(population.row.individual or not individual, "it is charged to odometers, and the population has none")
     require((event.pledged is not None) == individual, "it is pledged otherwise than it is charged")
-    _require_fitting(state, population, event, Price.from_json(event.price))
+    price = Price.from_json(event.price)
+    _require_fitting(state, population, event, price)
+    window = population.window(record.at)
+    if window is not None:
+        window.require(budget.run_in_words(record.place, budget.loss(event.planned), population.terms), price)
     yield RunRow(
         id=name,
         population=record.place,

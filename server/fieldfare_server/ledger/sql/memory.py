@@ -20,6 +20,7 @@ from fieldfare.accounting.filter import Price
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.sql import models, odometer_tables
 from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.state.windows import Days
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import PopulationView, RunInBrief
 
@@ -48,7 +49,7 @@ _NEW = (
     )
     .where(_j.id.between(bindparam("known"), bindparam("end")), or_(_j.id == bindparam("known"), _OURS))
 )
-_FOREIGN = select(_c.key, _c.price, _c.state).where(_c.population_id == bindparam("number"))
+_FOREIGN = select(_c.key, _c.price, _c.state, _c.reserved_at).where(_c.population_id == bindparam("number"))
 _FOREIGN_NAMED = _FOREIGN.where(_c.key.in_(bindparam("names", expanding=True)))
 
 
@@ -108,6 +109,7 @@ class _Run:
     """A run under way."""
 
     parts: budget.Sums
+    begun: Price
     row: Row[Any]
 
 
@@ -117,7 +119,7 @@ class _Account:
     def __init__(self, connection: Connection, population: Row[object], head: Head) -> None:
         self.head = self._began = head
         self._name, self._number = population.name, population.id
-        self._spent, self._committed = budget.Total(), budget.Total()
+        self._spent, self._committed, self._days = budget.Total(), budget.Total(), Days()
         self._runs: dict[int, PricedRun] = {}
         """All of them by `seq`, in the order of their starts."""
         self._individual = 0
@@ -162,6 +164,7 @@ class _Account:
             before = self._active.pop(row.seq, None)
             if before is not None:
                 self._add(before.parts, -1)
+                self._days.add(row.started_at, before.begun, -1)
                 if self._newest is not None and row.seq == self._newest.seq:
                     self._newest = row
             elif self._newest is None or row.seq > self._newest.seq:
@@ -170,10 +173,11 @@ class _Account:
             else:
                 continue  # it has ended before
             self._runs[row.seq] = PricedRun(row.seq, row.started_at, row.ended_at, charge, row.most or 0)
-            parts = budget.parts(charge)
+            parts, begun = budget.parts(charge), budget.begun(charge)
             self._add(parts)
+            self._days.add(row.started_at, begun)
             if active:
-                self._active[row.seq] = _Run(parts, row)
+                self._active[row.seq] = _Run(parts, begun, row)
 
     def _read_charges(self, rows: Iterable[Row[object]]) -> None:
         """Take in charges of other trainers that are new, or were reserved."""
@@ -181,10 +185,12 @@ class _Account:
             before = self._reserved.pop(row.key, None)
             if before is not None:
                 self._committed.add(before, -1)
+                self._days.add(row.reserved_at, before, -1)
             if row.state == "released":
                 continue
             price = budget.stored_price(row.price)
             self._committed.add(price)
+            self._days.add(row.reserved_at, price)
             if row.state == "committed":
                 self._spent.add(price)
             else:
@@ -197,6 +203,10 @@ class _Account:
     def priced(self) -> list[PricedRun]:
         """Every run, in the order of their starts."""
         return list(self._runs.values())
+
+    def begun(self, day: int) -> Price:
+        """What began from that day on."""
+        return self._days.since(day)
 
     def taken(self) -> TakenSums:
         """What is taken now."""
@@ -244,6 +254,10 @@ class Memory:
     def priced(self, connection: Connection, population: Row[Any], head: Head) -> list[PricedRun]:
         """Every run of a population at `head`, in the order of their starts."""
         return self._ask(connection, population, head, _Account.priced)
+
+    def begun(self, connection: Connection, population: Row[Any], head: Head, day: int) -> Price:
+        """What began in a population from a day on (`windows.Days`), at `head`."""
+        return self._ask(connection, population, head, lambda account: account.begun(day))
 
     def _ask(self, connection: Connection, population: Row[object], head: Head, question: Callable[[_Account], T]) -> T:
         with self._lock:

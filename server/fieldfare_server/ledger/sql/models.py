@@ -106,12 +106,15 @@ populations = Table(
     Column("reservation_seconds", Double),
     Column("two_persons", Boolean, nullable=False, server_default=false()),
     Column("accounting", String(12), nullable=False, server_default="worst-case"),
+    Column("window_epsilon", Double),
+    Column("window_every", String(10)),
     UniqueConstraint("name"),
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
 """`settled`: the composed loss of every finished run, informative: `budget.sums` decides by the prices in `runs`.
 `leak`: D of the filter, fixed at creation. `bound_*`: the largest budget that there ever was, which is the guarantee.
 `ceiling_*`: no raise goes above (NULL: no ceiling). `two_persons`: a raise waits for a second person.
+`window_*`: what may begin in each calendar day, week, month or year (NULL: no window).
 `reservation_seconds`: how long a run without a coordinator keeps its reservation (NULL: without end).
 `accounting`: "individual" where odometers are kept (`odometers`)."""
 

@@ -45,7 +45,7 @@ COORDINATOR_ACTIONS = (
 CHARGE_ACTIONS = ("charge.reserve", "charge.commit", "charge.release")
 ADMIN_ACTIONS = (
     *("run.request", "population.raise", "population.propose", "population.withdraw"),
-    *("population.tighten", "population.close", "population.reopen"),
+    *("population.tighten", "population.window", "population.note", "population.close", "population.reopen"),
 )
 """What the API appends for a token of scope admin; `CHARGE_ACTIONS` for one of scope charge or admin."""
 
@@ -72,7 +72,7 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
     ),
     "api": (
         "INSERT ON charges, proposals, tokens",
-        "UPDATE (epsilon, delta, bound_epsilon, bound_delta, state) ON populations",
+        "UPDATE (epsilon, delta, bound_epsilon, bound_delta, window_epsilon, window_every, state) ON populations",
         "UPDATE (state, decided_at, decided_by) ON proposals",
         "UPDATE (state, closed_at) ON charges",
         "UPDATE (request, state) ON runs",

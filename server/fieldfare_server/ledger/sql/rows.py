@@ -39,6 +39,7 @@ from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.admission import Position
+from fieldfare_server.ledger.state.windows import Window
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
 # Made once: to build a statement takes longer than to run it.
@@ -234,13 +235,15 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
     return {**row, "body": body}
 
 
-def position(row: Row[object], alike: Price, standing: odometers.OdometerStanding | None) -> Position:
+def position(
+    row: Row[object], alike: Price, standing: odometers.OdometerStanding | None, window: Window | None
+) -> Position:
     """What a population has for one more run. alike: what all users are charged alike; standing: its odometers."""
     terms, committed = terms_of(row), alike
     if standing is not None:
         largest = standing.most_committed(odometers.limit_units(terms), odometers.units_of(alike))
         committed = alike + _price(largest)
-    return Position.of(row.name, terms, alike, committed, standing)
+    return Position.of(row.name, terms, alike, committed, standing, window)
 
 
 def population_view(connection: Connection, row: Row[object], head: Head, memory: Memory) -> views.PopulationView:

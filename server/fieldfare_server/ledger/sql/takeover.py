@@ -26,8 +26,8 @@ def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) 
     Of two runs that race for the last of a budget, one is refused.
 
     Raises:
-        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget, or too few users have enough
-            left.
+        BudgetRefused: the prices of what is spent, reserved and planned exceed the budget, too few users have enough
+            left, or the calendar window holds less.
         BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
             taken id, a key that another run has used, a fixed seed on real people, or, where presence is secret on real
             people, a plan without `run.round_seconds`.
@@ -47,12 +47,13 @@ def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) 
 
 
 def _position(journal: Journal, run: NewRun) -> Position:
-    return journal.proof.ask(lambda state: find(state, run.population).position())
+    return journal.proof.ask(lambda state: find(state, run.population).position(journal.clock()))
 
 
 def _start(journal: Journal, run: NewRun, cost: Price, holder: str, lease_seconds: float) -> int:
     def work(connection: Connection, entry: Entry) -> int:
-        event, caps = start(entry.state, run, cost, entry.contents.keep(run.plan_json, lasting=True))
+        plan = entry.contents.keep(run.plan_json, lasting=True)
+        event, caps = start(entry.state, run, cost, plan, entry.now)
         if caps is not None:
             entry.contents.keep_units(caps)
         entry.append(event, holder, population=run.population, run=run.id)

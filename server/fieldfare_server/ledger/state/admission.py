@@ -7,6 +7,7 @@ Every asker has this answer: the transaction that starts a run, the page's what-
 | the run's leak, with what is spent and reserved, within D | always |
 | its mu^2, with what is spent and reserved, within M | without odometers |
 | all that it can cost one user, within what a user has who was never asked | with odometers |
+| its price, with what began in the calendar window, within what a window holds | where there is a window |
 | a timetable in which each round has its users, and none pays more than is left | with odometers |
 
 Where further users may come (`Demand.closed` is false), a run that only lacks users may start, and waits for them.
@@ -35,6 +36,7 @@ from fieldfare_server.ledger.state.odometers import (
     pledge,
     units_of,
 )
+from fieldfare_server.ledger.state.windows import Window
 
 _STEPS = 4096
 
@@ -53,17 +55,25 @@ class Position:
     """What each user who can be asked has left, shape (n,); None: the population keeps no odometers."""
     newcomer: int = 0
     """What a user has left who is registered now."""
+    window: Window | None = None
+    """What may still begin in the calendar window of now; None: there are no windows."""
 
     @classmethod
     def of(
-        cls, population: str, terms: budget.Terms, alike: Price, committed: Price, standing: OdometerStanding | None
+        cls,
+        population: str,
+        terms: budget.Terms,
+        alike: Price,
+        committed: Price,
+        standing: OdometerStanding | None,
+        window: Window | None,
     ) -> Self:
         """standing: the odometers; None: there are none."""
         if standing is None:
-            return cls(population, terms, alike, committed)
+            return cls(population, terms, alike, committed, window=window)
         limit, base = limit_units(terms), units_of(alike)
         room = standing.room(limit, base)
-        return cls(population, terms, alike, committed, room, standing.newcomer_room(limit, base))
+        return cls(population, terms, alike, committed, room, standing.newcomer_room(limit, base), window)
 
     def after(self, price: Price, demand: Demand | None, runs: int = 1) -> Position:
         """Where the population stands if so many runs of that price take of each user all that they may."""
@@ -78,6 +88,7 @@ class Position:
             committed=self.committed + price,
             room=None if self.room is None else self.room - pledge(self.room, used),
             newcomer=max(0, self.newcomer - used),
+            window=None if self.window is None else self.window.after(price),
         )
 
 
@@ -152,6 +163,15 @@ def admit(position: Position, planned: PrivacyLoss, price: Price, demand: Demand
     Raises:
         BudgetRefused: it may not; with the nearest run that may.
     """
+    made, window = _admitted(position, planned, price, demand), position.window
+    if window is None:
+        return made
+    window.require(budget.run_in_words(position.population, planned, position.terms), price)
+    return replace(made, margin=min(made.margin, window.margin(price)))
+
+
+def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: Demand | None) -> Admission:
+    """What the budget says, whatever a window holds."""
     name, terms = position.population, position.terms
     if demand is None or position.room is None:
         if not terms.hold(position.committed + price):

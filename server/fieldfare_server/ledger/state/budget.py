@@ -119,9 +119,14 @@ class Total:
 
 def parts(run: RunCharge) -> Sums:
     """What a run is charged; one that is charged to odometers, only the leak, which all pay."""
-    spent = paid(run)
-    committed = run.price if run.active else spent
+    spent, committed = paid(run), begun(run)
     return Sums(Price(0.0, spent.leak), Price(0.0, committed.leak)) if run.individual else Sums(spent, committed)
+
+
+def begun(run: RunCharge) -> Price:
+    """What a run takes of a user who takes all part in it that the plan allows: its price, and what it spent at its
+    end."""
+    return run.price if run.active else paid(run)
 
 
 def paid(run: RunCharge) -> Price:
@@ -179,10 +184,14 @@ def quote(planned: PrivacyLoss, committed: Price, terms: Terms, leak: float | No
     return reserve(planned, leak)
 
 
+def run_in_words(name: str, planned: PrivacyLoss, terms: Terms) -> str:
+    """A run that plans `planned`, as refusals name it."""
+    return f"a run of epsilon {epsilon(planned, terms.delta):.6g} on population {name!r}"
+
+
 def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, terms: Terms) -> BudgetRefused:
     """Why `planned` at the price `cost` does not fit on population `name`, and the nearest run that does."""
-    total = committed + cost
-    alone = f"a run of epsilon {epsilon(planned, terms.delta):.6g} on population {name!r}"
+    total, alone = committed + cost, run_in_words(name, planned, terms)
     if not terms.hold(committed):
         return BudgetRefused(
             alone,

@@ -37,6 +37,8 @@ class PopulationRow(NamedTuple):
     reservation_seconds: float | None
     two_persons: bool
     accounting: str
+    window_epsilon: float | None = None
+    window_every: str | None = None
 
     @property
     def individual(self) -> bool:

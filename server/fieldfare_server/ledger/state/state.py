@@ -34,6 +34,7 @@ from fieldfare_server.ledger.state.rows import (
     TokenRow,
     UsersRow,
 )
+from fieldfare_server.ledger.state.windows import Days, Window
 
 
 class FoldedAttempt(NamedTuple):
@@ -88,6 +89,8 @@ class FoldedPopulation:
     """Those under way, in the order of their starts."""
     alike: budget.Total = field(default_factory=budget.Total)
     """What all users are charged alike, spent and reserved."""
+    days: Days = field(default_factory=Days)
+    """What began on each day, for windows."""
     charges: dict[str, ChargeRow] = field(default_factory=dict)
     """Charges of other trainers, by key."""
     settled: str = odometers.digest(np.zeros(0, dtype=np.int64))
@@ -122,10 +125,14 @@ class FoldedPopulation:
         """
         return self.with_largest(self.largest(terms or self.terms))
 
-    def position(self) -> Position:
-        """What it has for one more run. Raises LookupError as `largest`."""
+    def position(self, at: float) -> Position:
+        """What it has for one more run at `at`, seconds since 1970. Raises LookupError as `largest`."""
         standing = self.standing if self.row.individual else None
-        return Position.of(self.row.name, self.terms, self.base(), self.committed(), standing)
+        return Position.of(self.row.name, self.terms, self.base(), self.committed(), standing, self.window(at))
+
+    def window(self, at: float) -> Window | None:
+        """Its calendar window at `at`, seconds since 1970; None where it has none."""
+        return Window.of(self.row, self.days.since, at)
 
     def with_largest(self, largest: int) -> Price:
         """What is committed of a user of whom `largest` units are, beyond what all are charged alike."""
@@ -134,6 +141,7 @@ class FoldedPopulation:
     def charge(self, run: FoldedRun, sign: int) -> None:
         """Add what all users are charged for `run`, or (sign -1) take it out."""
         self.alike.add(budget.parts(run.charge).committed, sign)
+        self.days.add(run.row.started_at, budget.begun(run.charge), sign)
 
 
 class State:
@@ -220,7 +228,9 @@ class State:
     def _charge(self, row: ChargeRow) -> None:
         population = self.populations[row.population]
         if row.state != "committed":
-            population.alike.add(budget.stored_price(row.price), 1 if row.state == "reserved" else -1)
+            price, sign = budget.stored_price(row.price), 1 if row.state == "reserved" else -1
+            population.alike.add(price, sign)
+            population.days.add(row.reserved_at, price, sign)
         population.charges[row.key] = row
 
     def _odometers(self, fact: Odometers) -> None:

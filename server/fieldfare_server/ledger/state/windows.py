@@ -1,0 +1,147 @@
+"""Calendar windows: how much of a budget may begin in one day, week, month or year.
+
+A window limits beside the budget and gives nothing back to it. What begins in one window, runs that start and charges
+that are reserved, is together (epsilon of the window, delta), by the filter that bounds the budget
+(`fieldfare.accounting.filter`), with the same leak D. All of it counts for every user, also where users are charged
+singly: a window may refuse what the odometers would hold, never the other way round.
+
+What begins counts in the window of its beginning, however long it takes; what it did not spend leaves it at its end.
+Times are the writer's, in UTC. A clock that was set back finds what began later in its window as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal, Protocol, Self, TypeAlias, get_args
+
+from fieldfare.accounting.filter import Price
+from fieldfare.errors import BudgetRefused
+from fieldfare.text import decimal
+from fieldfare_server.ledger.state import budget
+
+Every: TypeAlias = Literal["day", "week", "month", "year"]
+EVERY: tuple[Every, ...] = get_args(Every)
+DAY = 86400.0
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def day_of(at: float) -> int:
+    """The number of the UTC day of `at`, seconds since 1970."""
+    return math.floor(at / DAY)
+
+
+def first_day(every: Every, day: int) -> int:
+    """The number of the day on which the window of `day` begins: weeks on Mondays."""
+    of = date.fromordinal(_EPOCH + day)
+    begin = {
+        "day": of,
+        "week": of - timedelta(days=of.weekday()),
+        "month": of.replace(day=1),
+        "year": of.replace(month=1, day=1),
+    }
+    return begin[every].toordinal() - _EPOCH
+
+
+def next_day(every: Every, day: int) -> int:
+    """The number of the day on which the window after that of `day` begins."""
+    longest = {"day": 1, "week": 7, "month": 31, "year": 366}
+    return first_day(every, first_day(every, day) + longest[every])
+
+
+class Days:
+    """Exact sums of prices, by the UTC day on which they began."""
+
+    def __init__(self) -> None:
+        self._days: dict[int, budget.Total] = {}
+
+    def add(self, at: float, price: Price, sign: int = 1) -> None:
+        """Add what began at `at`, seconds since 1970, or (sign -1) take it out."""
+        self._days.setdefault(day_of(at), budget.Total()).add(price, sign)
+
+    def since(self, day: int) -> Price:
+        """The sum from that day on."""
+        total = budget.Total()
+        for number, held in self._days.items():
+            if number >= day:
+                total.mu_squared += held.mu_squared
+                total.leak += held.leak
+        return total.price()
+
+
+class Windowed(Protocol):
+    """The columns of a population that say what its window holds."""
+
+    @property
+    def delta(self) -> float: ...
+
+    @property
+    def leak(self) -> float: ...
+
+    @property
+    def window_epsilon(self) -> float | None: ...
+
+    @property
+    def window_every(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Window:
+    """The window of now: what it holds, and what began in it."""
+
+    terms: budget.Terms
+    """With the window's epsilon."""
+    every: Every
+    begun: Price
+    renews: float
+    """When the next one begins, seconds since 1970."""
+
+    @classmethod
+    def of(cls, population: Windowed, begun: Callable[[int], Price], at: float) -> Self | None:
+        """The window of a population at `at`; None where it has none.
+
+        begun: what began from a day on (`Days.since`).
+        """
+        if population.window_epsilon is None:
+            return None
+        every = next(each for each in EVERY if each == population.window_every)
+        terms = budget.Terms(population.window_epsilon, population.delta, population.leak)
+        day = day_of(at)
+        return cls(terms, every, begun(first_day(every, day)), DAY * next_day(every, day))
+
+    @property
+    def gauge(self) -> float:
+        """Epsilon of what began."""
+        return self.terms.gauge(self.begun)
+
+    @property
+    def left(self) -> float:
+        """Epsilon, taken alone, of the largest Gaussian run that it still holds."""
+        return budget.room(self.begun, self.terms).epsilon
+
+    def margin(self, price: Price) -> float:
+        """How many runs of this price it still holds: at least 1 where it holds one."""
+        free = budget.room(self.begun, self.terms).mu ** 2
+        return max(1.0, free / price.mu_squared) if price.mu_squared else math.inf
+
+    def after(self, price: Price) -> Self:
+        """With `price` begun in it too."""
+        return replace(self, begun=self.begun + price)
+
+    def require(self, what: str, price: Price) -> None:
+        """Raise `BudgetRefused`, naming `what`, unless it holds `price` too."""
+        if self.terms.hold(self.begun + price):
+            return
+        renews = f"{datetime.fromtimestamp(self.renews, UTC):%Y-%m-%d}"
+        waiting = self.terms.hold(price)
+        now = f"now a run of epsilon {self.left * 0.9999:.4g}" if self.left > 0 else ""
+        raise BudgetRefused(
+            what,
+            f"with what began this {self.every} (epsilon {self.gauge:.6g}) it would come to epsilon "
+            f"{self.terms.gauge(self.begun + price):.6g}, and a {self.every} holds {self.terms.epsilon:.6g} at delta "
+            f"{decimal(self.terms.delta, 3)}.",
+            " or ".join(each for each in (f"the same from {renews} UTC on" if waiting else "", now) if each)
+            or f"a run of at most epsilon {self.terms.epsilon:.4g} from {renews} UTC on",
+        )
