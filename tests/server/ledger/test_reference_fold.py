@@ -281,6 +281,24 @@ Journal.TestCase.settings = settings(
 )
 
 
+@pytest.mark.parametrize("singly", [False, True], ids=["alike", "singly"])
+def test_a_start_beyond_the_window_is_refused_whoever_wrote_it(singly: bool) -> None:
+    """Two runs of mu^2 = 0.04, of which a window of epsilon 1 at delta 1e-5 holds one: mu = 0.25 is 1.0004."""
+    journal, body = Journal(), {"reason": "r"}
+    journal.create("p", "zero_out", 2.0, 1e-5, singly, False, False, None, 0.0)
+    window = {"window_epsilon": 1.0, "window_every": "week", "old": {"window_epsilon": None, "window_every": None}}
+    journal.append("population.window", body | window, population="p")
+    for run, taken in (("r0", 3), ("r1", 3)):
+        journal.start("p", run, f"k{run}", 0.04, 0.04, singly, "secure", 1, 0)
+        assert journal.taken == taken
+    reserve = {"key": "k", "who": "w", "what": "x", "why": "y", "loss": "{}", "price": Price(0.04, 0.0).to_json()}
+    journal.append("charge.reserve", reserve | journal.largest("p", 0), population="p")
+    assert journal.taken == 3
+    journal.number = 40  # two weeks later
+    journal.start("p", "r1", "k1", 0.04, 0.04, singly, "secure", 1, 0)
+    assert journal.taken == 4
+
+
 def test_the_page_and_the_reference_know_every_event() -> None:
     """But the two that belong to what the reference leaves out: certified charges and odometers."""
     assert set(EVENTS) - set(MEMBERS) == {"run.certify", "run.audit", "population.odometers", "head.key"}
