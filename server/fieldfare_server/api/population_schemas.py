@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fieldfare_server.planning.what_if import WhatIfCost as Price
 
 
-class Window(Answer):
+class WindowAnswer(Answer):
     """What may begin in one calendar window, beside the budget: runs that start, and charges that are reserved."""
 
     model_config = like(
@@ -146,7 +146,7 @@ class Population(Answer):
         description="when the first such run would start that no longer fits, at the mean pace of the runs so far; "
         "null: fewer than two runs, or no end in sight",
     )
-    window: Window | None = Field(
+    window: WindowAnswer | None = Field(
         default=None, description="what may begin in the calendar window of now; null: there are no windows"
     )
     in_words: str = Field(

@@ -12,7 +12,7 @@ from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.api.population_schemas import Charge, Population, Window
+from fieldfare_server.api.population_schemas import Charge, Population, WindowAnswer
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import CommandResult, actor, on_ledger, on_service
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
@@ -151,7 +151,7 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
     return lambda: print_table(f"Population {view.name}", ("", ""), rows)
 
 
-def _window(window: Window | None) -> str:
+def _window(window: WindowAnswer | None) -> str:
     if window is None:
         return "none"
     runs = "" if window.runs_left is None else f", {window.runs_left} runs like the last"
