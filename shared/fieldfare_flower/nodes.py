@@ -2,20 +2,25 @@
 
 * `remove_nodes`: `flwr supernode unregister` wants a node's id, and `flwr supernode list` (pull request 5990) shows
   no public keys to find it by. Unnecessary once the list shows keys.
-* `admits_unknown_node`: only trying it out tells whether a SuperLink authenticates its nodes. Unnecessary once a
-  SuperLink states it.
+* `admits_unknown_node`, `refuses_unknown_nodes`: only trying it out tells whether a SuperLink authenticates its nodes.
+  Unnecessary once a SuperLink states it.
 
 Upstream no issue is known for either. Both use the HTTP clients of Flower 1.41, and raise `FlowerDiffers` without them.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import lru_cache
 from pathlib import Path
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from flwr.serverapp import Grid
 
 from fieldfare_flower import private
+
+log = logging.getLogger("fieldfare.flower")
 
 
 def remove_nodes(address: str, root_certificates: Path, public_key: EllipticCurvePublicKey) -> int:
@@ -39,11 +44,40 @@ def remove_nodes(address: str, root_certificates: Path, public_key: EllipticCurv
     return len(ids)
 
 
-def admits_unknown_node(address: str, root_certificates: Path | None) -> bool:
+def refuses_unknown_nodes(grid: Grid) -> bool:
+    """Whether the SuperLink behind a ServerApp's grid refuses to register a node whose key is made up here.
+
+    With `--enable-supernode-auth` it refuses every node that registers itself: each node of the grid is one whose key
+    an operator registered, and that has signed with it. False where it registers the node, and where it cannot be
+    asked. Each SuperLink is asked once a process.
+    """
+    address, certificate = getattr(grid, "_addr", None), getattr(grid, "_cert", None)
+    insecure = getattr(grid, "_insecure", None)
+    if not isinstance(address, str) or not isinstance(insecure, bool):
+        return False
+    return _refuses(address, insecure, certificate)
+
+
+@lru_cache
+def _refuses(address: str, insecure: bool, certificate: bytes | None) -> bool:
+    try:
+        return not admits_unknown_node(address, certificate, insecure)
+    except (private.FlowerDiffers, httpx.HTTPError) as error:
+        log.info("the SuperLink could not be asked whether it authenticates nodes (%s)", type(error).__name__)
+        return False
+
+
+def admits_unknown_node(address: str, root_certificates: Path | bytes | None, insecure: bool = False) -> bool:
     """Whether the SuperLink at `address` (host:port) registers a node whose key is made up here.
 
-    A node that it registers is removed at once, and was never active. Raises `httpx.HTTPError` where the SuperLink does
-    not answer, or refuses for another reason than its authentication.
+    A node that it registers is removed at once, and was never active.
+
+    Args:
+        root_certificates: the authority to trust, as a file or as PEM text; None: this machine's.
+        insecure: connect without TLS.
+
+    Raises:
+        httpx.HTTPError: the SuperLink does not answer, or refuses for another reason than its authentication.
     """
     with private.required("a SuperLink cannot be asked whether it admits unknown nodes"):
         from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest, UnregisterNodeFleetRequest
@@ -55,8 +89,8 @@ def admits_unknown_node(address: str, root_certificates: Path | None) -> bool:
     private_key, key = generate_key_pairs()
     client = FleetHttpClient.from_server_address(
         address,
-        root_certificates is None,
-        None if root_certificates is None else str(root_certificates),
+        insecure,
+        str(root_certificates) if isinstance(root_certificates, Path) else root_certificates,
         interceptors=[
             RuntimeVersionHttpInterceptor(component_name="SuperNode"),
             NodeAuthHttpInterceptor(private_key, key),

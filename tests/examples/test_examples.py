@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import math
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -19,9 +18,10 @@ from flwr.serverapp.strategy import Result
 
 import fieldfare as ff
 from fieldfare_server.deployment.simulation import superlink
-from fieldfare_server.deployment.submit import environment, program, write_connection
+from fieldfare_server.deployment.submit import environment, write_connection
 from support.flower import supernode
 from support.notebook import run_notebook
+from support.stranger import data_home, flwr_run, stranger
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 APPS = {"quickstart": 20, "hospitals": 4, "adapters": 20}
@@ -117,57 +117,29 @@ def test_the_notebook_prices_three_runs_two_and_plots() -> None:
     assert names["runs"][0].score > 0.7
 
 
-def flwr_run(work: Path, address: str, folder: Path, *options: str) -> str:
-    """`flwr run` of the app in `folder` to its end; returns its output."""
-    write_connection(work / "flwr", "federation", address, None)
-    command = [program("flwr"), "run", str(folder), "federation", "--stream", *options]
-    env = environment(work / "flwr")
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-QUIET = ("--disable-runtime-dependency-installation",)
-
-
 @pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(600)
-def test_each_app_runs_under_flwr_run_in_simulation(
-    app: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_app_runs_under_flwr_run_in_simulation(app: str, tmp_path: Path) -> None:
     """As a stranger types it: Flower's own defaults, an empty account, and no variable."""
-    for name in ("FIELDFARE_HOME", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "account"))
-    home = tmp_path / "account" / ".local" / "share" / "fieldfare"
-    with superlink(tmp_path / "link", "--simulation", env={"OMP_NUM_THREADS": "1"}) as address:
-        output = flwr_run(
-            tmp_path,
-            address,
-            EXAMPLES / app,
-            "--federation-config",
-            f"num-supernodes={APPS[app]} client-resources-num-cpus=1",
-        )
+    with stranger(tmp_path / "account") as env:
+        output = flwr_run(env, str(EXAMPLES / app), "--federation-config", f"num-supernodes={APPS[app]}")
     assert "accuracy" in output
-    require_charged(home, app)
+    require_charged(data_home(tmp_path / "account"), app)
 
 
 @pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(600)
-def test_keys_of_an_apps_configuration_are_read_under_flwr_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
-) -> None:
+def test_keys_of_an_apps_configuration_are_read_under_flwr_run(tmp_path: Path) -> None:
     """By an app that hands nothing on: `dp.epsilon` of its pyproject, and `--run-config` over it."""
-    monkeypatch.delenv("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", raising=False)
     copied = shutil.copytree(EXAMPLES / "quickstart", tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
     file = copied / "pyproject.toml"
     file.write_text(file.read_text() + "\n[tool.flwr.app.config.dp]\nepsilon = 3.0\nbudget = 5.0\n")
-    with superlink(tmp_path / "link", "--simulation", env={"OMP_NUM_THREADS": "1"}) as address:
-        nodes = ("--federation-config", f"num-supernodes={APPS['quickstart']} client-resources-num-cpus=1")
-        flwr_run(tmp_path, address, copied, *nodes, "--run-config", "dp.epsilon=2.0 num-server-rounds=1")
-    with ff.Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}") as ledger:
+    with stranger(tmp_path / "account") as env:
+        nodes = ("--federation-config", f"num-supernodes={APPS['quickstart']}")
+        flwr_run(env, str(copied), *nodes, "--run-config", "dp.epsilon=2.0 num-server-rounds=1")
+    with ff.Ledger.open(f"sqlite:///{data_home(tmp_path / 'account') / 'ledger.sqlite3'}") as ledger:
         (population,) = ledger.populations()
         assert population.epsilon == 5.0
         assert population.spent_epsilon == pytest.approx(2.0, rel=1e-6)
@@ -183,9 +155,10 @@ def test_each_app_runs_on_two_supernodes(app: str, home: Path, tmp_path: Path) -
     server.write_text(server.read_text().replace("cohort=10,", "cohort=2,"))
     env = {"FIELDFARE_HOME": str(home), "FIELDFARE_NODE_AUTH": "simulated", "OMP_NUM_THREADS": "1"}
     with (
-        superlink(tmp_path / "link", *QUIET, env=env) as address,
+        superlink(tmp_path / "link", env=env) as address,
         supernode(tmp_path, address, 0),
         supernode(tmp_path, address, 1),
     ):
-        flwr_run(tmp_path, address, copied)
+        write_connection(tmp_path / "flwr", "federation", address, None)
+        flwr_run(environment(tmp_path / "flwr"), str(copied), "federation")
     require_charged(home, app)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,8 @@ import pytest
 import torch
 
 import fieldfare as ff
-from fieldfare_server.deployment.simulation import superlink
-from fieldfare_server.deployment.submit import environment, program, write_connection
+from fieldfare_server.deployment.certificates import make_node, make_server
+from support.stranger import connect, data_home, flwr, flwr_run, free_port, start, stranger, wait_for_port
 
 SHAPES = Path(__file__).parent / "flower_shapes"
 NEEDS = {
@@ -37,7 +36,7 @@ NEEDS = {
 """Each example, and the package without which it is skipped."""
 NODES = 4
 IMPORT = "from flwr.serverapp.strategy import FedAvg"
-STRATEGY = "ff.PrivateStrategy(epsilon=8, delta=1e-5, cohort=2, population='readers', budget=16)"
+STRATEGY = "ff.PrivateStrategy(epsilon=8, delta=1e-5, cohort=2, population='readers', budget=16{more})"
 PROJECT = """
 [project]
 name = "{title}"
@@ -65,15 +64,18 @@ out = "{out}"
 """
 
 
-def made_private(name: str, work: Path) -> Path:
-    """The example with its two changed lines and a pyproject.toml, in a directory of its own."""
+def made_private(name: str, work: Path, more: str = "") -> Path:
+    """The example with its two changed lines and a pyproject.toml, in a directory of its own.
+
+    more: a further keyword of the strategy.
+    """
     package = shutil.copytree(SHAPES / name, work / "app" / name, ignore=shutil.ignore_patterns("__pycache__"))
     server = package / "server_app.py"
     lines = server.read_text().splitlines()
     changed = [number for number, line in enumerate(lines) if line == IMPORT or "= FedAvg(" in line]
     assert len(changed) == 2
     lines[changed[0]] = "import fieldfare as ff"
-    lines[changed[1]] = f"    strategy = {STRATEGY}"
+    lines[changed[1]] = "    strategy = " + STRATEGY.format(more=f", {more}" if more else "")
     server.write_text("\n".join(lines) + "\n")
     importlib.invalidate_caches()
     (package.parent / "pyproject.toml").write_text(
@@ -114,6 +116,11 @@ def require_model(name: str, work: Path, home: Path) -> None:
     assert 0 < run.spent_epsilon <= 8 * (1 + 1e-9)
 
 
+def require(name: str) -> None:
+    if importlib.util.find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed")
+
+
 @pytest.fixture
 def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(tmp_path / "app"))
@@ -125,8 +132,7 @@ def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.mark.parametrize("name", NEEDS)
 @pytest.mark.usefixtures("importable")
 def test_a_flower_example_in_process(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if importlib.util.find_spec(NEEDS[name]) is None:
-        pytest.skip(f"{NEEDS[name]} is not installed")
+    require(name)
     monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
     made_private(name, tmp_path)
     client, server = (importlib.import_module(f"{name}.{half}_app").app for half in ("client", "server"))
@@ -138,25 +144,52 @@ def test_a_flower_example_in_process(name: str, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["sklearn_logreg", "tabular", "huggingface_quickstart", "vit_finetune"])
+@pytest.mark.parametrize("name", NEEDS)
 @pytest.mark.usefixtures("importable")
-def test_a_flower_example_under_flwr_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower's own defaults, an empty account, and no variable."""
-    for variable in ("FIELDFARE_HOME", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "XDG_DATA_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "account"))
+def test_a_flower_example_under_flwr_run(name: str, tmp_path: Path) -> None:
+    """`flwr run` with Flower's own defaults, in an empty account and with no variable: its background SuperLink, two
+    simulated nodes, and dependencies that are installed when the app is run."""
+    require(name)
     app = made_private(name, tmp_path)
-    with superlink(tmp_path / "link", "--simulation", env={"OMP_NUM_THREADS": "1"}) as address:
-        write_connection(tmp_path / "flwr", "federation", address, None)
-        command = [program("flwr"), "run", str(app), "federation", "--stream"]
-        nodes = f"num-supernodes={NODES} client-resources-num-cpus=1"
-        done = subprocess.run(
-            [*command, "--federation-config", nodes],
-            env=environment(tmp_path / "flwr"),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    require_model(name, tmp_path, tmp_path / "account" / ".local" / "share" / "fieldfare")
+    with stranger(tmp_path / "account") as env:
+        flwr_run(env, str(app))
+    require_model(name, tmp_path, data_home(tmp_path / "account"))
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("importable")
+def test_flowers_example_of_authentication(tmp_path: Path) -> None:
+    """TLS, two SuperNodes whose keys are registered, and nothing that says so: the run tries the SuperLink itself.
+
+    Certificates and keys are as that example's `generate_creds.py` makes them.
+    """
+    home = tmp_path / "budgets"
+    app = made_private("pytorch_quickstart", tmp_path, f"home={str(home)!r}")
+    make_server(tmp_path / "made", tmp_path, ["localhost", "127.0.0.1"])
+    made = tmp_path / "made" / "superlink"
+    with stranger(tmp_path / "account") as env:
+        port, files = free_port(), ("ca-certfile=ca.crt", "certfile=server.crt", "keyfile=server.key")
+        tls = [f"--ssl-{option}={made / file}" for option, file in (pair.split("=") for pair in files)]
+        start(env, tmp_path / "link", "flower-superlink", *tls, "--enable-supernode-auth", "--port", str(port))
+        wait_for_port(port)
+        connect(tmp_path / "account", f"localhost:{port}", tmp_path / "ca.crt")
+        for index in range(2):
+            make_node(tmp_path / f"node-{index}", tmp_path, f"node-{index}", ["localhost"])
+            flwr(env, "supernode", "register", str(tmp_path / f"node-{index}.pub"), "federation")
+            start(
+                env,
+                tmp_path / f"log-{index}",
+                "flower-supernode",
+                *("--root-certificates", str(tmp_path / "ca.crt"), "--superlink", f"localhost:{port}"),
+                *("--auth-supernode-private-key", str(tmp_path / f"node-{index}" / "node")),
+                *("--port", str(free_port()), "--node-config", f"partition-id={index} num-partitions=2"),
+            )
+        output = flwr_run(env, str(app), "federation", seconds=200)
+    require_model("pytorch_quickstart", tmp_path, home)
+    assert "Dialect: plain, nodes SuperNodes" in output
+    with ff.Ledger.open(f"sqlite:///{home}/ledger.sqlite3") as ledger:
+        (run,) = ledger.runs().items
+        assert not run.trust_node_ids
+        assert not ledger.population("readers").simulated

@@ -15,7 +15,7 @@ def strangers(address: str, root_certificates: Path | None) -> Finding:
     """Ask the SuperLink at `address` to register a node with a made-up key. One that does is at fault."""
     check = "strangers"
     try:
-        admitted = admits_unknown_node(address, root_certificates)
+        admitted = admits_unknown_node(address, root_certificates, insecure=root_certificates is None)
     except FlowerDiffers as error:
         return skipped(check, str(error))
     except httpx.HTTPStatusError as error:

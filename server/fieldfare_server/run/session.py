@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from flwr.app import ConfigRecord
+from flwr.serverapp import Grid
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost
@@ -248,12 +249,16 @@ class Session:
         """From now to the session's end, renew the lease in the background, however long a step takes."""
         self._home = home
         self._witnesses = Witnesses(ledger)
-        roster = self.cohorts.roster
-        roster.hear = self._witnesses.hear
-        if self.dialect.name == "cohort" and keys_are_proven():
-            roster.bindings = Bindings(home.root, self.plan.privacy.population, ledger.node_register())
+        self.cohorts.roster.hear = self._witnesses.hear
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
+
+    def meet(self, grid: Grid) -> None:
+        """Before the first look at the nodes of `grid`: bind users to nodes durably where nodes have proven keys."""
+        if self.dialect.name != "cohort" or self._ledger is None or self._home is None or not keys_are_proven(grid):
+            return
+        register = self._ledger.node_register()
+        self.cohorts.roster.bindings = Bindings(self._home.root, self.plan.privacy.population, register)
 
     def shown_heads(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
         """For each of `nodes`: the record, by its name, of the journal's signed head; {} for a rehearsal.
@@ -375,10 +380,10 @@ def require_identity(plan: Plan, stable: bool) -> None:
     if not stable and not plan.run.trust_node_ids:
         raise BadInput(
             "run.trust_node_ids = false",
-            "nodes are not authenticated, so it is unknown how often a user takes part; the plan's participation "
-            "limits would mean nothing.",
-            "FIELDFARE_NODE_AUTH=required where ServerApps run, if the SuperLink has --enable-supernode-auth, which no "
-            "ServerApp can see (docs/deployment.md); or trust_node_ids = true, which the ledger and the page will show",
+            "the SuperLink registers any node, or could not be tried, so it is unknown how often a user takes part; "
+            "the plan's participation limits would mean nothing.",
+            "a SuperLink with --enable-supernode-auth (FIELDFARE_NODE_AUTH=required where ServerApps run says that it "
+            "has, if it cannot be tried); or trust_node_ids = true, which the ledger and the page will show",
         )
 
 

@@ -507,7 +507,7 @@ def test_unauthenticated_nodes_are_refused_unless_they_are_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = Keyed(PEM % 1, PEM % 2, PEM % 3)
-    with pytest.raises(BadInput, match=r"FIELDFARE_NODE_AUTH=required where ServerApps run, .*trust_node_ids"):
+    with pytest.raises(BadInput, match=r"--enable-supernode-auth .*FIELDFARE_NODE_AUTH=required.*trust_node_ids"):
         strategy(tmp_path / "a").start(grid, vector_arrays(), num_rounds=1)
     trusted = strategy(tmp_path / "b", trust_node_ids=True)
     trusted.start(grid, vector_arrays(), num_rounds=1)

@@ -7,7 +7,8 @@
 | SuperNodes | a hash of the key's bytes | as long as the key: restarts, if the node has a key file |
 
 A node's id is no identity: a SuperLink that lost its state gives the same key another one. A key proves something only
-where the SuperLink authenticates nodes, which a ServerApp cannot see; `session.require_identity` asks for it.
+where the SuperLink authenticates nodes: an operator says so, or it is asked to register a stranger and refuses;
+`session.require_identity` wants one of the two.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from numpy.typing import NDArray
 
 from fieldfare.schema import Schema, pseudonym
 from fieldfare_flower.local_grid import FIRST_NODE
+from fieldfare_flower.nodes import refuses_unknown_nodes
 from fieldfare_flower.server_errors import outlasted
+from fieldfare_server.run.presence.availability import is_simulated
 from fieldfare_server.run.presence.roster import LOOK_EVERY, Roster
 from fieldfare_server.run.presence.selection import Users
 
@@ -67,19 +70,23 @@ def key_pseudonym(key: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=8, person=b"fieldfare.node").digest(), "little")
 
 
-def keys_are_proven() -> bool:
-    """Whether the operator states that the SuperLink authenticates its SuperNodes, so that a key names one node."""
-    return os.environ.get("FIELDFARE_NODE_AUTH") == "required"
+def keys_are_proven(grid: Grid) -> bool:
+    """Whether the SuperLink authenticates its SuperNodes, so that a key names one node.
+
+    An operator states it (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with --enable-supernode-auth).
+    Where nothing is stated the SuperLink is tried: it must refuse a stranger.
+    """
+    stated = os.environ.get("FIELDFARE_NODE_AUTH")
+    return stated == "required" or (not stated and refuses_unknown_nodes(grid))
 
 
 def identity_is_stable(grid: Grid) -> bool:
     """Whether no node on this grid can claim the users of another.
 
-    True in process, and where the operator states that the SuperLink authenticates its SuperNodes
-    (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with --enable-supernode-auth; =simulated where all nodes
-    are ours). A public key alone proves nothing: SuperNodes without authentication make a new one at every start.
+    True in process, where all nodes are ours (FIELDFARE_NODE_AUTH=simulated), and where their keys are proven. A public
+    key alone proves nothing: SuperNodes without authentication make a new one at every start.
     """
-    return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") in ("required", "simulated")
+    return is_simulated(grid) or keys_are_proven(grid)
 
 
 class KeyRoster(Roster):

@@ -189,6 +189,7 @@ class FieldfareStrategy:
     def _meet(self, grid: Grid) -> Presence:
         """Who is there on `grid`: one memory for the session."""
         if self._presence is None:
+            self.session.meet(grid)
             self._presence = Presence.of(self.session, grid)
         self._presence.grid = grid
         return self._presence
