@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import Context, Error, Message
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -33,6 +33,7 @@ from fieldfare.signed_head import HeadRefused
 from fieldfare.task import Task, load_task
 from fieldfare_client import own_data, witness
 from fieldfare_client.check import check_task
+from fieldfare_client.questions import asked_reference, asked_schema
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
@@ -127,11 +128,17 @@ def task_name(context: Context) -> str:
     return str(name)
 
 
-def hosted(context: Context) -> Hosted:
-    """Load what this node hosts. Raises as `task_name`."""
+def hosted(context: Context, content: RecordDict | None = None) -> Hosted:
+    """Load what this node hosts. Raises as `task_name`.
+
+    content: of an instruction, which may ask a question of the users of this node's task (`asked_reference`).
+    """
     node = context.node_config
     with _shared:
-        return _hosted(task_name(context), int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
+        name = task_name(context)
+        if content is not None:
+            name = asked_reference(name, content)
+        return _hosted(name, int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
 
 
 @lru_cache(maxsize=8)
@@ -311,7 +318,7 @@ def users(message: Message, context: Context) -> Message:
     if kind:
         return _refusal(f"TaskFault_{kind}", message)
     node = hosted(context)
-    content = write_users(node.table.pseudonyms, node.schema)
+    content = write_users(node.table.pseudonyms, asked_schema(message.content) or node.schema)
     content.update(write_witness(witness.remembered(context)))
     return Message(content, reply_to=message)
 
@@ -321,7 +328,7 @@ def users(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.configure_app()
-    node = hosted(context)
+    node = hosted(context, message.content)
     with _shared:  # of the file that remembers the server's head
         witness.watch(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)

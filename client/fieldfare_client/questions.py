@@ -19,25 +19,30 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from flwr.app import RecordDict
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
+from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.questions import Question, Values, parse
+from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
+from fieldfare.schema import Schema
 from fieldfare.task import Task, complete_state, load_task
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.rows import standard_dtypes
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
+from fieldfare_flower.messages import read_question, read_question_model
 
 log = logging.getLogger("fieldfare.client")
 
-_models: dict[str, Path] = {}
-"""Files of released models, by their runs."""
+_models: dict[str, Path | dict[str, torch.Tensor]] = {}
+"""Released models, or the files that hold them, by their runs."""
 
 
 def names_of_asked(reference: str) -> NDArray[np.uint64]:
@@ -59,6 +64,40 @@ def names_of_asked(reference: str) -> NDArray[np.uint64]:
 def provide(run: str, file: Path) -> None:
     """Let questions of this process evaluate the released model of `run`, a safetensors file of its state dict."""
     _models[run] = file
+
+
+def asked_reference(own: str, content: RecordDict) -> str:
+    """What this node answers an instruction by: its own task `own`, or the question that is asked of its users.
+
+    The question is data: bounds, bins, and the name of a measure that the node's own task has. Which task that is, the
+    node alone says. Raises `BadInput` for another task's question, and for none that is well-formed.
+    """
+    asked = read_question(content)
+    if asked is None or own.startswith(QUESTION):
+        return own
+    parameters = _checked(asked)
+    name = own.partition("?")[0]
+    if parameters.of.partition("?")[0] != name:
+        raise BadInput(f"a question of task {parameters.of!r}", "this node has another.", name)
+    for run in parse(parameters.question).runs:
+        arrays = read_question_model(content, run)
+        _models[run] = {each: torch.from_numpy(array) for each, array in arrays.items()}
+    return task_reference(QUESTION, {**parameters.model_dump(mode="json", exclude_unset=True), "of": own})
+
+
+def asked_schema(content: RecordDict) -> Schema | None:
+    """The schema of the answer to the question that a message asks; None where it asks none."""
+    asked = read_question(content)
+    if asked is None:
+        return None
+    return Schema.of(QuestionTask(_checked(asked).of, asked["question"]).build_model())
+
+
+def _checked(asked: Mapping[str, object]) -> QuestionParameters:
+    try:
+        return QuestionParameters.model_validate(dict(asked))
+    except ValidationError as error:
+        raise bad_input(error, "task", QuestionParameters) from None
 
 
 class QuestionParameters(Table):
@@ -191,7 +230,8 @@ def _released(task: Task, run: str) -> torch.nn.Module:
     if run not in _models:
         raise BadInput(f"the model of run {run!r}", "is not here.", "a run of the same state directory")
     model = task.build_model()
-    state = load_file(_models[run])
+    held = _models[run]
+    state = load_file(held) if isinstance(held, Path) else held
     trained = {name: state[name] for name, value in model.named_parameters() if value.requires_grad and name in state}
     model.load_state_dict(complete_state(model, trained))
     return model.eval()

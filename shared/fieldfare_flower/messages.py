@@ -37,6 +37,10 @@ CONFIG = "config"
 UPDATE = "update"
 REPORT = "report"
 USERS = "users"
+QUESTION = "question"
+"""What a run asks of users, in its instructions and in its query for users."""
+QUESTION_MODEL = "question.model.{}"
+"""A released model that the question is about, by the run that released it."""
 HEAD = "journal.head"
 """The signed head of the server's journal, in instructions and in a node's state. Older nodes ignore it."""
 WITNESS = "journal.witness"
@@ -216,9 +220,36 @@ class TrainReply:
         return cls(occasion, _model(content, UPDATE, schema), users, values)
 
 
-def write_users_query(run: str) -> RecordDict:
-    """The question which users a node hosts."""
-    return RecordDict({HEADER: ConfigRecord({"version": VERSION, "run": run})})
+def write_users_query(run: str, more: Mapping[str, ConfigRecord] | None = None) -> RecordDict:
+    """The question which users a node hosts. more: what else goes with it (`write_question`)."""
+    return RecordDict({HEADER: ConfigRecord({"version": VERSION, "run": run}), **(more or {})})
+
+
+def write_question(asked: Mapping[str, object]) -> dict[str, ConfigRecord]:
+    """The record, by its name, of what a run asks of users: the `[task]` table of its plan. It is data, never code."""
+    return {QUESTION: ConfigRecord({"asked": json.dumps(asked, sort_keys=True)})}
+
+
+def read_question(content: RecordDict) -> dict[str, Any] | None:
+    """What `write_question` wrote; None in messages of runs that train. Raises `BadReply` for anything else."""
+    record = records_of(content, ConfigRecord).get(QUESTION)
+    if record is None:
+        return None
+    asked = json.loads(str(record.get("asked")))
+    if not isinstance(asked, dict):
+        raise BadReply("schema", "not a question")
+    return asked
+
+
+def write_question_models(models: Mapping[str, Arrays]) -> dict[str, ArrayRecord]:
+    """The records of the released models that a question is about, by their runs."""
+    return {QUESTION_MODEL.format(run): _to_record(arrays) for run, arrays in models.items()}
+
+
+def read_question_model(content: RecordDict, run: str) -> dict[str, NDArray[Any]]:
+    """The released arrays of `run`, by name. Raises `BadReply` where the message has none."""
+    record = _record(records_of(content, ArrayRecord), QUESTION_MODEL.format(run))
+    return {name: np.array(array.numpy()) for name, array in record.items()}
 
 
 def write_users(users: NDArray[np.uint64], schema: Schema) -> RecordDict:

@@ -7,6 +7,7 @@ The noise is seeded (so the population is a simulated one), hence all must relea
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -16,14 +17,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from fieldfare.plan import Plan
+from fieldfare.task import load_task
+from fieldfare_server.cli.application import application
 from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.simulation import run_flower_simulation, superlink
 from fieldfare_server.deployment.submit import require_ended, submit
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
@@ -181,6 +187,56 @@ def test_on_a_superlink_with_two_supernodes_the_same_model_comes_out(narrower: t
         said = submit(work, address, plan=OTHER, task=task, run_id="deployed", env=env, timeout=200)
     require_ended(home, "deployed", said)
     torch.testing.assert_close(model(home, "deployed"), narrower, rtol=1e-5, atol=1e-6)
+
+
+QUESTION = """
+[question]
+kind = "mean"
+measure = "rows"
+low = 0
+high = 60
+[run]
+task = "digits"
+cohort = 100
+min_reports = 90
+[privacy]
+population = "writers"
+noise_multiplier = 2.0
+delta = 1e-5
+"""
+
+
+@pytest.mark.flower
+@pytest.mark.timeout(240)
+def test_a_question_goes_to_two_supernodes_and_its_answer_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node has a task of its own, the other takes it from the run. The noise is 2 users' worth of 60 rows."""
+    home, work = home_with_population(tmp_path / "home"), tmp_path / "work"
+    env = {
+        "FIELDFARE_HOME": str(home.root),
+        "FIELDFARE_LEDGER": home.ledger,
+        "FIELDFARE_NODE_AUTH": "simulated",
+        "OMP_NUM_THREADS": "1",
+    }
+    path = tmp_path / "question.toml"
+    path.write_text(QUESTION)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with (
+        superlink(work, "--disable-runtime-dependency-installation", env=env) as address,
+        supernode(work, address, 0, "digits"),
+        supernode(work, address, 1),
+    ):
+        said = CliRunner().invoke(application, ["ask", str(path), "--superlink", address, "--insecure", "--json"])
+    assert said.exit_code == 0, said.output
+    found = json.loads(said.stdout[said.stdout.index("{") :])
+    rows = load_task("digits").users().sizes[:, None].astype(float)
+    assert found["users"] == 100
+    assert found["answer"][0]["value"] == pytest.approx(np.clip(rows, 0, 60).mean(), abs=6 * 2.0 * 30 / 100)
+    with Ledger.open(home.ledger) as ledger:
+        assert ledger.population("writers").spent_epsilon > 0
+        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
 
 
 def kill_warm_parents(watched: Any, work: Path, killed: list[int]) -> None:

@@ -20,7 +20,7 @@ COMMANDS = {
     "demo": "Train on 336 776 real flights at one epsilon: noise independent, correlated, and none.",
     "plan": "What a plan will cost and how much noise it adds.",
     "simulate": "Run a plan on this machine and charge its population.",
-    "ask": "Ask simulated users a question, charge their population, and print the answer with its interval.",
+    "ask": "Ask users a question, charge their population, and print the answer with its interval.",
     "compare": "The same budget, several mechanisms: a table, and with --train a plot of held-out scores.",
     "mechanisms": "All kinds of mechanism, with the error of a prefix sum at equal privacy.",
     "run": "Submit a plan to a SuperLink and follow the run to its end.",

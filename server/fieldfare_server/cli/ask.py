@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -13,15 +15,17 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import print_json, print_text, print_warnings, refusals
+from fieldfare_server.cli.output import print_json, print_progress, print_text, print_warnings, refusals
 from fieldfare_server.cli.progress import local_grid, run_here
+from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.questions import Asked, plan_for
+from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.session import Session
 
 
@@ -33,12 +37,17 @@ def ask(
     resume: Annotated[
         str, typer.Option(metavar="RUN", help="the answer of this run, which was interrupted or has ended")
     ] = "",
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="ask the users of this federation's nodes, and not simulated ones")
+    ] = "",
+    root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
     accept_delta: AcceptDeltaOption = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Ask simulated users a question, charge their population, and print the answer with its interval."""
+    """Ask users a question, charge their population, and print the answer with its interval."""
     with refusals(json_):
         if (path is None) == (not resume):
             raise BadInput(
@@ -49,7 +58,19 @@ def ask(
             found: Look | Offer = resumed(directory, resume)
         else:
             asked = Asked.read(path)
-            found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
+            if superlink:
+                if insecure == (root_certificates is not None):
+                    raise BadInput(
+                        "ask", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure"
+                    )
+                plan = asked.plan_for_nodes()
+                cost = price_with_model(plan)
+                if dry_run:
+                    found = Offer.of(plan, cost)
+                else:
+                    found = put_to_nodes(directory, plan, asked, superlink, root_certificates)
+            else:
+                found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
         if json_:
             print_json(asdict(found))
         else:
@@ -74,6 +95,23 @@ def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False) -> Lo
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         plan, cost = _admitted(home, ledger, asked, accept_delta=accept_delta)
     return _answer(home, Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION, priced=(cost, {})))
+
+
+def put_to_nodes(home: StateDirectory, plan: Plan, asked: Asked, superlink: str, certificates: Path | None) -> Look:
+    """Ask the users of a federation: its coordinator admits, charges and answers as `put` does. Raises as it."""
+    text = json.dumps(plan.model_dump(mode="json", exclude_none=True))
+    run_id = new_run_id()
+    with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
+        try:
+            root = certificates.absolute() if certificates else None
+            output = submit(
+                Path(work), superlink, plan=text, task=asked.of_users, run_id=run_id, root_certificates=root
+            )
+        except FlowerError as error:
+            output = str(error)  # the stream ends with its coordinator, or with the connection; the run need not
+    follow(home, run_id, output, print_progress)
+    with Ledger.open(home.ledger) as ledger:
+        return look(ledger, run_id)
 
 
 def resumed(home: StateDirectory, run_id: str) -> Look:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -49,7 +50,15 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def plan_of(value: str) -> Plan:
-    """The plan of a run configuration: from its text, or from the file that `value` names. Raises `BadInput`."""
+    """The plan of a run configuration: from its text, TOML or JSON, or from the file that `value` names.
+
+    Raises `BadInput`.
+    """
+    if value.startswith("{"):
+        try:
+            return Plan.parse(json.loads(value))
+        except (json.JSONDecodeError, TypeError) as error:
+            raise BadInput("plan", f"is no JSON: {error}.", code="not-toml") from None
     return Plan.from_toml(value) if "\n" in value or "=" in value else read_plan(value)
 
 

@@ -36,6 +36,12 @@ class AskedRun(Table):
 
     task: str = Field(min_length=1, description="whose users are asked: a task's name, or package.module:attribute")
     name: str | None = Field(default=None, min_length=1, max_length=100, description="what people call the question")
+    cohort: int | None = Field(
+        default=None, ge=1, description="users who are asked; needed for real nodes, else all who can pay if left out"
+    )
+    min_reports: int | None = Field(default=None, ge=1, description="with fewer answers nothing is shown or charged")
+    round_timeout: float = Field(default=600.0, gt=0, description="seconds that answers are waited for")
+    trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
 
 
 class Asked(Table):
@@ -88,10 +94,18 @@ class Asked(Table):
         """The question in a TOML file, whose directory may hold the module of its task. Raises `BadInput`."""
         try:
             text = path.read_text()
-            table = tomllib.loads(text)
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"question file {str(path)!r}", f"cannot be read: {error}.") from None
         sys.path.append(str(path.absolute().parent))
+        return cls.from_toml(text)
+
+    @classmethod
+    def from_toml(cls, text: str) -> Asked:
+        """The question in a TOML text. Raises `BadInput` with all faults and their lines."""
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise BadInput("question file", f"cannot be read: {error}.") from None
         try:
             return cls.of(table)
         except BadInput as refusal:
@@ -101,6 +115,13 @@ class Asked(Table):
     def of_users(self) -> str:
         """The task whose users are asked, as `load_task` takes it."""
         return task_reference(self.run.task, self.task)
+
+    def plan_for_nodes(self) -> Plan:
+        """The plan that asks users of real nodes. Raises `BadInput` where the question does not say how many."""
+        if self.run.cohort is None:
+            why = "is required: how many users real nodes have is not known before."
+            raise BadInput("run.cohort", why, "cohort = 100")
+        return self.plan(self.run.cohort)
 
     def plan(self, users: int) -> Plan:
         """The plan that asks `users` users: one round in which each takes part once.
@@ -113,7 +134,12 @@ class Asked(Table):
         return Plan.parse(
             {
                 "privacy": {**privacy, "adjacency": self.privacy.adjacency},
-                "run": {"task": QUESTION, "name": self.run.name, "rounds": 1, "cohort": users},
+                "run": {
+                    **self.run.model_dump(exclude_defaults=True),
+                    "task": QUESTION,
+                    "rounds": 1,
+                    "cohort": self.run.cohort or users,
+                },
                 "task": {"of": self.of_users, "question": self.question.model_dump(mode="json"), **trains},
                 "participation": {"scheme": "single"},
                 "mechanism": {"kind": "independent"},
@@ -134,6 +160,8 @@ def plan_for(asked: Asked, names: NDArray[np.uint64], ledger: Reader) -> tuple[P
     """
     plan = asked.plan(len(names))
     cost = price_with_model(plan)
+    if asked.run.cohort is not None:
+        return plan, cost
     demand = demand_of(plan, cost)
     if demand is None:
         return plan, cost

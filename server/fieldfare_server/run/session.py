@@ -18,12 +18,15 @@ from typing import Self
 
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
+from safetensors.numpy import load_file
 
+from fieldfare import questions
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.lazily import torch
+from fieldfare.names import QUESTION
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
@@ -82,7 +85,7 @@ class Session:
         self.plan, self.cost, self.account, self.files = plan, cost, account, files
         self.noise = SecureNoise(key, source=plan.privacy.noise_source, map=map)
         self.model = TaskModel(plan.task_reference) if model is None else model
-        self.dialect = CohortDialect() if dialect is None else dialect
+        self.dialect = _dialect_of(plan, files) if dialect is None else dialect
         self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
         roster = self.dialect.roster(self.schema, account.id, account.register_users)
         self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords, self.rounds.payable)
@@ -367,6 +370,21 @@ class Session:
         finally:
             if self._ledger is not None:
                 self._ledger.close()
+
+
+def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
+    """Fieldfare's own messages; of a run that asks about released models, with these. Raises `BadInput` without one."""
+    if plan.run.task != QUESTION:
+        return CohortDialect()
+    question = questions.parse(plan.task["question"])  # type: ignore[arg-type]
+    models: dict[str, Arrays] = {}
+    for run in () if files is None else question.runs:
+        assert files is not None
+        file = files.directory.parent / run / "model.safetensors"
+        if not file.is_file():
+            raise BadInput(f"the model of run {run}", f"it released none, or not into {file.parent}.", "another run")
+        models[run] = load_file(file)
+    return CohortDialect(None, plan.task, models)
 
 
 def _tidy(home: StateDirectory, ledger: Ledger, actor: str) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -105,8 +105,14 @@ class Roster:
         run_id: str,
         register_users: Callable[[NDArray[np.uint64]], Users],
         dialect: str = "cohort",
+        query: Mapping[str, ConfigRecord] | None = None,
     ) -> None:
-        """register_users: pseudonyms -> indices in the population, shape (n,), as the account answers."""
+        """
+        Args:
+            register_users: pseudonyms -> indices in the population, shape (n,), as the account answers.
+            query: what goes with the query for users.
+        """
+        self._query = query
         self._schema, self._run_id, self._register_users = schema, run_id, register_users
         # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no node.
         self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -196,7 +202,9 @@ class Roster:
             question = self._question(node)
             patience = min(FIRST_PATIENCE * 2.0 ** min(question.asked, 10), LONGEST_BACK_OFF)
             group = fresh_group(self._run_id, "users")
-            queries.append(Message(write_users_query(self._run_id), node, QUERY_USERS, ttl=patience, group_id=group))
+            queries.append(
+                Message(write_users_query(self._run_id, self._query), node, QUERY_USERS, ttl=patience, group_id=group)
+            )
             question.asked, question.due = question.asked + 1, now + patience
         outdated = {self._question(node).slot for node in due}
         self._slots.drop(outdated)

@@ -23,7 +23,15 @@ from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
-from fieldfare_flower.messages import TRAIN, Occasion, TrainInstruction, records_of, write_points
+from fieldfare_flower.messages import (
+    TRAIN,
+    Occasion,
+    TrainInstruction,
+    records_of,
+    write_points,
+    write_question,
+    write_question_models,
+)
 from fieldfare_flower.npy import BadReply, read_array
 from fieldfare_server.optimizers import Points
 from fieldfare_server.run.presence.identity import KeyRoster
@@ -91,15 +99,25 @@ class CohortDialect:
 
     Args:
         configure: what the app sends to the training loop; None: nothing.
+        asked: the `[task]` table of a run that asks a question; None: the run trains.
+        models: the released models that the question is about, by their runs.
     """
 
     name = "cohort"
 
-    def __init__(self, configure: Configure | None = None) -> None:
+    def __init__(
+        self,
+        configure: Configure | None = None,
+        asked: Mapping[str, object] | None = None,
+        models: Mapping[str, Arrays] | None = None,
+    ) -> None:
         self._configure = configure
+        self._query = None if asked is None else write_question(asked)
+        self._more: dict[str, ArrayRecord | ConfigRecord] = dict(self._query or {})
+        self._more.update(write_question_models(models or {}))
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
-        return Roster(schema, run_id, register_users)
+        return Roster(schema, run_id, register_users, query=self._query)
 
     def write(
         self, round: PublicRound, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
@@ -107,7 +125,7 @@ class CohortDialect:
         points, weights, shares, batches = round.points
         arrays = tuple(schema.arrays(point) for point in points)
         # Encoded once and shared: a message costs one reference, not one model.
-        encoded = write_points(arrays)
+        encoded: dict[str, ArrayRecord | ConfigRecord] = {**write_points(arrays), **self._more}
         index = round.occasion.round
         config = None if self._configure is None else self._configure(index, points[0])
         messages = []
