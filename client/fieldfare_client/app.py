@@ -31,7 +31,7 @@ from fieldfare.errors import BadInput
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import HeadRefused
 from fieldfare.task import Task, load_task
-from fieldfare_client import own_data, witness
+from fieldfare_client import witness
 from fieldfare_client.check import check_task
 from fieldfare_client.questions import asked_reference, asked_schema
 from fieldfare_client.settings import TrainingSettings
@@ -43,7 +43,7 @@ from fieldfare_client.training.schedule import steps_of
 from fieldfare_client.training.trainer import CohortUpdate, Trainer
 from fieldfare_client.training.workers import WorkersLost, WorkerTrainer
 from fieldfare_client.users import UserTable
-from fieldfare_flower import logs
+from fieldfare_flower import logs, own_data
 from fieldfare_flower.local_grid import CLIENT_APP_RAISED
 from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users, write_witness
 
@@ -339,7 +339,6 @@ def train(message: Message, context: Context) -> Message:
 def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Message:
     settings = TrainingSettings.parse(instruction.settings)
     result = _train(node, instruction, settings)
-    own_data.note(result.users, result.failures)
     if result.failures:
         # For the node's operator. The server learns nothing of it: a failing user counts, and contributes zero.
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items()))
@@ -351,8 +350,9 @@ def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Me
         update = torch.zeros_like(update)
     counts = result.counts or (0.0,) * len(settings.riders.weights)
     sums = node.schema.stacked(instruction.queries).arrays(update)
-    reply = TrainReply(instruction.occasion, sums, result.users, counts)
-    return Message(reply.write(), reply_to=message)
+    content = TrainReply(instruction.occasion, sums, result.users, counts).write()
+    own_data.note(result.users, result.failures, content)
+    return Message(content, reply_to=message)
 
 
 def _flatten(schema: Schema, point: Arrays) -> torch.Tensor:

@@ -18,8 +18,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fieldfare.errors import BadInput, EveryUserFailed
 from fieldfare_client.main_guard import require_main_guard
-from fieldfare_client.own_data import Tally
 from fieldfare_flower import local_grid
+from fieldfare_flower.own_data import Tally
 
 if TYPE_CHECKING:
     from fieldfare_flower.local_grid import Run

@@ -26,13 +26,12 @@ from fieldfare.clipping import Flat, clip_one
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.lazily import has_torch, torch
 from fieldfare.schema import Arrays, pseudonyms
-from fieldfare_client import own_data
 from fieldfare_client.private.isolation import own_randomness, uses_cuda
 from fieldfare_client.private.local_arrays import LocalArrays
 from fieldfare_client.private.progress import Progress
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.training.schedule import user_keys
-from fieldfare_flower import logs
+from fieldfare_flower import logs, own_data
 from fieldfare_flower.messages import HEADER, TrainInstruction, TrainReply, write_users
 
 if TYPE_CHECKING:
@@ -169,11 +168,11 @@ class AppNode:
                     counts += (*clip_one(update, settings.clipping, layout), *riding)
                     query += update
                 progress.count()
-            own_data.note(len(asked), failures)
             _report(failures, len(asked))
             sums = schema.stacked(read.queries).split(total.reshape(-1).astype(np.float32))
-            reply = TrainReply(read.occasion, sums, len(asked), tuple(counts.tolist()))
-        return Message(reply.write(), reply_to=message)
+            content = TrainReply(read.occasion, sums, len(asked), tuple(counts.tolist())).write()
+            own_data.note(len(asked), failures, content)
+        return Message(content, reply_to=message)
 
     def _answer_plainly(self, message: Message, context: Context, users: Mapping[int, str]) -> Message:
         """Reply to Flower's own instruction: the model after its user's training, a count of 1, and what it told."""
@@ -197,7 +196,6 @@ class AppNode:
         instruction = Instruction([point], [1.0], context.run_id, turn if type(turn) is int else 0, config)
         failures: Counter[str] = Counter()
         (update,) = self.updates(instruction, name, user, context, failures)
-        own_data.note(1, failures)
         _report(failures, 1)
         if CLIPPING_NORM in config:
             clip_one(update, Flat(norm=norm_of(config)), model.schema.slices())
@@ -208,6 +206,7 @@ class AppNode:
         told = {name: value for name, value in self.reported.items() if math.isfinite(value)}
         metrics = MetricRecord({**told, "num-examples": 1})
         content = RecordDict({record_name: ArrayRecord(arrays), "metrics": metrics})
+        own_data.note(1, failures, content)
         return Message(content, reply_to=message)
 
     def _check_names(self, sent: Arrays) -> None:

@@ -34,7 +34,6 @@ from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare_client import own_data
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, EngineChoice, recall, remember
@@ -47,6 +46,7 @@ from fieldfare_client.training.measures import Measures
 from fieldfare_client.training.rows import add_rows_, join, standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.users import UserTable
+from fieldfare_flower import own_data
 
 log = logging.getLogger("fieldfare.client")
 

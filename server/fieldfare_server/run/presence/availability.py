@@ -19,6 +19,7 @@ from fieldfare.errors import BadInput
 from fieldfare.hashing import uniforms
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import AvailabilitySpec
+from fieldfare_flower.own_data import is_flowers_simulation
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
 
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ class SimulatedAvailability:
 
 
 def is_simulated(grid: Grid | None) -> bool:
-    """Whether all nodes of this grid are simulated here."""
-    return bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
+    """Whether all nodes of this grid are simulated here: in this process, by Flower's simulation, or as is stated."""
+    stated = os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
+    return stated or bool(getattr(grid, "simulated", False)) or is_flowers_simulation(grid)
 
 
 def require_callable(plan: Plan, grid: Grid | None) -> None:

@@ -22,6 +22,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fieldfare.errors import Interrupted
+from fieldfare_flower.own_data import Tally
 from fieldfare_server.run.presence.availability import is_simulated
 from fieldfare_server.run.presence.counts import Public, Secret
 from fieldfare_server.run.presence.failures import Failures
@@ -54,6 +55,8 @@ class Presence(ABC):
         """Why rounds went wrong. The roster keeps those of the first look."""
         self.counts = Secret(self) if session.plan.presence_is_secret else Public(self)
         self._receiver = Receiver()
+        self._own_data = Tally()
+        """How users fared whose data are the caller's own, as nodes of Flower's simulation say."""
         self._began: float | None = None
         """When the nodes that were there at the start got their moment to answer, of `time.monotonic`."""
 
@@ -158,6 +161,8 @@ class Presence(ABC):
                 answer = next(answers, None)
             if answer is None:
                 return
+            if is_simulated(self.grid) and answer.slot is not None and answer.reply is not None:
+                self._own_data.read(answer.reply)
             yield answer
 
     def _tick(self) -> None:
@@ -186,7 +191,7 @@ class Presence(ABC):
 
     def require_training(self) -> None:
         """Raise `EveryUserFailed` where a grid whose data are the caller's own says so. Real nodes do not tell."""
-        fault = getattr(self.grid, "fault", lambda: None)() if is_simulated(self.grid) else None
+        fault = getattr(self.grid, "fault", self._own_data.take)() if is_simulated(self.grid) else None
         if fault is not None:
             raise fault
 

@@ -22,6 +22,7 @@ from fieldfare.errors import BadInput, BudgetRefused, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
+from fieldfare_flower.own_data import is_flowers_simulation
 from fieldfare_flower.privacy_words import budget_exhausted, privacy_spent
 from fieldfare_flower.run_configuration import run_configuration
 from fieldfare_flower.server_errors import outlast_server_errors
@@ -345,6 +346,11 @@ class PrivateStrategy(WithoutNodeEvaluation):
         while not (nodes := list_nodes(grid)) and not hides_presence(adjacency) and time.monotonic() < deadline:
             log.info("Waiting for nodes to connect")
             time.sleep(NODE_POLL)
+        before = 0
+        while is_flowers_simulation(grid) and before < len(nodes):  # it makes its nodes while the ServerApp begins
+            before = len(nodes)
+            time.sleep(NODE_POLL)
+            nodes = list_nodes(grid)
         return _There(nodes, kind_of(grid, nodes))
 
     def _settle_plan(
