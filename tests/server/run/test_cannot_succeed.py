@@ -5,14 +5,17 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.superlink.grid.http_grid import HttpGrid
+from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 from test_plain_dialect import run as run_plainly
 from test_private_strategy import app_of, records
 from torch import nn
@@ -20,9 +23,11 @@ from torch import nn
 from fieldfare.errors import BadInput, Interrupted, Refused
 from fieldfare_client import private
 from fieldfare_client.simulation import LocalGrid
+from fieldfare_flower import own_data
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.run.presence.availability import is_simulated
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.clock import FakeClock
@@ -197,3 +202,47 @@ def test_a_model_that_diverged_ends_in_one_round(tmp_path: Path) -> None:
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
         (ended,) = ledger.runs().items
         assert (ended.state, ended.next_round) == ("failed", 1)
+
+
+class OfFlower(LocalGrid):
+    """Flower's simulation as the server sees it: what nodes of other processes say is in their replies alone."""
+
+    @property
+    def fault(self) -> Any:
+        raise AttributeError
+
+
+@pytest.mark.parametrize("failing", [USERS, USERS - 1])
+def test_actors_of_flowers_simulation_say_in_their_replies_that_all_users_failed(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On real Ray: tests/e2e/test_simulation_faults.py."""
+    monkeypatch.setattr(own_data.Tally, "counting", lambda self: nullcontext())
+    monkeypatch.setattr(own_data, "in_flowers_simulation", lambda: True)
+    state, grid = home(tmp_path), grid_of(lambda user, round: user in IDS[:failing], 3)
+    grid.__class__ = OfFlower
+    everybody = {"run__cohort": USERS, "participation": {}, "run__rounds": 1}
+    if failing < USERS:
+        assert start(state, grid, **everybody).state == "done"
+        return
+    with pytest.raises(Refused, match=f"every user that was asked failed: {USERS} KeyError") as ended:
+        start(state, grid, **everybody)
+    assert "KeyError: 'lab_value'" in "".join(traceback.format_exception(ended.value))
+    assert (view(state).state, view(state).spent_epsilon) == ("failed", 0.0)
+    assert "lab_value" not in view(state).message
+
+
+def test_a_superlinks_word_makes_no_node_an_actor(tmp_path: Path) -> None:
+    """A node that is no actor of Ray says nothing, whatever it is sent; and the server reads it of no real grid."""
+    assert not own_data.in_flowers_simulation()
+    reply = RecordDict()
+    own_data.note(3, Counter({"KeyError": 3}), reply)
+    assert not reply
+    assert own_data.is_flowers_simulation(object.__new__(InMemoryGrid))
+    assert not own_data.is_flowers_simulation(grid_of(lambda user, round: True, 1))
+    assert not is_simulated(HttpGrid("127.0.0.1:1", True, token="a run's"))
+    told = own_data.Tally()
+    for odd in ({"asked": "3"}, {"asked": 3, "kinds": "KeyError", "counts": [3]}, {}):
+        content = RecordDict({own_data.RECORD: ConfigRecord(odd)})
+        told.read(Message(content, 2, "train"))
+    assert told.take() is None
