@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from fieldfare.errors import BadInput
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api import server as service
+from fieldfare_server.api.alerts import Alerts, Channel, Hook, Mail
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import print_progress, refusals
@@ -37,6 +39,13 @@ def serve(
     backups: Annotated[
         Path | None, typer.Option(help="where the ledger's backups go: /metrics then tells their age")
     ] = None,
+    alert_hook: Annotated[
+        Path | None, typer.Option(help="a file with the URL of a web hook: it is told of budgets at 80 and 100 %")
+    ] = None,
+    alert_mail: Annotated[
+        list[str] | None, typer.Option(help="an address that is told of budgets at 80 and 100 %; repeatable")
+    ] = None,
+    mail_relay: Annotated[str, typer.Option(help="smtp://HOST[:PORT] or smtps://HOST[:PORT]")] = "smtp://localhost",
     wait: Annotated[bool, typer.Option("--wait", help="retry until the ledger and its secret exist")] = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -61,8 +70,10 @@ def serve(
             print_progress(
                 f"Binding {host}: reachable from other machines, which need a token (fieldfare token create)."
             )
+        channels = _channels(alert_hook, alert_mail or [], mail_relay)
+        app = create_app(directory.ledger, settings, directory.root, directory.service_head_file, backups)
         server_config = service.config(
-            create_app(directory.ledger, settings, directory.root, directory.service_head_file, backups),
+            app,
             host,
             port,
             certificate=certificate,
@@ -72,7 +83,22 @@ def serve(
         taken = service.listen(server_config)
         shown = f"[{host}]" if ":" in host else host
         print_progress(f"Budget page: {'https' if certificate else 'http'}://{shown}:{taken.getsockname()[1]}/")
-        service.serve(server_config, taken)
+        book = directory.service_head_file.with_name("alerts.json")
+        with Alerts(app.state.answers, book, channels).watching() if channels else nullcontext():
+            service.serve(server_config, taken)
+
+
+def _channels(hook: Path | None, mail: list[str], relay: str) -> list[Channel]:
+    """Where alerts go. Raises `BadInput`."""
+    channels: list[Channel] = []
+    if hook is not None:
+        try:
+            channels.append(Hook(hook.read_text().strip()))
+        except OSError as error:
+            raise BadInput(f"--alert-hook {hook}", f"cannot be read: {error.strerror}.") from None
+    if mail:
+        channels.append(Mail(relay, mail))
+    return channels
 
 
 def keep_token(directory: StateDirectory, path: Path, use: str) -> None:
