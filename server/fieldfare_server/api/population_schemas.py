@@ -13,7 +13,7 @@ from fieldfare.participation import PRESENCE
 from fieldfare_server.api.outlook import MOST_RUNS, Outlook
 from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, LossAnswer, Proposal, Time, like
 from fieldfare_server.evidence.population_size import population_size_warnings
-from fieldfare_server.evidence.words import budget_in_words
+from fieldfare_server.evidence.words import budget_in_words, identified, odds_factor
 from fieldfare_server.ledger import states, views
 from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.planning.bound import Bound
@@ -313,6 +313,8 @@ class WhatIfAnswer(Answer):
         noise_multiplier=6.1,
         noise_std=0.0076,
         prefix_noise=0.031,
+        odds=2.7183,
+        identified=0.0251,
         fits=True,
         margin=1.4,
         users=3243,
@@ -332,6 +334,13 @@ class WhatIfAnswer(Answer):
     noise_multiplier: float = Field(description="std of the noise over the clip norm")
     noise_std: float = Field(description="of a coordinate of one round's mean update")
     prefix_noise: float = Field(description="RMS over rounds of the noise in the sum of all mean updates so far")
+    odds: float | None = Field(
+        default=None, description="the factor by which its releases change the odds about one user at most; null: none"
+    )
+    identified: float = Field(
+        default=1.0,
+        description="the most users, as a share, whom an attacker identifies in them who wrongly accuses 1 of 100",
+    )
     fits: bool = Field(description="whether the population would admit it now, and its users can fill its rounds")
     margin: float | None = Field(
         default=None, description="how many such runs what is left would pay for; null: any number, or it does not fit"
@@ -357,7 +366,8 @@ class WhatIfAnswer(Answer):
         own = {"run": run, "mechanism": plan.mechanism.kind, "rounds": plan.run.rounds, "cohort": plan.run.cohort}
         own |= {"clip": plan.clipping.norm, "delta": plan.privacy.delta, "epsilon": price.cost.epsilon}
         own |= {name: getattr(price, name) for name in ("noise_std", "prefix_noise", "fits", "bound")}
-        own |= {"noise_multiplier": price.cost.noise_multiplier}
+        own |= {"noise_multiplier": price.cost.noise_multiplier, "odds": odds_factor(price.cost.epsilon)}
+        own |= {"identified": identified(price.cost.epsilon, plan.privacy.delta, price.cost.loss.gdp)}
         if price.admission is not None:
             own |= {"users": price.admission.users, "users_who_can_pay": price.admission.whole}
             own |= {"margin": price.admission.margin if math.isfinite(price.admission.margin) else None}

@@ -44,12 +44,26 @@ def budget_in_words(epsilon: float, delta: float, leak: float) -> str:
 
 def loss_in_words(epsilon: float, delta: float, mu: float | None) -> str:
     """One run's loss. mu: of a Gaussian loss; None where only (epsilon, delta) is known."""
-    return _in_words(epsilon, delta, bounded_rate(epsilon, delta) if mu is None else true_positive_rate(mu))
+    return _in_words(epsilon, delta, identified(epsilon, delta, mu))
+
+
+def identified(epsilon: float, delta: float, mu: float | None) -> float:
+    """The most users, as a share, whom an attacker identifies in one run's releases; arguments as of `loss_in_words`.
+
+    At `FALSE_POSITIVES` wrong accusations.
+    """
+    return bounded_rate(epsilon, delta) if mu is None else true_positive_rate(mu)
+
+
+def odds_factor(epsilon: float) -> float | None:
+    """How far the odds about a user may change, as a factor; None where it says nothing."""
+    return None if epsilon > 30 else math.exp(epsilon)
 
 
 def _in_words(epsilon: float, delta: float, rate: float) -> str:
     exceeds = f"but for a probability of {decimal(delta)}, "
-    odds = "an unbounded factor" if epsilon > 30 else f"a factor of {_up(math.exp(epsilon))}"
+    factor = odds_factor(epsilon)
+    odds = "an unbounded factor" if factor is None else f"a factor of {_up(factor)}"
     return (
         f"Whatever is known already, {exceeds}all releases together change the odds that a user's data were used by at "
         f"most {odds}. An attacker who wrongly accuses {FALSE_POSITIVES * 100:g} % of the users whose data were not "

@@ -438,11 +438,28 @@ def test_the_page_of_a_population_says_what_still_fits_and_who_changed_it(
 def test_what_if_prices_a_plan_and_says_whether_it_fits(page: Any, url: str, run: RunHandle) -> None:
     page.goto(f"{url}/#population=aircraft")
     form = page.get_by_role("form", name="What if")
-    form.get_by_label("ε").fill("1")
+    budget = form.get_by_label("ε", exact=True)
+    budget.fill("1")
     form.get_by_label("Mechanism").select_option("nu")
     form.get_by_role("button", name="Price it").click()
     page.locator("#what-if", has_text="It fits, for 500 users.").wait_for()
-    form.get_by_label("ε").fill("40")
+    told = page.locator("#what-if .facts").inner_text()
+    assert "times 2.719" in told  # e, rounded up
+    # (1, 1e-5) of a Gaussian is mu = 0.2681 by its definition, and ndtr(ndtri(0.01) + mu) = 0.01978.
+    assert "at most 1.979 of 100" in told
+    slider = form.get_by_label("ε of the run")
+    slider.focus()
+    page.keyboard.press("End")
+    assert budget.input_value() == "8"
+    page.locator("#what-if", has_text="It does not fit.").wait_for()
+    form.get_by_role("button", name="Compare budgets").click()
+    page.locator("#what-if tbody tr").nth(4).wait_for()
+    rows = [row.split("\t") for row in page.locator("#what-if tbody").inner_text().splitlines()]
+    assert [row[0] for row in rows] == ["0.5", "1", "2", "4", "8"]
+    assert [row[4] for row in rows][::4] == ["yes", "no"]
+    noise = [float(row[1]) for row in rows]
+    assert noise == sorted(noise, reverse=True)
+    budget.fill("40")
     page.keyboard.press("Enter")
     page.locator("#what-if", has_text="It does not fit.").wait_for()
     assert "Nearest: a run of epsilon" in page.locator("#what-if").inner_text()

@@ -95,17 +95,52 @@ export function drawWhatIf(parent, population, run) {
   const inputs = FIELDS.map(([name, label, type, step]) => [name, label, h("input", { type, step, min: step === 1 ? 1 : 0, name, value: settings[name] ?? "", "data-key": `what-if-${name}` })]);
   const kind = h("select", { name: "mechanism", "data-key": "what-if-mechanism" }, [...new Set([run.mechanism, ...KINDS])].map((one) => h("option", { value: one, selected: one === run.mechanism }, one)));
   const result = h("div", { class: "gap", role: "status" });
+  const others = h("div");
+  const budget = inputs.find(([name]) => name === "epsilon")[2];
+  const query = (changes = {}) => {
+    const asked = new URLSearchParams({ run: run.id, mechanism: kind.value });
+    for (const [name, , input] of inputs) if (input.value !== "") asked.set(name, input.value);
+    for (const [name, value] of Object.entries(changes)) asked.set(name, value);
+    return get(`${path(population.name)}/what-if?${asked}`);
+  };
+  const price = async () => {
+    show(result, h("p", { class: "hint" }, "Pricing…"));
+    try { drawPrice(result, await query()); } catch (error) { show(result, failed(error), error.nearest ? h("p", { class: "hint" }, `Nearest allowed: ${error.nearest}`) : null); }
+  };
+  // Of the limit, in equal ratios: twice epsilon is one step wherever it begins.
+  const slider = h("input", {
+    type: "range", min: 0, max: 100, step: 1, value: stepOf(Number(budget.value) || run.planned?.epsilon || population.epsilon, population.epsilon), class: "slide", "aria-label": "ε of the run", "data-key": "what-if-slider",
+    "aria-valuetext": `epsilon ${budget.value}`,
+    oninput: (event) => { budget.value = number(epsilonAt(event.target.value, population.epsilon), 3); event.target.setAttribute("aria-valuetext", `epsilon ${budget.value}`); },
+    onchange: price,
+  });
+  budget.addEventListener("input", () => { slider.value = stepOf(Number(budget.value) || 0, population.epsilon); slider.setAttribute("aria-valuetext", `epsilon ${budget.value}`); });
   const form = h("form", {
     class: "form", "aria-label": "What if",
-    onsubmit: async (event) => {
-      event.preventDefault();
-      const query = new URLSearchParams({ run: run.id, mechanism: kind.value });
-      for (const [name, , input] of inputs) if (input.value !== "") query.set(name, input.value);
-      show(result, h("p", { class: "hint" }, "Pricing…"));
-      try { drawPrice(result, await get(`${path(population.name)}/what-if?${query}`)); } catch (error) { show(result, failed(error), error.nearest ? h("p", { class: "hint" }, `Nearest allowed: ${error.nearest}`) : null); }
-    },
-  }, inputs.map(([, label, input]) => h("label", {}, label, input)), h("label", {}, "Mechanism", kind), h("button", { class: "primary", "data-key": "what-if-price" }, "Price it"));
-  show(parent, form, result, h("p", { class: "hint" }, `Starts from the plan of run ${run.id}. Nothing is run, read or reserved.`));
+    onsubmit: (event) => { event.preventDefault(); price(); },
+  }, inputs.map(([, label, input]) => h("label", {}, label, input)), h("label", {}, "Mechanism", kind), h("label", { class: "wide" }, `ε from ${number(population.epsilon / SPAN)} to the limit, ${number(population.epsilon)}`, slider),
+  h("button", { class: "primary", "data-key": "what-if-price" }, "Price it"), h("button", { type: "button", "data-key": "what-if-others", onclick: () => drawOthers(others, population, query) }, "Compare budgets"));
+  show(parent, form, result, others, h("p", { class: "hint" }, `Starts from the plan of run ${run.id}. Nothing is run, read or reserved.`));
+}
+
+const SPAN = 64;
+const epsilonAt = (step, limit) => limit * SPAN ** (step / 100 - 1);
+const stepOf = (x, limit) => Math.round(100 * Math.max(0, Math.min(1, 1 + Math.log(Math.max(x, 1e-9) / limit) / Math.log(SPAN))));
+// Bounds, so rounded up, as an epsilon is.
+const odds = (price) => (price.odds === null ? "no bound" : `times ${epsilon(price.odds)}`);
+const identified = (price) => `${epsilon(100 * price.identified)} of 100`;
+
+// The same plan at other budgets, one after the other: a service prices one at a time.
+async function drawOthers(parent, population, query) {
+  const rows = [];
+  for (const share of [1, 2, 4, 8, 16]) {
+    let price;
+    try { price = await query({ epsilon: population.epsilon / share }); } catch (error) { show(parent, failed(error)); return; }
+    rows.unshift(h("tr", {}, h("th", { scope: "row" }, epsilon(price.epsilon)), [number(price.noise_std), price.odds === null ? "no bound" : epsilon(price.odds), epsilon(100 * price.identified), price.fits ? "yes" : "no"].map((text) => h("td", {}, text))));
+    show(parent, h("div", { class: "scroll gap", tabindex: "0", role: "region", "aria-label": "The same plan at other budgets", "data-key": "others" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["ε", "Noise", "Odds ×", "Found", "Fits"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
+    h("p", { class: "hint" }, "Noise: of a coordinate in one round. Odds: the factor by which its releases move the odds about a user at most. Found: of 100 users, at most so many by an attacker who wrongly accuses 1 of 100."));
+  }
 }
 
 const BOUNDS = {
@@ -116,7 +151,8 @@ const BOUNDS = {
 function drawPrice(parent, price) {
   show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? (price.users === null ? "It fits." : `It fits, for ${count(price.users)} users.`) : BOUNDS[price.bound] ? "By this bound it does not fit." : "It does not fit."),
     facts([["ε", epsilon(price.epsilon)], ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
-      ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)]]),
+      ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)],
+      ["Odds about a user change by at most", odds(price)], ["Identified, if 1 of 100 is wrongly accused", `at most ${identified(price)}`]]),
     BOUNDS[price.bound] ? h("p", { class: "hint" }, BOUNDS[price.bound]) : null,
     price.why ? h("p", { class: "hint" }, `${price.why}${price.nearest ? ` Nearest: ${price.nearest}.` : ""}`) : null);
 }
