@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from fieldfare.errors import BadInput
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import HeadRefused
+from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare.task import Task, load_task
-from fieldfare_client import witness
+from fieldfare_client import budget, witness
 from fieldfare_client.check import check_task
 from fieldfare_client.questions import asked_reference, asked_schema
 from fieldfare_client.settings import TrainingSettings
@@ -295,13 +296,15 @@ def _without_text(handler: Callable[[Message, Context], Message]) -> Callable[[M
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(frame.filename).name}:{frame.lineno}"
             log.warning("this node does not answer: %s at %s", type(error).__name__, place)
-            return _refusal(type(error).__name__, message, error.told if isinstance(error, HeadRefused) else "")
+            return _refusal(
+                type(error).__name__, message, error.told if isinstance(error, HeadRefused | NodeBudgetRefused) else ""
+            )
 
     return answer
 
 
 def _refusal(kind: str, message: Message, told: str = "") -> Message:
-    # In the form that Flower gives to an exception's class; only of the journal is there more to tell.
+    # In the form that Flower gives to an exception's class; only of journal and budget is there more to tell.
     return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'> {told}".rstrip()), reply_to=message)
 
 
@@ -318,7 +321,8 @@ def users(message: Message, context: Context) -> Message:
     if kind:
         return _refusal(f"TaskFault_{kind}", message)
     node = hosted(context)
-    content = write_users(node.table.pseudonyms, asked_schema(message.content) or node.schema)
+    schema = asked_schema(message.content) or node.schema
+    content = budget.list_payable(message, write_users(node.table.pseudonyms, schema))
     content.update(write_witness(witness.remembered(context)))
     return Message(content, reply_to=message)
 
@@ -332,6 +336,7 @@ def train(message: Message, context: Context) -> Message:
     with _shared:  # of the file that remembers the server's head
         witness.watch(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
+    budget.charge(message)  # before anybody trains
     with logs.about(instruction.occasion.run, instruction.occasion.round):
         return _answer(node, instruction, message)
 

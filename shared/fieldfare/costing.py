@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, MutableMapping
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.truncated import excess, least_cap
 from fieldfare.cost import Certificate, Cost, StoredPrice, unit_margin
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import BadInput, BudgetRefused, Refused
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, Single, TruncatedPoisson, adjacency_factor
 from fieldfare.plan import Plan
@@ -76,6 +76,19 @@ def cost_of(
     if plan.privacy.rounding == "discrete":
         _require_discrete(plan, mechanism, participation)
     return _calibrated(plan, mechanism, participation, resolution)
+
+
+class Sealed(dict[str, bytes]):
+    """What an optimiser decided once; a name that is not there is refused, so nothing is optimised again."""
+
+    def __init__(self, entries: MutableMapping[str, bytes], missing: Refused) -> None:
+        super().__init__(entries)
+        self._missing = missing
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            raise self._missing
+        return self[key]
 
 
 def cost_as_priced(

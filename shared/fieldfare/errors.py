@@ -80,6 +80,10 @@ class JournalRefused(LedgerError):
     """Nodes refuse the ledger's journal: it does not go on from the head that they were shown before."""
 
 
+class NodesRefused(BadInput):
+    """Nodes refuse the run by the budget that belongs to their users."""
+
+
 class CheckpointError(Refused):
     """A checkpoint is missing, torn, or does not belong to the run that the ledger describes."""
 

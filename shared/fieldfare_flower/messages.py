@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import SignedHead
+from fieldfare.signed_terms import SignedTerms
 from fieldfare_flower.npy import BadReply, SharedArray, read_array
 
 VERSION = 2
@@ -45,6 +46,8 @@ HEAD = "journal.head"
 """The signed head of the server's journal, in instructions and in a node's state. Older nodes ignore it."""
 WITNESS = "journal.witness"
 """Which row of the journal a node remembers, in its answer to `query.users`. Older servers ignore it."""
+TERMS = "budget.terms"
+"""What the run costs its users, signed, in instructions and in `query.users`. Nodes without a budget ignore it."""
 
 
 _Record = TypeVar("_Record")
@@ -145,7 +148,7 @@ class TrainInstruction:
         if queries < 1 or len(weights) % queries:
             raise BadReply("schema", "not one weight for each query and point")
         points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights) // queries))
-        users = read_array(_record(_record(records_of(content, ArrayRecord), COHORT), USERS), ("uint64",), None)
+        users = asked_users(content)
         settings = json.loads(str(header.get("settings", "{}")))
         return cls(
             occasion, points, weights, users, settings, queries, batches, records_of(content, ConfigRecord).get(CONFIG)
@@ -262,7 +265,7 @@ def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uin
     """The pseudonyms of a node's users, shape (n,), distinct, n <= `most`. Raises `BadReply`."""
     if _header(content).get("schema") != schema.digest():
         raise BadReply("schema", "the node would train another model")
-    users = read_array(_record(_record(records_of(content, ArrayRecord), COHORT), USERS), ("uint64",), None)
+    users = asked_users(content)
     if users.ndim != 1 or users.size > most or np.unique(users).size != users.size:
         raise BadReply("users", "too many users, or a user twice")
     return users
@@ -310,6 +313,39 @@ def read_witness(content: RecordDict) -> int | None:
     record = records_of(content, ConfigRecord).get(WITNESS)
     count = None if record is None else record.get("count")
     return count if type(count) is int and 0 < count < 2**62 else None
+
+
+def write_terms(signed: SignedTerms) -> dict[str, ConfigRecord]:
+    """The record, by its name, of a run's signed terms."""
+    values: dict[str, ConfigRecordValues] = {
+        "terms": signed.text,
+        "key": signed.key,
+        "signature": signed.signature,
+        "keys": list(signed.keys),
+    }
+    return {TERMS: ConfigRecord(values)}
+
+
+def read_terms(content: RecordDict) -> SignedTerms | None:
+    """The signed terms that a message shows, not checked; None where it shows none, or nonsense."""
+    record = records_of(content, ConfigRecord).get(TERMS)
+    if record is None:
+        return None
+    text, key, signature, keys = (record.get(name) for name in ("terms", "key", "signature", "keys"))
+    if not (isinstance(text, str) and isinstance(key, str) and isinstance(signature, str) and isinstance(keys, list)):
+        return None
+    return SignedTerms(text, key, signature, tuple(line for line in keys if isinstance(line, str)))
+
+
+def only(users: NDArray[np.uint64], content: RecordDict) -> RecordDict:
+    """A node's answer `content` to `query.users` with no users but `users`, shape (n,)."""
+    content[COHORT] = _to_record({USERS: users})
+    return content
+
+
+def asked_users(content: RecordDict) -> NDArray[np.uint64]:
+    """The pseudonyms that an instruction asks for, or that an answer to `query.users` names. Raises `BadReply`."""
+    return read_array(_record(_record(records_of(content, ArrayRecord), COHORT), USERS), ("uint64",), None)
 
 
 def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:

@@ -39,20 +39,25 @@ As a mod, `ClientApp(mods=[ff.private])`, it clips the replies of any other app 
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message
 
+from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_client.private.checking import check
 from fieldfare_client.private.mod import Call, clip_reply
 from fieldfare_client.private.node import AppNode, Build, ListUsers, Loop, LostDevice, UserList, WrongDialect, metric
 from fieldfare_flower.client_apps import is_registered
+from fieldfare_flower.local_grid import CLIENT_APP_RAISED
 
 __all__ = ["LostDevice", "WrongDialect", "check", "metric", "train", "users"]
+
+log = logging.getLogger("fieldfare.client")
 
 Handler = Callable[[Message, Context], Message]
 
@@ -122,7 +127,13 @@ def train(build: Build, rebuild: bool = False) -> Callable[[Loop], Handler]:
 def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
     def handle(message: Message, context: Context) -> Message:
         with _one_node:
-            return answer(message, context)
+            try:
+                return answer(message, context)
+            except NodeBudgetRefused as refusal:
+                log.warning("this node's own budget refuses: %s", refusal)
+                # The server learns the word alone.
+                told = f"<class '{NodeBudgetRefused.__name__}'> {refusal.told}"
+                return Message(Error(CLIENT_APP_RAISED, told), reply_to=message)
 
     # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

@@ -26,6 +26,7 @@ from fieldfare.clipping import Flat, clip_one
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.lazily import has_torch, torch
 from fieldfare.schema import Arrays, pseudonyms
+from fieldfare_client import budget
 from fieldfare_client.private.isolation import own_randomness, uses_cuda
 from fieldfare_client.private.local_arrays import LocalArrays
 from fieldfare_client.private.progress import Progress
@@ -99,7 +100,8 @@ class UserList:
                 "@app.train() above @ff.private.train(build), in the same module",
             )
         names = np.fromiter(self.read(context), np.uint64)
-        return Message(write_users(names, self.node.model.schema), reply_to=message)
+        content = budget.list_payable(message, write_users(names, self.node.model.schema))
+        return Message(content, reply_to=message)
 
 
 class AppNode:
@@ -153,6 +155,7 @@ class AppNode:
                 raise BadInput("cohort", "names a user twice.")
             if missing := sum(name not in users for name in asked):
                 raise BadInput("cohort", f"{missing} of {len(asked)} asked users are not hosted here.")
+            budget.charge(message)  # before anybody trains
             # Copies: arrays read from the wire are read-only views of the message.
             points = [{name: np.array(value) for name, value in point.items()} for point in read.points]
             config = {**_config(message.content), ROUND: read.occasion.round + 1}
@@ -176,6 +179,7 @@ class AppNode:
 
     def _answer_plainly(self, message: Message, context: Context, users: Mapping[int, str]) -> Message:
         """Reply to Flower's own instruction: the model after its user's training, a count of 1, and what it told."""
+        budget.refuse_plain()
         if len(users) != 1:
             raise WrongDialect(
                 f"this node trains {len(users)} users with ff.private, and a plain instruction is for one: set "

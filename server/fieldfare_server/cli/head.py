@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput
-from fieldfare.signed_head import KEY_BYTES, public_key
+from fieldfare.signed_head import KEY_BYTES, SignedHead, public_key
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import print_outcome, refusals
@@ -18,6 +18,17 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
 head = typer.Typer(no_args_is_help=True, help="The key that signs the journal's head.")
+
+
+@head.command()
+def show(home: HomeOption = None) -> None:
+    """Print the newest head that this home holds: one line, for nodes, witnesses and paper."""
+    with refusals(as_json=False):
+        file = StateDirectory.of(home, None).head_file
+        try:
+            print_outcome(str(SignedHead.parse(file.read_text(encoding="ascii"))))
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"ledger head {file}", f"cannot be read ({error}).", "the coordinator's home") from None
 
 
 @head.command()

@@ -41,6 +41,8 @@ NOT_COVERED = (
     "The server's operator, who can see each node's sum before noise is added and who holds the noise key.",
     "What leaks outside of the released models and statistics: network traffic, timing, a node's own disk.",
     "What can be learned about a user from other people's data, or from other releases about the same user.",
+    "Other populations of the same users, in this ledger or in another: each has a budget of its own, and what a user "
+    "loses adds up. A node's own budget limits all of them together; whether nodes keep one the server cannot tell.",
     "Held-out data of the task, or of the app's own evaluation; the people in it are not users of the population.",
 )
 

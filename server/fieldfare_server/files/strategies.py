@@ -25,7 +25,7 @@ import numpy as np
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.arrays import Floats
 from fieldfare.cost import Certificate, Cost, StoredPrice
-from fieldfare.costing import cost_as_priced
+from fieldfare.costing import Sealed, cost_as_priced
 from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.mechanisms import Mechanism, describe
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
@@ -101,22 +101,9 @@ class Decisions(dict[str, bytes]):
             self._behind[key] = value
 
 
-class _Sealed(dict[str, bytes]):
-    """What an optimiser decided once; a name that is not there is refused, so nothing is optimised again."""
-
-    def __init__(self, entries: MutableMapping[str, bytes], missing: StrategyError) -> None:
-        super().__init__(entries)
-        self._missing = missing
-
-    def get(self, key: str, default: Any = None) -> Any:
-        if key not in self:
-            raise self._missing
-        return self[key]
-
-
 def without_search() -> MutableMapping[str, bytes]:
     """A cache for `mechanisms.build` that raises `StrategyError` where an optimiser would have to search."""
-    return _Sealed({}, StrategyError("the strategy of a run", "an optimiser decided it, and its result is not here."))
+    return Sealed({}, StrategyError("the strategy of a run", "an optimiser decided it, and its result is not here."))
 
 
 def settle(cost: Cost, decided: Mapping[str, bytes]) -> tuple[Cost, bytes]:
@@ -154,6 +141,12 @@ class StoredStrategy:
         """Whether a file is there to be read."""
         return self.path.is_file()
 
+    @property
+    def decided(self) -> dict[str, str]:
+        """What optimisers decided, base64 by name; without certificates, which the price has. As `applied`."""
+        entries: dict[str, str] = self._read()["entries"]
+        return {name: value for name, value in entries.items() if name != _CERTIFIED}
+
     def write(self, content: bytes) -> None:
         """Store what `settle` returned, durably. Raises OSError."""
         replace_file(self.path, content, mode=0o644)
@@ -182,7 +175,7 @@ class StoredStrategy:
         try:
             made = None if certificate is None else Certificate.from_json(json.loads(certificate))
             read = StoredPrice(self.planned, None, made) if price is None else StoredPrice.from_json(price)
-            cost = cost_as_priced(plan, _Sealed(decided, missing), read, resolution=resolution)
+            cost = cost_as_priced(plan, Sealed(decided, missing), read, resolution=resolution)
         except BadInput as error:
             if price is None:
                 raise

@@ -19,6 +19,7 @@ from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.events.charges import ChargeCarried
 from fieldfare_server.ledger.events.heads import HeadKeyChanged
+from fieldfare_server.ledger.events.populations import Created
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import Clock, read_head
 from fieldfare_server.ledger.sql.memory import Memory, PricedRun
@@ -188,6 +189,16 @@ class Reader:
         with self.read() as connection:
             signed = connection.execute(select(models.head.c.signed)).scalar_one()
         return None if signed is None else SignedHead.parse(signed)
+
+    def population_identity(self, name: str) -> str:
+        """The hash of the journal row that made population `name`. Raises `BadInput` where there is none."""
+        c = models.journal.c
+        query = select(c.hash).where(c.population == name, c.action == Created.action).order_by(c.id)
+        with self.read() as connection:
+            made = connection.execute(query.limit(1)).scalar()
+        if made is None:
+            raise BadInput(f"population {name!r}", "no row of the journal made it.")
+        return str(made)
 
     def head_key_lines(self) -> tuple[str, ...]:
         """The lines by which the head's key changed, in their order (`fieldfare.head_keys`)."""

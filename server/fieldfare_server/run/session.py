@@ -46,6 +46,7 @@ from fieldfare_server.run.presence.cohorts import Cohorts
 from fieldfare_server.run.presence.identity import keys_are_proven
 from fieldfare_server.run.pricing import demand_of, price_with_model, stated_noise
 from fieldfare_server.run.private.dialects import CohortDialect, Dialect
+from fieldfare_server.run.round.node_terms import terms_record
 from fieldfare_server.run.round.record import Released
 from fieldfare_server.run.round.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
@@ -95,6 +96,7 @@ class Session:
         self._lease_keeper: LeaseKeeper | None = None
         self._witnesses: Witnesses | None = None
         self._shown: dict[int, dict[str, ConfigRecord]] = {}
+        self._terms: dict[str, ConfigRecord] = {}
 
     # -- beginnings -----------------------------------------------------------------------------------------------
 
@@ -252,7 +254,10 @@ class Session:
         """From now to the session's end, renew the lease in the background, however long a step takes."""
         self._home = home
         self._witnesses = Witnesses(ledger)
-        self.cohorts.roster.hear = self._witnesses.hear
+        roster = self.cohorts.roster
+        roster.hear = self._witnesses.hear
+        if self.dialect.name == "cohort" and self.cost is not None:
+            roster.told = self._terms = terms_record(home, ledger, handle, self.plan, self.cost)
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
 
@@ -264,7 +269,9 @@ class Session:
         self.cohorts.roster.bindings = Bindings(self._home.root, self.plan.privacy.population, register)
 
     def shown_heads(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
-        """For each of `nodes`: the record, by its name, of the journal's signed head; {} for a rehearsal.
+        """For each of `nodes`: the records, by name, of the journal's signed head and the run's terms.
+
+        {} for a rehearsal.
 
         Within a group of rounds the same ones: this run writes none.
         """
@@ -275,7 +282,7 @@ class Session:
             self._shown = {}
         missing = [node for node in nodes if node not in self._shown]
         self._shown |= self._witnesses.records(missing) if missing else {}
-        return {node: self._shown[node] for node in nodes}
+        return {node: self._shown[node] | self._terms for node in nodes}
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits.

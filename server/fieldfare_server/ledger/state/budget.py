@@ -24,7 +24,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.accounting.filter import Price, Rectangle, gauge, leak_of_run, pay, price, reserve
+from fieldfare.accounting.filter import Price, Rectangle, leak_of_run, pay, price, reserve
+from fieldfare.accounting.filter import Terms as Terms
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.text import decimal
 
@@ -51,31 +52,6 @@ def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
 
 
 # -- what runs cost -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Terms:
-    """A population's budget: its (epsilon, delta), which is the guarantee, and its leak D, which never changes."""
-
-    epsilon: float
-    delta: float
-    leak: float
-
-    def gauge(self, total: Price) -> float:
-        """How much of epsilon `total` takes, all of D set aside. A reading: the guarantee is epsilon."""
-        return _gauge(total.mu_squared, self.delta, self.leak)
-
-    def hold(self, total: Price) -> bool:
-        """Whether `total` is within the rectangle.
-
-        mu^2 <= M is asked as gauge <= epsilon, so that a plan calibrated to the whole epsilon fits to the last bit.
-        """
-        return total.leak <= self.leak and total.mu_squared < math.inf and self.gauge(total) <= self.epsilon
-
-
-@lru_cache(maxsize=8192)
-def _gauge(mu_squared: float, delta: float, leak: float) -> float:
-    return gauge(mu_squared, delta, leak)
 
 
 class RunCharge(NamedTuple):

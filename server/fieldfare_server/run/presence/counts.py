@@ -183,6 +183,9 @@ class Public(Counts):
             self._expected = min(self._wanted, present)
 
     def note_attempt(self, good: Collection[int], failed: Collection[int]) -> Counter[str]:
+        spent = self.presence.failures.spent
+        while spent:
+            self.roster.ask_again(spent.pop())
         return Counter({QUARANTINED: self._standing.note_attempt(good, failed)})
 
     @property

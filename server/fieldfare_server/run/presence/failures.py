@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from flwr.app import Message
 
-from fieldfare.errors import BadInput, JournalRefused, Refused
+from fieldfare import signed_terms
+from fieldfare.errors import BadInput, JournalRefused, NodesRefused, Refused
 from fieldfare.signed_head import REASONS, HeadRefused, read_told
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,9 @@ _CLASS = re.compile(r"<class '([\w.]{1,100})'>")
 JOURNAL = "journal refused"
 """The reason by which the replies of nodes are counted that do not find the journal to go on from what they saw."""
 _JOURNAL = f"<class '{HeadRefused.__name__}'> "
+BUDGET = "node's own budget"
+"""The reason by which the replies of nodes are counted whose own budget refuses."""
+_BUDGET = f"<class '{signed_terms.NodeBudgetRefused.__name__}'> "
 
 
 class Fault(NamedTuple):
@@ -83,6 +87,10 @@ class Failures:
         self._counts: Counter[Fault] = Counter()
         self._journal: Counter[str] = Counter()
         """Why nodes refuse the journal, in words of `REASONS`."""
+        self._budget: Counter[str] = Counter()
+        """Why nodes refuse by their own budget, in words of `signed_terms.REASONS`."""
+        self.spent: set[int] = set()
+        """Nodes some of whose users have spent their own budget: they say anew who has something left."""
         self._rows = (0, 0)
         """(the newest row that one of them saw, where the journal ends that it was shown)."""
         self._wrong: set[int] = set()
@@ -123,6 +131,10 @@ class Failures:
         if told is not None:
             self._note_journal(node, *told)
             return JOURNAL
+        word = signed_terms.read_told(reason.removeprefix(_BUDGET)) if reason.startswith(_BUDGET) else None
+        if word is not None:
+            self._note_budget(node, word)
+            return BUDGET
         found = _CLASS.match(reason)
         name = found[1].rpartition(".")[2] if found else ""
         name += next((f", {mark}" for text, mark in _MARKS.items() if text in reason), "")
@@ -141,6 +153,14 @@ class Failures:
         self._rows = max(self._rows, (seen, shown))
         self._wrong.add(node)
 
+    def _note_budget(self, node: int, why: str) -> None:
+        if not self._budget:  # once: how many they are may be secret
+            log.error("a node's own budget refuses this run: %s", signed_terms.REASONS[why])
+        self._budget[why] += 1
+        self._wrong.add(node)
+        if why == "exceeds":
+            self.spent.add(node)
+
     def note_rejected(self, reason: str, node: int) -> None:
         """The answer of `node` breaks the contract."""
         self._wrong.add(node)
@@ -151,7 +171,9 @@ class Failures:
         if silent:
             self._silent.update(silent)
             # A few that are silent prove nothing about the others.
-            self.silent = 2 * len(self._silent) > online and not (self._answered or self._counts or self._journal)
+            self.silent = 2 * len(self._silent) > online and not (
+                self._answered or self._counts or self._journal or self._budget
+            )
             self._remember(f"{len(silent)} of {asked} nodes did not answer within {seconds:g} s")
 
     @property
@@ -159,6 +181,8 @@ class Failures:
         """The first thing that went wrong, for every later message; empty while nothing did."""
         if self._journal:
             return str(self._journal_refused())
+        if self._budget and not self._first:
+            return str(self._budget_refused())
         return self._first or (self._describe() if self._counts else "")
 
     def all_wrong(self, online: int) -> Refused | None:
@@ -170,6 +194,8 @@ class Failures:
             return None
         if self._journal:
             return self._journal_refused()
+        if self._budget.total() > self._counts.total():
+            return self._budget_refused()
         self._remember(self._describe())
         return BadInput("the nodes' ClientApp", f"{self._describe()}.", self._advise())
 
@@ -185,6 +211,14 @@ class Failures:
             f"nodes refuse it, because it does not go on from what they saw: {kinds}.{rows} If an old copy of the "
             "ledger or of the coordinator's directory was put back, what was spent since would be forgotten.",
             "the newest copy of both; docs/head.md, 'When nodes refuse the journal', says how to find out",
+        )
+
+    def _budget_refused(self) -> NodesRefused:
+        kinds = "; ".join(f"{count} x {signed_terms.REASONS[why]}" for why, count in self._budget.most_common())
+        return NodesRefused(
+            "the run",
+            f"nodes refuse it by the budget that belongs to their users: {kinds}. Nobody was trained.",
+            "what their operators agree to; docs/node-budget.md, 'When a node refuses', has each word",
         )
 
     def _remember(self, cause: str) -> None:

@@ -140,6 +140,8 @@ class Roster:
         """Users whom a node has claimed, by the nodes left out. These three are kept until something changes."""
         self.hear: Callable[[int, RecordDict], None] = lambda node, content: None
         """Told every accepted answer, the node and its content: what else the node says in it."""
+        self.told: Mapping[str, ConfigRecord] = {}
+        """Records that go with every question: what the run costs, for nodes with a budget of their own."""
         self.bindings: Bound | None = None
         """None where a node's identity does not outlast its process."""
         self.refused: Counter[str] = Counter()
@@ -202,9 +204,8 @@ class Roster:
             question = self._question(node)
             patience = min(FIRST_PATIENCE * 2.0 ** min(question.asked, 10), LONGEST_BACK_OFF)
             group = fresh_group(self._run_id, "users")
-            queries.append(
-                Message(write_users_query(self._run_id, self._query), node, QUERY_USERS, ttl=patience, group_id=group)
-            )
+            content = write_users_query(self._run_id, {**(self._query or {}), **self.told})
+            queries.append(Message(content, node, QUERY_USERS, ttl=patience, group_id=group))
             question.asked, question.due = question.asked + 1, now + patience
         outdated = {self._question(node).slot for node in due}
         self._slots.drop(outdated)
@@ -271,6 +272,13 @@ class Roster:
         self._answered.add(node)
         self._questions.pop(node, None)
         self._claims.append((node, names))
+
+    def ask_again(self, node: int) -> None:
+        """Forget which users `node` hosts until it says so anew: some may have spent a budget of their own."""
+        self._answered.discard(node)
+        claimed = self._claimed.pop(node, np.zeros(0, np.int64))
+        self._owner[claimed[self._owner[claimed] == node]] = 0
+        self._forget()
 
     def _note_online(self, grid: Grid, online: set[int]) -> None:
         if online != self._online:

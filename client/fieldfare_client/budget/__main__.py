@@ -1,0 +1,42 @@
+"""`python -m fieldfare_client.budget init | show`: makes the node's file of charges; shows what users have spent."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from fieldfare.errors import Refused
+from fieldfare_client.budget import VARIABLE
+from fieldfare_client.budget.charges import Charges, create
+from fieldfare_client.budget.settings import Settings
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit code: 2 for what is refused."""
+    parser = argparse.ArgumentParser(prog="python -m fieldfare_client.budget", description=__doc__)
+    parser.add_argument("command", choices=("init", "show"))
+    parser.add_argument("--file", default=os.environ.get(VARIABLE), help=f"the node's budget; else {VARIABLE} names it")
+    chosen = parser.parse_args(arguments)
+    if not chosen.file:
+        parser.error(f"which budget? --file, or {VARIABLE}")
+    try:
+        settings = Settings.read(Path(chosen.file))
+        if chosen.command == "init":
+            create(settings.charges)
+            print(f"{settings.charges}: no user is charged yet")
+            return 0
+        for name, (users, epsilon) in Charges(settings).gauges().items():
+            terms = settings.populations[name].terms if name else settings.together
+            print(
+                f"{name or 'all together'}: {users} users charged, at most epsilon {epsilon:.6g} of {terms.epsilon:g}"
+            )
+    except Refused as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

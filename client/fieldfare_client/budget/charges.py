@@ -1,0 +1,356 @@
+"""What this node has charged its users: one SQLite file, written durably before anybody trains.
+
+| run | charged | when |
+|---|---|---|
+| each user by what that user takes part in | the growth of the user's odometer | with each instruction |
+| all users alike: sampled, or by the worst case | the whole run's price | when users are first named to the run |
+
+A sampled run is charged to users whom its secret draws leave out, too: who were charged only when drawn could be in any
+number of runs until they are, and that costs more than one run. The price of a run that nobody can finish stays
+charged: nothing that is written here is ever taken back.
+
+**Asked again.** A later attempt at the last round of a user costs nothing more: in the ledger the earlier attempt is
+void, which released nothing. An earlier round, the same attempt twice, or a log that ends before the row that the run
+showed last, is refused: in one log no round is asked for twice.
+
+Sums are exact (fractions), as those of the ledger. What a population had spent before the node first heard of it is
+charged to each of its users here. Its leak D is everyone's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.accounting.event import Price
+from fieldfare.accounting.filter import leak_of_run, reserve
+from fieldfare.accounting.individual import UNIT
+from fieldfare.accounting.realised import RealisedCharge
+from fieldfare.cost import Cost
+from fieldfare.errors import BadInput
+from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
+from fieldfare_client.budget.settings import Agreed, Settings
+
+Names = NDArray[np.uint64]
+
+_WHOLE = -1
+"""The round under which the price of a whole run is written."""
+_PATIENCE = 60.0
+"""Seconds that one process waits while another charges."""
+_VERSION = 1
+_TABLES = f"""
+CREATE TABLE populations (name TEXT PRIMARY KEY, ledger TEXT, identity TEXT, spent TEXT, leak TEXT);
+CREATE TABLE runs (run TEXT PRIMARY KEY, population TEXT, terms TEXT, newest INTEGER, price TEXT);
+CREATE TABLE users (user INTEGER, population TEXT, spent TEXT, PRIMARY KEY (user, population)) WITHOUT ROWID;
+CREATE TABLE asked (run TEXT, user INTEGER, round INTEGER, attempt INTEGER, units INTEGER,
+    PRIMARY KEY (run, user, round)) WITHOUT ROWID;
+PRAGMA user_version = {_VERSION};
+"""
+"""Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's odometer."""
+
+
+def create(path: Path) -> None:
+    """Make an empty file of charges. Raises `BadInput` where there is one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.open("xb").close()
+    except FileExistsError:
+        raise BadInput(f"the file of charges {str(path)!r}", "is there already.") from None
+    connection = sqlite3.connect(path)
+    connection.executescript(_TABLES)
+    connection.close()
+
+
+class _Asked(NamedTuple):
+    """What one user of one run was asked and charged."""
+
+    rounds: tuple[int, ...]
+    """Increasing; `_WHOLE` first where the whole run is charged."""
+    attempt: int
+    """At the last of them."""
+    units: int
+
+
+_NEVER = _Asked((), 0, 0)
+
+
+class Charges:
+    """The file of one node. Of several processes and threads, one charges at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def admit(self, terms: RunTerms, agreed: Agreed, names: Names) -> NDArray[np.bool_]:
+        """Which of the users `names` have enough left for the whole of a run, shape (n,).
+
+        Where the run charges all users alike they are charged here, once, before they are named to the server.
+
+        Raises `NodeBudgetRefused`.
+        """
+        cost = terms.cost()
+        with self._writing() as connection:
+            price = _meet(connection, terms, agreed, cost, self._settings)
+            asked = _asked(connection, terms.run, names)
+            if _charges_singly(terms, cost):
+                most = cost.most_units()
+                more = [Fraction(max(0, most - each.units)) * Fraction(UNIT) for each in asked]
+                return self._some(self._fit(connection, agreed, names, more), agreed)
+            more = [Fraction() if each.rounds else Fraction(price.mu_squared) for each in asked]
+            fit = self._some(self._fit(connection, agreed, names, more), agreed)
+            new = fit & np.array([not each.rounds for each in asked], dtype=np.bool_)
+            _add(connection, agreed, names[new], [Fraction(price.mu_squared)] * int(new.sum()))
+            _note(connection, terms.run, names[new], _WHOLE, 0, [0] * int(new.sum()))
+            return fit
+
+    def charge(self, terms: RunTerms, agreed: Agreed, round: int, attempt: int, names: Names) -> None:
+        """Charge the users `names` for taking part in `round`. It is on the disk when this returns.
+
+        Raises `NodeBudgetRefused`, and then charges nobody: one of them has not enough left, or was asked before.
+        """
+        cost = terms.cost()
+        what = f"round {round} of run {terms.run}"
+        if names.size != np.unique(names).size:
+            raise NodeBudgetRefused(what, "it names a user twice.", reason="too-often")
+        with self._writing() as connection:
+            _meet(connection, terms, agreed, cost, self._settings)
+            asked = _asked(connection, terms.run, names)
+            singly = _charges_singly(terms, cost)
+            if not singly and not all(each.rounds for each in asked):
+                raise NodeBudgetRefused(what, "it asks users whom this node did not name for it.", reason="not-listed")
+            # A later attempt at a user's last round: what the earlier one made of it was void.
+            again = np.array(
+                [each.rounds[-1:] == (round,) and attempt > each.attempt for each in asked], dtype=np.bool_
+            )
+            if any(
+                each.rounds and each.rounds[-1] >= round and not void for each, void in zip(asked, again, strict=True)
+            ):
+                raise NodeBudgetRefused(
+                    what,
+                    "users were asked for it, or for a later round, before.",
+                    "the newest copy of the ledger and of the coordinator's directory",
+                    reason="asked-again",
+                )
+            new, patterns = names[~again], [each.rounds for each, void in zip(asked, again, strict=True) if not void]
+            units = _increments(cost, round, patterns, what) if singly else [0] * len(new)
+            if not singly:
+                _require_pattern(cost, round, patterns, what)
+            more = [Fraction(each) * Fraction(UNIT) for each in units]
+            if not self._fit(connection, agreed, new, more).all():
+                raise _exceeds(agreed)
+            _add(connection, agreed, new, more)
+            _note(connection, terms.run, new, round, attempt, units)
+            values = [(attempt, terms.run, user, round) for user in _signed(names[again])]
+            connection.executemany("UPDATE asked SET attempt = ? WHERE run = ? AND user = ? AND round = ?", values)
+
+    def gauges(self) -> dict[str, tuple[int, float]]:
+        """By population, and under "" of all together: (users charged, epsilon of the one who has spent most)."""
+        settings, shown = self._settings, {}
+        with self._writing() as connection:
+            users = [user for (user,) in connection.execute("SELECT DISTINCT user FROM users")]
+            names = np.array(users, np.int64).view(np.uint64)
+            for name, terms in [
+                *((each.name, each.terms) for each in settings.populations.values()),
+                ("", settings.together),
+            ]:
+                spent, _ = _spent(connection, names, name)
+                most = max(spent, default=Fraction())
+                shown[name] = sum(each > 0 for each in spent), terms.gauge(Price(float(most), 0.0))
+        return shown
+
+    def _fit(
+        self, connection: sqlite3.Connection, agreed: Agreed, names: Names, more: Sequence[Fraction]
+    ) -> NDArray[np.bool_]:
+        """Which users may be charged `more`, in the population and in all of them together, shape (n,)."""
+        fit = np.ones(len(names), np.bool_)
+        for name, terms in ((agreed.name, agreed.terms), ("", self._settings.together)):
+            spent, leak = _spent(connection, names, name)
+            totals = [held + each for held, each in zip(spent, more, strict=True)]
+            held = {total: terms.hold(Price(float(total), float(leak))) for total in set(totals)}
+            fit &= np.array([held[total] for total in totals], dtype=np.bool_)
+        return fit
+
+    @staticmethod
+    def _some(fit: NDArray[np.bool_], agreed: Agreed) -> NDArray[np.bool_]:
+        """`fit`. Raises `NodeBudgetRefused` for nobody of some: nothing is charged then, no leak either."""
+        if len(fit) and not fit.any():
+            raise _exceeds(agreed)
+        return fit
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that is on the disk when it ends. Raises `NodeBudgetRefused` where the file is in the way."""
+        path = self._settings.charges
+        connection = None
+        try:
+            # rw: an empty file never takes the place of a lost one.
+            where = f"file:{quote(str(path.absolute()))}?mode=rw"
+            connection = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
+            connection.execute("PRAGMA synchronous = EXTRA")  # a commit returns when file and directory are on the disk
+            connection.execute("BEGIN IMMEDIATE")
+            if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                raise sqlite3.DatabaseError("it is no file of charges")
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise NodeBudgetRefused(
+                f"the file of charges {str(path)!r}",
+                f"cannot be read and written ({error}).",
+                "the file itself, or its newest copy; `python -m fieldfare_client.budget init` only where users were "
+                "never charged",
+                reason="no-memory",
+            ) from None
+        finally:
+            if connection is not None:
+                connection.close()  # takes back what was not committed
+
+
+def _charges_singly(terms: RunTerms, cost: Cost) -> bool:
+    """Whether users are charged what each takes part in: else all alike, as in the ledger."""
+    return terms.individual and cost.single and cost.plan.privacy.accounting == "individual"
+
+
+def _exceeds(agreed: Agreed) -> NodeBudgetRefused:
+    return NodeBudgetRefused(
+        f"population {agreed.name!r}",
+        f"a user would lose more than epsilon {agreed.terms.epsilon:g} at delta {agreed.terms.delta:g}, or than all "
+        "populations together may cost.",
+        reason="exceeds",
+    )
+
+
+def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost: Cost, settings: Settings) -> Price:
+    """Note the population and the run at their first instruction; later, require that they are the same.
+
+    Returns what the whole run costs; its leak is charged when the run is first met.
+    """
+    identity = (terms.ledger, terms.identity)
+    found = connection.execute("SELECT ledger, identity FROM populations WHERE name = ?", (agreed.name,)).fetchone()
+    if (agreed.identity or terms.identity) != terms.identity or found not in (None, identity):
+        raise NodeBudgetRefused(
+            f"population {agreed.name!r}",
+            f"it is not the one that users agreed to: the row that made it is {terms.identity[:16]}....",
+            "the population that was there first",
+            reason="another-population",
+        )
+    if found is None:
+        before = Price() if agreed.new_users else terms.spent
+        spent = str(Fraction(before.mu_squared)), str(Fraction(before.leak))
+        connection.execute("INSERT INTO populations VALUES (?, ?, ?, ?, ?)", (agreed.name, *identity, *spent))
+    digest = hashlib.sha256(terms.lasting.encode()).hexdigest()
+    run = connection.execute("SELECT population, terms, newest, price FROM runs WHERE run = ?", (terms.run,)).fetchone()
+    if run is None:
+        price = _price(connection, agreed, cost, settings)
+        connection.execute(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?)", (terms.run, agreed.name, digest, terms.row, price.to_json())
+        )
+        (leak,) = connection.execute("SELECT leak FROM populations WHERE name = ?", (agreed.name,)).fetchone()
+        values = (str(Fraction(leak) + Fraction(price.leak)), agreed.name)
+        connection.execute("UPDATE populations SET leak = ? WHERE name = ?", values)
+        return price
+    if run[:2] != (agreed.name, digest):
+        raise NodeBudgetRefused(f"run {terms.run}", "its terms are not those of its beginning.", reason="another-plan")
+    if terms.row < run[2]:
+        raise NodeBudgetRefused(
+            f"ledger {terms.ledger}",
+            f"it ends in row {terms.row}, and this run showed row {run[2]}.",
+            "the newest copy of the ledger",
+            reason="older-log",
+        )
+    connection.execute("UPDATE runs SET newest = ? WHERE run = ?", (terms.row, terms.run))
+    return Price.from_json(run[3])
+
+
+def _price(connection: sqlite3.Connection, agreed: Agreed, cost: Cost, settings: Settings) -> Price:
+    """What a whole run costs a user. Its leak, where it may choose, is a share of what is left of the node's own."""
+    leak = cost.leak
+    if leak is None:
+        nobody = np.zeros(0, np.uint64)
+        left = [
+            terms.leak - float(_spent(connection, nobody, name)[1])
+            for name, terms in ((agreed.name, agreed.terms), ("", settings.together))
+        ]
+        leak = leak_of_run(cost.loss, min(left))
+    return reserve(cost.loss, leak)
+
+
+def _increments(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]], what: str) -> list[int]:
+    """What `round` costs users who took part in `patterns`, in units: the increment of the ledger's odometer."""
+    setting = (cost.mechanism, cost.participation, cost.noise_multiplier, cost.plan.privacy.adjacency)
+    users = np.arange(len(patterns), dtype=np.int64)
+    try:
+        if not 0 <= round < cost.mechanism.rounds:
+            raise BadInput(f"round {round}", f"the run has {cost.mechanism.rounds}.")
+        # The whole charge is given, so that none is computed.
+        realised = RealisedCharge.restored(*setting, patterns, round, whole=cost.loss)
+        growth = realised.growth(round, users)
+        realised.add(round, users)
+    except BadInput as error:
+        raise NodeBudgetRefused(what, f"the plan does not allow it: {error}", reason="too-often") from None
+    return [int(each) for each in cost.increments(growth)]
+
+
+def _require_pattern(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]], what: str) -> None:
+    """Refuse a round that the plan's participation allows no user of `patterns`, whose whole run is charged."""
+    separation, most = cost.participation.separation_and_count(cost.mechanism.rounds)
+    for pattern in patterns:
+        taken = [each for each in pattern if each != _WHOLE]
+        if not 0 <= round < cost.mechanism.rounds or len(taken) >= most or (taken and round - taken[-1] < separation):
+            raise NodeBudgetRefused(what, "the plan does not ask a user so often, or so soon.", reason="too-often")
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _signed(names: Names) -> list[int]:
+    """Pseudonyms as SQLite keeps whole numbers: 64 bits with a sign."""
+    users: list[int] = np.ascontiguousarray(names, np.uint64).view(np.int64).tolist()
+    return users
+
+
+def _spent(connection: sqlite3.Connection, names: Names, population: str) -> tuple[list[Fraction], Fraction]:
+    """(mu^2 of each of `names`, leak) in `population`, or in all together for ""."""
+    base, leak, totals = Fraction(), Fraction(), dict.fromkeys(_signed(names), Fraction())
+    for name, spent, leaked in connection.execute("SELECT name, spent, leak FROM populations"):
+        if population in ("", name):
+            base, leak = base + Fraction(spent), leak + Fraction(leaked)
+    for user in totals:
+        for name, spent in connection.execute("SELECT population, spent FROM users WHERE user = ?", (user,)):
+            if population in ("", name):
+                totals[user] += Fraction(spent)
+    return [base + totals[user] for user in _signed(names)], leak
+
+
+def _asked(connection: sqlite3.Connection, run: str, names: Names) -> list[_Asked]:
+    """What each of `names` was asked in `run`."""
+    query = "SELECT round, attempt, units FROM asked WHERE run = ? AND user = ? ORDER BY round"
+    found = [connection.execute(query, (run, user)).fetchall() for user in _signed(names)]
+    return [
+        _Asked(tuple(row[0] for row in rows), rows[-1][1], sum(row[2] for row in rows)) if rows else _NEVER
+        for rows in found
+    ]
+
+
+def _add(connection: sqlite3.Connection, agreed: Agreed, names: Names, more: Sequence[Fraction]) -> None:
+    """Charge each of `names` its part of `more`."""
+    for user, each in zip(_signed(names), more, strict=True):
+        key = (user, agreed.name)
+        held = connection.execute("SELECT spent FROM users WHERE user = ? AND population = ?", key).fetchone()
+        total = each + (Fraction(held[0]) if held else 0)
+        connection.execute("INSERT OR REPLACE INTO users VALUES (?, ?, ?)", (*key, str(total)))
+
+
+def _note(
+    connection: sqlite3.Connection, run: str, names: Names, round: int, attempt: int, units: Sequence[int]
+) -> None:
+    """Write down that each of `names` was asked."""
+    rows = [(run, user, round, attempt, each) for user, each in zip(_signed(names), units, strict=True)]
+    connection.executemany("INSERT INTO asked VALUES (?, ?, ?, ?, ?)", rows)

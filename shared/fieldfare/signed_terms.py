@@ -1,0 +1,183 @@
+"""What a run costs its users, signed by the ledger's coordinator, for nodes that keep a budget of their own.
+
+A node that keeps one (`fieldfare_client.budget`) recomputes a user's charge from these terms, by the arithmetic of the
+ledger, and writes it down before it trains. The signature is that of the key which signs the journal's head, so a
+coordinator that told nodes other terms than its ledger has left evidence of it.
+
+    fieldfare-terms-v1 JSON          Ed25519 (RFC 8032) of this ASCII text; JSON is canonical: sorted keys, no spaces
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+from fieldfare.accounting.event import Price
+from fieldfare.cost import Cost, StoredPrice
+from fieldfare.costing import Sealed, cost_as_priced
+from fieldfare.errors import BadInput, Refused
+from fieldfare.head_keys import successor
+from fieldfare.plan import RESOLUTION, Plan
+
+FORMAT = "fieldfare-terms-v1"
+
+REASONS = {
+    "no-terms": "an instruction names no population and no price",
+    "not-signed": "terms are not of the format, or not signed by their key",
+    "another-ledger": "the terms are another ledger's, or signed with another key, than the node's users agreed to",
+    "not-agreed": "the population is not one that the node's users agreed to",
+    "another-population": "another population than before has this name",
+    "older-log": "the log ends before a row that the node was shown",
+    "another-plan": "the run has other terms than at its first instruction",
+    "not-private": "the run's noise can be computed by anyone",
+    "not-priced": "the price is not that of the plan",
+    "exceeds": "users have spent what they agreed to",
+    "not-listed": "users were asked whom the node did not name for this run",
+    "asked-again": "users were asked again for what they had answered",
+    "too-often": "users were asked more often, or sooner, than the plan allows",
+    "no-memory": "the node's own file of charges cannot be read or written",
+}
+"""Why a node refuses by its own budget: in a fixed word, which it may send, and in words for people."""
+
+_TOLD = re.compile(r"[a-z-]{1,20}")
+
+
+class NodeBudgetRefused(Refused):
+    """A node's own budget does not allow what the server asks of its users. Nobody was trained."""
+
+    def __init__(self, what: str, why: str, nearest: str = "", *, reason: str) -> None:
+        """reason: a word of `REASONS`."""
+        super().__init__(what, why, nearest)
+        self.told = reason
+        """What a node may tell the server of it: nothing but the word."""
+
+
+def read_told(text: str) -> str | None:
+    """The word of `NodeBudgetRefused.told`, which came from elsewhere; None for anything else."""
+    return text if _TOLD.fullmatch(text) and text in REASONS else None
+
+
+@dataclass(frozen=True)
+class RunTerms:
+    """What one run asks of the users of one population, and where its ledger stands."""
+
+    ledger: str
+    """32 hex digits, as in a signed head."""
+    row: int
+    """The journal's last row when this was signed."""
+    population: str
+    identity: str
+    """Hash of the journal row that made the population: no other population has it, whatever its name."""
+    spent: Price
+    """What the population had spent by then; with odometers, its user who had spent most."""
+    run: str
+    plan: Mapping[str, Any]
+    """As the ledger stores it with the run (`Plan.run_json`)."""
+    price: Mapping[str, Any]
+    """As `StoredPrice.to_json`."""
+    decided: Mapping[str, str]
+    """What optimisers decided for the mechanism, base64."""
+    individual: bool
+    """Whether each user is charged what that user takes part in; else all users the whole run."""
+
+    def to_json(self) -> str:
+        """Canonical JSON; floats in full precision."""
+        table = {**self._table(), "row": self.row, "spent": self.spent.to_json()}
+        return json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    def _table(self) -> dict[str, Any]:
+        names = ("ledger", "population", "identity", "run", "plan", "price", "decided", "individual")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def lasting(self) -> str:
+        """What stays the same for the whole run, as text: all but the row and what was spent."""
+        return json.dumps(self._table(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    def cost(self) -> Cost:
+        """The run's cost, from its plan at its stored price. Raises `NodeBudgetRefused` where they disagree."""
+        return _cost(self.lasting)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `to_json`. Raises ValueError, TypeError, KeyError or `BadInput` for anything else."""
+        table = json.loads(text)
+        terms = cls(**{**table, "spent": Price.from_json(table["spent"])})
+        texts = (terms.ledger, terms.population, terms.identity, terms.run)
+        if not all(isinstance(each, str) for each in texts) or type(terms.row) is not int or terms.row < 1:
+            raise ValueError("ill-typed terms")
+        if not all(isinstance(each, Mapping) for each in (terms.plan, terms.price, terms.decided)):
+            raise ValueError("ill-typed terms")
+        if type(terms.individual) is not bool:
+            raise ValueError("ill-typed terms")
+        return terms
+
+
+@lru_cache(maxsize=8)
+def _cost(lasting: str) -> Cost:
+    table = json.loads(lasting)
+    run = f"run {table['run'][:40]!r}"
+    try:
+        plan = Plan.stored(table["plan"])
+        decided = {name: base64.b64decode(value, validate=True) for name, value in table["decided"].items()}
+        missing = BadInput("the mechanism", "needs an optimiser's result that the terms lack.")
+        price, resolution = StoredPrice.from_json(table["price"]), float(table["plan"].get(RESOLUTION, 0.0))
+        cost = cost_as_priced(plan, Sealed(decided, missing), price, resolution=resolution)
+    except (Refused, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise NodeBudgetRefused(run, f"its price is not that of its plan ({error}).", reason="not-priced") from None
+    if plan.run.noise_seed is not None:
+        raise NodeBudgetRefused(run, "its noise follows from a seed that is in its plan.", reason="not-private")
+    return cost
+
+
+@dataclass(frozen=True)
+class SignedTerms:
+    """Terms as text, with the key that signed them; not checked until `open`."""
+
+    text: str
+    key: str
+    """Ed25519 public key, 64 hex digits."""
+    signature: str
+    """128 hex digits."""
+    keys: tuple[str, ...] = ()
+    """The lines by which the head's key changed (`fieldfare.head_keys`)."""
+
+    @classmethod
+    def of(cls, terms: RunTerms, private_key: bytes, keys: Iterable[str] = ()) -> Self:
+        """Sign terms. private_key: the 32 bytes of an Ed25519 private key."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        signer, text = Ed25519PrivateKey.from_private_bytes(private_key), terms.to_json()
+        signature = signer.sign(f"{FORMAT} {text}".encode("ascii")).hex()
+        return cls(text, signer.public_key().public_bytes_raw().hex(), signature, tuple(keys))
+
+    def open(self) -> RunTerms:
+        """The terms, whose signature is that of `key`. Raises `NodeBudgetRefused`."""
+        return _opened(self.text, self.key, self.signature)
+
+    def signed_by(self, ledger: str, key: str) -> bool:
+        """Whether `key` signed them, or a key that it named as its successor, of `ledger`."""
+        try:
+            return self.key in (key, successor(ledger, key, self.keys)[0])
+        except ValueError:
+            return self.key == key
+
+
+@lru_cache(maxsize=64)
+def _opened(text: str, key: str, signature: str) -> RunTerms:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        signed = f"{FORMAT} {text}".encode("ascii")
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), signed)
+        return RunTerms.parse(text)
+    except (InvalidSignature, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise NodeBudgetRefused(
+            "the terms of a run", "they are not of the format, or not signed by their key.", reason="not-signed"
+        ) from None

@@ -1,0 +1,642 @@
+"""A budget that belongs to a node's users (I9): each way to start anew is refused, and charges stay."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from flwr.clientapp import ClientApp
+
+import fieldfare as ff
+from fieldfare.accounting.event import Price
+from fieldfare.accounting.filter import Rectangle, Terms
+from fieldfare.accounting.gaussian import gaussian_epsilon
+from fieldfare.errors import BadInput, NodesRefused
+from fieldfare.schema import pseudonyms
+from fieldfare.signed_head import SignedHead
+from fieldfare.signed_terms import REASONS, NodeBudgetRefused, RunTerms, SignedTerms, read_told
+from fieldfare_client import budget
+from fieldfare_client.budget.__main__ import main
+from fieldfare_client.budget.charges import Charges, create
+from fieldfare_client.budget.settings import Settings
+from fieldfare_client.training.trainer import Trainer
+from fieldfare_flower.messages import TERMS, Occasion, read_terms, write_terms
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import HeadFile, Ledger
+from fieldfare_server.ledger.sql import odometer_tables, rows
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import USERS, LyingGrid, home, plan
+
+DELTA = 1e-5
+UNIT = Fraction(1, 2**44)
+
+
+def of(population: str = "people", epsilon: float = 2.9, **changes: Any) -> ff.Plan:
+    """Two rounds of 12 of the 24 users, who all take part once: a run of `epsilon`."""
+    setting: dict[str, Any] = {
+        "privacy": {"population": population, "epsilon": epsilon, "delta": DELTA},
+        "participation": {"scheme": "single"},
+        "mechanism": {"kind": "independent"},
+        "run__noise_seed": None,
+        "run__rounds": 2,
+        "run__cohort": 12,
+        "run__min_reports": 12,
+    }
+    return plan(**{**setting, **changes})
+
+
+def agree(
+    state: StateDirectory, directory: Path, monkeypatch: pytest.MonkeyPatch, *, top: str = "", **limits: Any
+) -> Path:
+    """The node's operator agrees to populations of the ledger of `state`: name -> epsilon, or lines of its table."""
+    directory.mkdir(exist_ok=True)
+    line = state.head_file.read_text().strip()
+    tables = [
+        f'[populations.{name}]\nhead = "{line}"\ndelta = {DELTA}\n'
+        + (limit if isinstance(limit, str) else f"epsilon = {limit}")
+        for name, limit in (limits or {"people": 3.0}).items()
+    ]
+    file = directory / "budget.toml"
+    file.write_text("\n".join([top, *tables]))
+    monkeypatch.setenv(budget.VARIABLE, str(file))
+    if not (directory / "charges.sqlite3").exists():
+        assert main(["init"]) == 0
+    return file
+
+
+def train(state: StateDirectory, what: ff.Plan, nodes: int = 3) -> str:
+    session = Session.begin(state, what, identity_is_stable=True)
+    with session:
+        FieldfareStrategy(session).start(LyingGrid(nodes))
+    return session.account.id
+
+
+def charged(file: Path) -> dict[int, Fraction]:
+    """mu^2 of each user by pseudonym, all populations, read by SQL."""
+    totals: dict[int, Fraction] = {}
+    with sqlite3.connect(file.parent / "charges.sqlite3") as connection:
+        base = sum((Fraction(each) for (each,) in connection.execute("SELECT spent FROM populations")), Fraction())
+        for user, spent in connection.execute("SELECT user, spent FROM users"):
+            totals[user % 2**64] = totals.get(user % 2**64, base) + Fraction(spent)
+    connection.close()
+    return totals
+
+
+def odometers(state: StateDirectory, population: str = "people") -> list[Fraction]:
+    with Ledger.open(state.ledger) as ledger, ledger.read() as connection:
+        row = rows.population_row(connection, population)
+        return [int(each) * UNIT for each in odometer_tables.settled(connection, row.id, row.users)]
+
+
+def refused(state: StateDirectory, what: ff.Plan, reason: str) -> None:
+    """The run ends under a name of its own, charged to nobody, and the node trained nobody."""
+    with pytest.raises(NodesRefused) as error:
+        train(state, what)
+    assert REASONS[reason] in str(error.value)
+    assert error.value.code == "nodes-refused"
+    with Ledger.open(state.ledger) as ledger:
+        last = ledger.runs().items[0]
+        assert (last.state, last.next_round) == ("failed", 0)
+
+
+# -- the attack of one person and four populations --------------------------------------------------------------------
+
+
+def four_populations(state: StateDirectory) -> list[str]:
+    names = ["people", "people-0", "people-1", "people-2"]
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        for name in names[1:]:
+            ledger.create_population(name, 3.0, DELTA, simulated=True, actor="the same person")
+    return names
+
+
+def test_without_a_nodes_budget_four_populations_cost_each_user_more_than_twice_what_four_pages_say(
+    tmp_path: Path,
+) -> None:
+    state = home(tmp_path, epsilon=3.0)
+    names = four_populations(state)
+    for name in names:
+        train(state, of(name))
+    spent = [max(odometers(state, name)) for name in names]
+    with Ledger.open(state.ledger) as ledger:
+        assert all(ledger.population(name).spent_epsilon <= 2.9001 for name in names)
+    assert gaussian_epsilon(float(sum(spent)) ** 0.5, DELTA) == pytest.approx(6.47, abs=0.02)
+
+
+@pytest.mark.parametrize("agreed_to_all", [False, True])
+def test_with_a_nodes_budget_the_second_population_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agreed_to_all: bool
+) -> None:
+    state = home(tmp_path, epsilon=3.0)
+    names = four_populations(state)
+    if agreed_to_all:  # each has an epsilon of its own, and all together another
+        top = f"epsilon = 3.0\ndelta = {DELTA}"
+        file = agree(state, tmp_path / "node", monkeypatch, top=top, **dict.fromkeys(names, 3.0))
+    else:
+        file = agree(state, tmp_path / "node", monkeypatch)
+    train(state, of("people"))
+    before = charged(file)
+    for name in names[1:]:
+        refused(state, of(name), "exceeds" if agreed_to_all else "not-agreed")
+    assert charged(file) == before
+    assert len(before) == USERS
+    assert max(gaussian_epsilon(float(each) ** 0.5, DELTA) for each in before.values()) <= 3.0
+
+
+def test_the_nodes_charges_are_the_ledgers_to_the_last_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of correlated noise, with several participations, where each of them costs another amount."""
+    state = home(tmp_path)
+    file = agree(state, tmp_path / "node", monkeypatch, people=50.0)
+    train(state, plan(run__noise_seed=None))
+    train(state, plan(run__noise_seed=None, mechanism={"kind": "tree", "estimator": "full"}))
+    ours, theirs = sorted(charged(file).values()), sorted(odometers(state))
+    assert ours == theirs
+    assert len(set(ours)) > 1
+
+
+# -- each way to start anew -------------------------------------------------------------------------------------------
+
+
+def used_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StateDirectory, Path]:
+    """A ledger whose budget of 3 is spent on 2.9, and the node that was charged for it."""
+    state = home(root, epsilon=3.0)
+    file = agree(state, root / "node", monkeypatch)
+    train(state, of())
+    return state, file
+
+
+def test_a_new_ledger_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, file = used_up(tmp_path, monkeypatch)
+    before = charged(file)
+    again = home(tmp_path / "again", epsilon=3.0)
+    refused(again, of(), "another-ledger")
+    assert charged(file) == before
+
+
+def test_a_new_ledger_under_the_old_key_has_another_population(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledger id and key are those that were agreed to, but the population's first row is another one's."""
+    state, file = used_up(tmp_path, monkeypatch)
+    before = charged(file)
+    with monkeypatch.context() as forged:
+        forged.setattr(Ledger, "population_identity", lambda ledger, name: "0" * 64)
+        refused(state, of(epsilon=0.09), "another-population")
+    assert charged(file) == before
+
+
+def test_an_old_copy_of_everything_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledger and coordinator's directory from before the run: in that ledger nothing is spent."""
+    state = home(tmp_path, epsilon=3.0)
+    backup = tmp_path / "backup"
+    shutil.copytree(state.root, backup)
+    file = agree(state, tmp_path / "node", monkeypatch)
+    train(state, of())
+    before = charged(file)
+    shutil.rmtree(state.root)
+    shutil.copytree(backup, state.root)
+    refused(state, of(), "exceeds")
+    assert charged(file) == before
+
+
+def test_a_log_that_ends_before_the_head_that_was_agreed_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = home(tmp_path, epsilon=9.0)
+    backup = tmp_path / "backup"
+    shutil.copytree(state.root, backup)
+    train(state, of(epsilon=0.5))
+    agree(state, tmp_path / "node", monkeypatch)  # today's head
+    shutil.rmtree(state.root)
+    shutil.copytree(backup, state.root)
+    refused(state, of(epsilon=0.5), "older-log")
+
+
+def test_another_name_for_the_same_ledger_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = used_up(tmp_path, monkeypatch)
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        ledger.create_population("people2", 3.0, DELTA, simulated=True, actor="x")
+    refused(state, of("people2", epsilon=0.1), "not-agreed")
+
+
+def test_a_raised_budget_of_the_ledger_raises_no_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, file = used_up(tmp_path, monkeypatch)
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        ledger.raise_population("people", epsilon=30.0, reason="x", actor="officer")
+    refused(state, of(), "exceeds")
+    agree(state, file.parent, monkeypatch, people=30.0)  # only its own operator raises it
+    train(state, of())
+
+
+def test_a_run_whose_noise_is_known_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = home(tmp_path, epsilon=3.0)
+    agree(state, tmp_path / "node", monkeypatch)
+    refused(state, of(run__noise_seed=7), "not-private")
+
+
+def test_a_rehearsal_that_is_charged_to_nobody_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = home(tmp_path, epsilon=3.0)
+    agree(state, tmp_path / "node", monkeypatch)
+    with pytest.raises(NodesRefused, match=REASONS["no-terms"]), Session.rehearse(of(), noise=False) as session:
+        FieldfareStrategy(session).start(LyingGrid(3))
+
+
+@pytest.mark.parametrize("kind", ["mod", "loop"])
+def test_a_plain_instruction_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    state = home(tmp_path, epsilon=3.0)
+    agree(state, tmp_path / "node", monkeypatch)
+    content = RecordDict({"arrays": ArrayRecord([np.zeros(3, np.float32)]), "config": ConfigRecord({"lr": 0.1})})
+    message = instruction(content)
+    trained: list[int] = []
+    if kind == "mod":
+        with pytest.raises(NodeBudgetRefused) as error:
+            ff.private(message, Context(1, 2, {}, RecordDict(), {}), lambda m, c: trained.append(1) or m)  # type: ignore[func-returns-value,arg-type,return-value]
+        assert error.value.told == "no-terms"
+    else:
+        app = ClientApp()
+        app.query("users")(ff.private.users(lambda context: ["one"]))
+        app.train()(
+            ff.private.train(lambda: [np.zeros(3, np.float32)])(lambda model, user, context, config: trained.append(1))
+        )
+        reply = app(message, Context(1, 2, {}, RecordDict(), {}))
+        assert reply.has_error()
+        assert reply.error.reason == "<class 'NodeBudgetRefused'> no-terms"
+    assert not trained
+
+
+# -- one instruction --------------------------------------------------------------------------------------------------
+
+
+class Node:
+    """A node without a server: terms of a real run, and instructions as a lying coordinator would write them."""
+
+    def __init__(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, what: ff.Plan | None = None, epsilon: float = 50.0
+    ) -> None:
+        self.state = home(root, epsilon=50.0)
+        self.file = agree(self.state, root / "node", monkeypatch, people=epsilon)
+        self.key = HeadFile(self.state.head_file).key()
+        session = Session.begin(self.state, what or plan(run__noise_seed=None), identity_is_stable=True)
+        with session:
+            record = session._terms[TERMS]
+            session.finish("stopped", "its terms were taken")
+        signed = read_terms(RecordDict({TERMS: record}))
+        assert signed is not None
+        self.terms = signed.open()
+        self.names = pseudonyms([f"user-{i:02d}" for i in range(USERS)])
+
+    def say(self, round: int, users: slice = slice(0, 3), attempt: int = 0, key: bytes = b"", **changes: Any) -> str:
+        """The word with which the node refuses; "" where it charges and would train."""
+        terms = replace(self.terms, **changes)
+        content = RecordDict(dict(write_terms(SignedTerms.of(terms, key or self.key))))
+        content["fieldfare"] = ConfigRecord(Occasion(self.terms.run, round, attempt).to_config())
+        content["cohort"] = _names(self.names[users])
+        try:
+            budget.charge(instruction(content))
+        except NodeBudgetRefused as refusal:
+            return refusal.told
+        return ""
+
+
+def instruction(content: RecordDict) -> Message:
+    return Message(content, metadata=Metadata(1, "message", 1, 7, "", "", 0.0, 60.0, "train"))  # type: ignore[call-overload,no-any-return]
+
+
+def _names(names: np.ndarray[Any, Any]) -> ArrayRecord:
+    return ArrayRecord({"users": Array(names)})
+
+
+def test_what_a_lying_coordinator_says_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, monkeypatch)
+    quiet = {**node.terms.plan, "privacy": {**node.terms.plan["privacy"], "noise_multiplier": 400.0}}
+    assert node.say(0) == ""
+    held = charged(node.file)
+    for reason, lie in {
+        "another-plan": {"plan": quiet},
+        "not-agreed": {"population": "friends"},
+        "another-ledger": {"ledger": "0" * 32},
+        "another-population": {"identity": "0" * 64},
+        "older-log": {"row": node.terms.row - 1},
+        "not-priced": {"price": {**node.terms.price, "noise_multiplier": 400.0}},
+    }.items():
+        answer = node.say(3, **lie)
+        assert answer == reason or (reason, answer) in {("another-plan", "not-priced")}, (reason, answer)
+    assert node.say(3, key=bytes(32)) == "another-ledger"
+    assert node.say(0) == "asked-again"
+    assert node.say(1) == "too-often", "the plan separates by three rounds"
+    assert node.say(3, slice(0, 3)) == ""
+    assert node.say(2) == "asked-again", "a round that is over"
+    assert node.say(6) == "too-often"
+    assert {user: spent for user, spent in charged(node.file).items() if spent > held[user]}.keys() == held.keys()
+
+
+def test_a_void_rounds_next_attempt_costs_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, monkeypatch)
+    assert node.say(0) == ""
+    held = charged(node.file)
+    assert node.say(0, slice(1, 5), attempt=1) == ""
+    after = charged(node.file)
+    assert {user: after[user] for user in held} == held
+    assert len(after) == 5
+    assert node.say(0, slice(1, 2), attempt=1) == "asked-again"
+    assert node.say(0, slice(1, 2), attempt=0) == "asked-again"
+
+
+def test_one_user_who_has_spent_everything_costs_the_others_no_charge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, monkeypatch)
+    assert node.say(0, slice(0, 1)) == ""
+    first = charged(node.file)
+    once = gaussian_epsilon(float(max(first.values())) ** 0.5, DELTA)
+    node.file.write_text(node.file.read_text().replace("epsilon = 50.0", f"epsilon = {once * 1.01}"))
+    assert node.say(3, slice(0, 3)) == "exceeds"
+    assert charged(node.file) == first
+    assert node.say(3, slice(1, 3)) == ""
+
+
+def test_a_forged_statement_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, monkeypatch)
+    signed = SignedTerms.of(node.terms, node.key)
+    cheaper = signed.text.replace('"run":"', '"run":"0', 1)
+    for broken in (
+        replace(signed, text=cheaper),
+        replace(signed, signature="0" * 128),
+        replace(signed, signature="x"),
+        replace(signed, key=""),
+        SignedTerms.of(replace(node.terms, row=0), node.key),
+        SignedTerms.of(replace(node.terms, individual=1), node.key),  # type: ignore[arg-type]
+        SignedTerms.of(replace(node.terms, plan=[]), node.key),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(NodeBudgetRefused) as error:
+            broken.open()
+        assert error.value.told == "not-signed"
+    assert signed.open() == node.terms
+    assert RunTerms.parse(node.terms.to_json()) == node.terms
+
+
+def test_the_next_key_of_the_head_signs_terms_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = home(tmp_path, epsilon=9.0)
+    agree(state, tmp_path / "node", monkeypatch)
+    train(state, of(epsilon=0.5))
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        ledger.rotate_head_key(state.head_file, actor="operator")
+    train(state, of(epsilon=0.5))
+
+
+@pytest.mark.parametrize("case", ["missing", "empty", "other", "old settings"])
+def test_a_file_of_charges_that_is_lost_is_refused_and_never_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    node = Node(tmp_path, monkeypatch)
+    held = node.file.parent / "charges.sqlite3"
+    held.unlink()
+    if case == "empty":
+        held.write_bytes(b"")
+    if case == "other":
+        held.write_bytes(b"no database" * 100)
+    if case == "old settings":
+        node.file.write_text("epsilon = 1")
+    assert node.say(0) == "no-memory"
+    assert held.exists() == (case in ("empty", "other"))
+    with pytest.raises(BadInput, match="is there already"):
+        create(held) if held.exists() else (create(held), create(held))
+
+
+# -- order and durability ---------------------------------------------------------------------------------------------
+
+
+def test_users_are_charged_on_the_disk_before_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = home(tmp_path, epsilon=3.0)
+    file = agree(state, tmp_path / "node", monkeypatch)
+    seen: list[int] = []
+    real = Trainer.train
+
+    def watched(self: Trainer, *arguments: Any, **named: Any) -> Any:
+        seen.append(sum(each > 0 for each in charged(file).values()))  # by another connection: what is committed
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Trainer, "train", watched)
+    train(state, of(client__workers=1), nodes=1)
+    assert seen == [12, 24]
+
+
+def test_a_kill_in_training_leaves_its_users_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = home(tmp_path, epsilon=3.0)
+    file = agree(state, tmp_path / "node", monkeypatch)
+
+    def life() -> None:
+        def die(*arguments: Any, **named: Any) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        Trainer.train = die  # type: ignore[method-assign,assignment]
+        train(state, of(client__workers=1), nodes=1)
+
+    process = multiprocessing.get_context("fork").Process(target=life)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    first = charged(file)
+    assert len(first) == 12
+    with Ledger.open(state.ledger) as ledger:
+        run = ledger.runs().items[0].id
+    with Session.resume(state, run, identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(LyingGrid(1))
+    after = charged(file)
+    assert {user: after[user] for user in first} == first, "the next attempt at the round costs nothing more"
+    assert len(after) == USERS
+
+
+def test_no_file_ever_holds_more_than_was_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random instructions of several runs: after each, everyone is within both budgets, and nobody's charge shrank."""
+    generator = np.random.default_rng(8)
+    node = Node(
+        tmp_path,
+        monkeypatch,
+        plan(
+            run__noise_seed=None,
+            run__rounds=12,
+            participation={"scheme": "min-separation", "separation": 2, "max_participations": 4},
+        ),
+    )
+    node.file.write_text(node.file.read_text().replace("epsilon = 50.0", "epsilon = 2.0"))
+    limit, before = Rectangle.of(2.0, DELTA, 0.0).mu_squared, dict[int, Fraction]()
+    first, answers = node.terms.run, set()
+    for _ in range(300):
+        node.terms = replace(node.terms, run=f"{first}{generator.integers(3)}")
+        start = int(generator.integers(USERS))
+        users = slice(start, start + int(generator.integers(1, 6)))
+        answers.add(node.say(int(generator.integers(12)), users, int(generator.integers(3))))
+        now = charged(node.file)
+        assert max(map(float, now.values()), default=0.0) <= limit * (1 + 1e-12)
+        assert all(now[user] >= spent for user, spent in before.items())
+        before = now
+    assert {"", "exceeds", "asked-again"} <= answers
+
+
+# -- users who have nothing left --------------------------------------------------------------------------------------
+
+
+def test_users_who_have_spent_their_own_budget_are_not_asked_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = home(tmp_path, epsilon=9.0)
+    file = agree(state, tmp_path / "node", monkeypatch, people=3.0)
+    train(state, of(epsilon=2.0, run__rounds=1))
+    first = charged(file)
+    assert len(first) == 12
+    train(state, of(epsilon=2.5, run__rounds=1))
+    after = charged(file)
+    assert {user: after[user] for user in first} == first, "the others alone"
+    assert len(after) == USERS
+
+
+def test_a_node_whose_users_spend_the_last_of_it_during_a_run_names_the_others_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run that goes on at the same time is charged to some of them."""
+    state = home(tmp_path)
+    file = agree(state, tmp_path / "node", monkeypatch, people=50.0)
+    what = plan(run__noise_seed=None, run__rounds=4, run__cohort=8, run__min_reports=1, run__min_available=1)
+    session = Session.begin(state, what, identity_is_stable=True)
+    signed = read_terms(RecordDict(dict(session._terms)))
+    assert signed is not None
+    assert session.cost is not None
+    whole = session.cost.most_units() * 2.0**-44
+    limit = gaussian_epsilon(whole**0.5, DELTA) * 1.001  # a run, and no part of another one
+    file.write_text(file.read_text().replace("epsilon = 50.0", f"epsilon = {limit}"))
+    elsewhere = pseudonyms([f"user-{i:02d}" for i in range(12)])
+    busy: dict[int, Fraction] = {}
+
+    def after_round(report: Any) -> None:
+        if report.round == 0:
+            settings = Settings.read(file)
+            terms, agreed = replace(signed.open(), run="another"), settings.populations["people"]
+            known = charged(file)
+            fresh = np.array([name for name in elsewhere.tolist() if name not in known], np.uint64)
+            for round in (0, 3):
+                Charges(settings).charge(terms, agreed, round, 0, fresh)
+            busy.update({name: charged(file)[name] for name in fresh.tolist()})
+
+    with session:
+        FieldfareStrategy(session, on_round=after_round).start(LyingGrid(1))
+    after = charged(file)
+    assert busy
+    assert {user: after[user] for user in busy} == busy
+    assert max(map(float, after.values())) <= whole * 1.001
+
+
+# -- runs that charge all users alike ---------------------------------------------------------------------------------
+
+
+def sampled(**changes: Any) -> ff.Plan:
+    return of(
+        **{
+            "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": DELTA, "adjacency": "add_remove"},
+            "participation": {"scheme": "poisson", "rate": 0.25},
+            "run__cohort": 6,
+            "run__min_reports": None,
+            "run__round_timeout": 0.5,
+            **changes,
+        }
+    )
+
+
+def test_a_sampled_run_charges_whom_its_draws_leave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a user could be in any number of runs until drawn: with no noise a run leaks with probability q, so
+    that a user who is charged q once, when drawn, is told outright in the end."""
+    state = home(tmp_path, adjacency="add_remove")
+    top_leak = f"epsilon = 9.0\nleak = {DELTA / 10}"
+    file = agree(state, tmp_path / "node", monkeypatch, people=top_leak)
+    what = sampled()
+    train(state, what)
+    after = charged(file)
+    assert len(after) == USERS
+    assert len(set(after.values())) == 1
+    with Ledger.open(state.ledger) as ledger:
+        view = ledger.population("people")
+    assert float(max(after.values())) == view.spent.mu_squared, "the ledger's own price, at the same leak"
+    with sqlite3.connect(file.parent / "charges.sqlite3") as connection:
+        asked = connection.execute("SELECT count(DISTINCT user) FROM asked WHERE round >= 0").fetchone()[0]
+    assert 0 < asked < USERS
+    smaller = float(max(after.values())) * 1.5
+    epsilon = Terms(9.0, DELTA, DELTA / 10).gauge(Price(smaller))
+    agree(state, file.parent, monkeypatch, people=f"epsilon = {epsilon}\nleak = {DELTA / 10}")
+    session = Session.begin(state, what, identity_is_stable=True)
+    with session:
+        FieldfareStrategy(session).start(LyingGrid(3))  # nobody is there, which is secret
+    assert charged(file) == after
+
+
+def test_what_was_spent_before_the_node_kept_a_budget_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = home(tmp_path, epsilon=6.0)
+    train(state, of())
+    agree(state, tmp_path / "node", monkeypatch)
+    refused(state, of(epsilon=2.5), "exceeds")
+    agree(state, tmp_path / "other", monkeypatch, people="epsilon = 3.0\nnew_users = true")
+    train(state, of(epsilon=2.5))
+
+
+# -- what people see --------------------------------------------------------------------------------------------------
+
+
+def test_a_node_tells_one_word_and_no_other(tmp_path: Path) -> None:
+    assert all(read_told(word) == word for word in REASONS)
+    assert [read_told(text) for text in ("", "exceeds 3", "else", "exceeds\n")] == [None] * 4
+
+
+def test_show_says_how_many_users_were_charged_and_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used_up(tmp_path, monkeypatch)
+    assert main(["show"]) == 0
+    shown = capsys.readouterr().out
+    assert f"people: {USERS} users charged, at most epsilon 2.9 of 3" in shown
+    assert "all together" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "names no population"),
+        ("x = 1", "no key of it"),
+        ("[populations.a]\nepsilon = 1\ndelta = 1e-5", "which ledger"),
+        ('[populations.a]\nhead = "x"\nepsilon = 1\ndelta = 1e-5', "format"),
+        ("epsilon = [", "no TOML"),
+        ('[populations.a]\nhead = "HEAD"\nepsilon = 0\ndelta = 1e-5', "above 0"),
+        ('[populations.a]\nhead = "HEAD"\nepsilon = 1', "must be a number"),
+        ('[populations.a]\nhead = "HEAD"\nepsilon = 1\ndelta = 1e-5\nleak = 1e-4', "below delta"),
+        (
+            "".join(f'[populations.{name}]\nhead = "HEAD"\nepsilon = 1\ndelta = 1e-5\n' for name in "ab"),
+            "all of them",
+        ),
+    ],
+)
+def test_settings_that_say_too_little_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    line = str(SignedHead.of("ab" * 16, 1, "cd" * 32, bytes(32)))
+    file = tmp_path / "budget.toml"
+    file.write_text(text.replace("HEAD", line))
+    with pytest.raises(BadInput, match=why):
+        Settings.read(file)
+
+
+def test_two_processes_charge_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, monkeypatch)
+    processes = [
+        multiprocessing.get_context("fork").Process(target=node.say, args=(0, slice(i, i + 1))) for i in range(6)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert len(charged(node.file)) == 6
+    assert Charges(Settings.read(node.file)).gauges()["people"][0] == 6
