@@ -296,9 +296,8 @@ def _without_text(handler: Callable[[Message, Context], Message]) -> Callable[[M
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(frame.filename).name}:{frame.lineno}"
             log.warning("this node does not answer: %s at %s", type(error).__name__, place)
-            return _refusal(
-                type(error).__name__, message, error.told if isinstance(error, HeadRefused | NodeBudgetRefused) else ""
-            )
+            told = error.told if isinstance(error, HeadRefused | NodeBudgetRefused) else ""
+            return _refusal(type(error).__name__, message, told)
 
     return answer
 
