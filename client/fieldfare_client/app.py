@@ -331,11 +331,11 @@ def users(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.configure_app()
-    node = hosted(context, message.content)
     with _shared:  # of the file that remembers the server's head
         witness.watch(context, message.content)
+    budget.charge(message)  # before anybody trains, or is asked
+    node = hosted(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
-    budget.charge(message)  # before anybody trains
     with logs.about(instruction.occasion.run, instruction.occasion.round):
         return _answer(node, instruction, message)
 
