@@ -19,7 +19,7 @@ from flwr.app import Message, RecordDict
 from fieldfare.errors import BadInput
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms, SignedTerms
 from fieldfare_client.budget.charges import Charges
-from fieldfare_client.budget.settings import Agreed, Settings
+from fieldfare_client.budget.settings import Agreed, NodeBudget
 from fieldfare_flower.messages import Occasion, asked_users, only, read_terms
 
 VARIABLE = "FIELDFARE_BUDGET"
@@ -76,7 +76,7 @@ def _no_terms() -> NodeBudgetRefused:
 
 def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
     try:
-        settings = Settings.read(Path(os.environ[VARIABLE]))
+        settings = NodeBudget.read(Path(os.environ[VARIABLE]))
     except BadInput as error:
         raise NodeBudgetRefused(error.what, error.why, error.nearest, reason="no-memory") from None
     signed = read_terms(content)
@@ -86,7 +86,7 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
     return Charges(settings), require_agreed(settings, signed, terms), terms
 
 
-def require_agreed(settings: Settings, signed: SignedTerms, terms: RunTerms) -> Agreed:
+def require_agreed(settings: NodeBudget, signed: SignedTerms, terms: RunTerms) -> Agreed:
     """What the node's users agreed to for the population of `terms`. Raises `NodeBudgetRefused`."""
     agreed = settings.populations.get(terms.population)
     if agreed is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from fieldfare.errors import Refused
 from fieldfare_client.budget import VARIABLE
 from fieldfare_client.budget.charges import Charges, create
-from fieldfare_client.budget.settings import Settings
+from fieldfare_client.budget.settings import NodeBudget
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen.file:
         parser.error(f"which budget? --file, or {VARIABLE}")
     try:
-        settings = Settings.read(Path(chosen.file))
+        settings = NodeBudget.read(Path(chosen.file))
         if chosen.command == "init":
             create(settings.charges)
             print(f"{settings.charges}: no user is charged yet")

@@ -38,7 +38,7 @@ from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
-from fieldfare_client.budget.settings import Agreed, Settings
+from fieldfare_client.budget.settings import Agreed, NodeBudget
 
 Names = NDArray[np.uint64]
 
@@ -86,7 +86,7 @@ _NEVER = _Asked((), 0, 0)
 class Charges:
     """The file of one node. Of several processes and threads, one charges at a time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NodeBudget) -> None:
         self._settings = settings
 
     def admit(self, terms: RunTerms, agreed: Agreed, names: Names) -> NDArray[np.bool_]:
@@ -227,7 +227,7 @@ def _exceeds(agreed: Agreed) -> NodeBudgetRefused:
     )
 
 
-def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost: Cost, settings: Settings) -> Price:
+def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost: Cost, settings: NodeBudget) -> Price:
     """Note the population and the run at their first instruction; later, require that they are the same.
 
     Returns what the whole run costs; its leak is charged when the run is first met.
@@ -269,7 +269,7 @@ def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost:
     return Price.from_json(run[3])
 
 
-def _price(connection: sqlite3.Connection, agreed: Agreed, cost: Cost, settings: Settings) -> Price:
+def _price(connection: sqlite3.Connection, agreed: Agreed, cost: Cost, settings: NodeBudget) -> Price:
     """What a whole run costs a user. Its leak, where it may choose, is a share of what is left of the node's own."""
     leak = cost.leak
     if leak is None:

@@ -43,7 +43,7 @@ class Agreed:
 
 
 @dataclass(frozen=True)
-class Settings:
+class NodeBudget:
     """A node's budget, as its operator wrote it."""
 
     charges: Path

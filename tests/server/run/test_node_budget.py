@@ -28,7 +28,7 @@ from fieldfare.signed_terms import REASONS, NodeBudgetRefused, RunTerms, SignedT
 from fieldfare_client import budget
 from fieldfare_client.budget.__main__ import main
 from fieldfare_client.budget.charges import Charges, create
-from fieldfare_client.budget.settings import Settings
+from fieldfare_client.budget.settings import NodeBudget
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_flower.messages import TERMS, Occasion, read_terms, write_terms
 from fieldfare_server.files.home import StateDirectory
@@ -519,7 +519,7 @@ def test_a_node_whose_users_spend_the_last_of_it_during_a_run_names_the_others_a
 
     def after_round(report: Any) -> None:
         if report.round == 0:
-            settings = Settings.read(file)
+            settings = NodeBudget.read(file)
             terms, agreed = replace(signed.open(), run="another"), settings.populations["people"]
             known = charged(file)
             fresh = np.array([name for name in elsewhere.tolist() if name not in known], np.uint64)
@@ -626,7 +626,7 @@ def test_settings_that_say_too_little_are_refused(tmp_path: Path, text: str, why
     file = tmp_path / "budget.toml"
     file.write_text(text.replace("HEAD", line))
     with pytest.raises(BadInput, match=why):
-        Settings.read(file)
+        NodeBudget.read(file)
 
 
 def test_two_processes_charge_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -639,4 +639,4 @@ def test_two_processes_charge_one_after_the_other(tmp_path: Path, monkeypatch: p
     for process in processes:
         process.join(60)
     assert len(charged(node.file)) == 6
-    assert Charges(Settings.read(node.file)).gauges()["people"][0] == 6
+    assert Charges(NodeBudget.read(node.file)).gauges()["people"][0] == 6
