@@ -12,7 +12,7 @@ from fieldfare.errors import BadInput
 from fieldfare.signed_head import KEY_BYTES, SignedHead, public_key
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, LedgerOption
-from fieldfare_server.cli.output import print_outcome, refusals
+from fieldfare_server.cli.output import print_outcome, print_text, refusals
 from fieldfare_server.files.atomic import make_file
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -42,7 +42,7 @@ def new_key(file: Annotated[Path, typer.Argument(help="where the private key goe
             raise BadInput(f"key {file}", "there is a file of that name.", "another name") from None
         except OSError as error:
             raise BadInput(f"key {file}", f"cannot be written ({error.strerror}).", "another directory") from None
-        print_outcome(public_key(key))
+        print_text(public_key(key))  # an answer, also where a job's output is its log
 
 
 @head.command()
