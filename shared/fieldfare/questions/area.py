@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from fieldfare.arrays import Floats
-from fieldfare.questions.base import FEWEST, MOST_CELLS, Estimate, Question, Values, register
+from fieldfare.questions.base import FEWEST, MOST_CELLS, Estimate, Question, RunId, Values, register
 
 _DRAWS = 2000
 
@@ -27,7 +27,7 @@ class Auc(Question):
 
     kind: Literal["auc"] = "auc"
     measure: Literal["probability"] = Field(default="probability", description="that the model gives the second class")
-    model: str = Field(min_length=1, max_length=40, description="the run whose released model is evaluated")
+    model: RunId = Field(description="the run whose released model is evaluated")
     low: float = Field(default=0.0, description="the least score; what is below counts as this")
     high: float = Field(default=1.0, description="the largest score; what is above counts as this")
     bins: int = Field(default=16, ge=2, le=MOST_CELLS // 2, description="how many bins the scores are cut into")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput
@@ -139,12 +139,15 @@ class Question(Table):
         """Before it is asked: (what, its standard deviation by noise of `sd` with so many users)."""
 
 
+RunId = Annotated[str, StringConstraints(max_length=40, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
+"""The id of a run, which names a directory beside others and never leads out of it."""
+
+
 class ModelQuestion(Question):
     """A question that may be about the output of a model."""
 
-    model: str = Field(
+    model: RunId | Literal[""] = Field(
         default="",
-        max_length=40,
         description="the run whose released model is evaluated, for loss and correct, or trained on, for update-norm",
     )
 

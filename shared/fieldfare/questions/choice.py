@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
-from fieldfare.questions.base import Estimate, Question, Values, register
+from fieldfare.questions.base import Estimate, Question, RunId, Values, register
 
 
 @register
@@ -23,7 +23,7 @@ class Choose(Question):
 
     kind: Literal["choose"] = "choose"
     measure: Literal["loss", "correct"] = Field(default="correct", description="the smaller loss, or the more correct")
-    models: tuple[str, ...] = Field(
+    models: tuple[RunId, ...] = Field(
         min_length=2, max_length=64, description="the runs whose released models are compared"
     )
     low: float = Field(default=0.0, description="the least value; what is below counts as this")

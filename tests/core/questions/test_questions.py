@@ -283,6 +283,10 @@ def test_isotonic_is_the_nearest_sequence_that_does_not_fall() -> None:
         ({"kind": "choose", "models": ["a", "a"]}, "twice"),
         ({"kind": "choose", "models": ["a"]}, "models"),
         ({"kind": "auc"}, "model"),
+        # A run's id names a directory: none leads out of the home.
+        ({"kind": "auc", "model": "../secret"}, "question.model"),
+        ({"kind": "choose", "models": ["a", "/etc"]}, "question.models"),
+        ({"kind": "mean", "measure": "loss", "low": 0, "high": 1, "model": ".."}, "question.model"),
         ({"kind": "median"}, "there is no such kind"),
     ],
 )
