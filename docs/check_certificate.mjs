@@ -363,20 +363,27 @@ function fft(re, im, sign) {
   }
 }
 
-/** The distribution of a sum of `count` draws of `mass`, on cells from `first` on (the rest of a circle is folded). */
-function power(mass, offset, count, first, cells) {
+/**
+ * The distribution of a sum of `count` draws of `mass`, whose first cell is `low`, for each of `parts`, on cells from
+ * `first` on (the rest of a circle is folded).
+ */
+function sumOfDraws(parts, first, cells) {
   let n = 2;
-  while (n < Math.max(cells, mass.length)) n *= 2;
+  while (n < Math.max(cells, ...parts.map(({ mass }) => mass.length))) n *= 2;
   must(n <= 2 ** 22, "this checker's grid is too small for these events");
-  const re = new Float64Array(n), im = new Float64Array(n);
-  re.set(mass);
-  fft(re, im, 1);
-  for (let i = 0; i < n; i++) {
-    const size = Math.hypot(re[i], im[i]) ** count, turn = Math.atan2(im[i], re[i]) * count;
-    [re[i], im[i]] = [size * Math.cos(turn), size * Math.sin(turn)];
+  let re = new Float64Array(n).fill(1), im = new Float64Array(n);
+  for (const { mass, count } of parts) {
+    const a = new Float64Array(n), b = new Float64Array(n);
+    a.set(mass);
+    fft(a, b, 1);
+    for (let i = 0; i < n; i++) {
+      const size = Math.hypot(a[i], b[i]) ** count, turn = Math.atan2(b[i], a[i]) * count;
+      const [x, y] = [size * Math.cos(turn), size * Math.sin(turn)];
+      [re[i], im[i]] = [re[i] * x - im[i] * y, re[i] * y + im[i] * x];
+    }
   }
   fft(re, im, -1);
-  const shift = first - count * offset;
+  const shift = first - parts.reduce((sum, { low, count }) => sum + count * low, 0);
   return Float64Array.from({ length: n }, (_, i) => Math.max(0, re[(((i + shift) % n) + n) % n] / n));
 }
 
@@ -428,48 +435,58 @@ function logNormal(s, step, cells) {
   return mass;
 }
 
-/** One block of an allocation: L is the mean of `bins` log-normal variables of mean 1, put onto an even grid first. */
-function allocationParts(bins, sigma) {
+/**
+ * One block of an allocation: L is the mean of `bins` variables of mean 1, put onto an even grid first. Those of the
+ * `held` rounds that the run has are log-normal, the others 1.
+ */
+function allocationParts(bins, sigma, held = bins) {
   const s = 1 / sigma, top = Math.exp(s * (7.5 + s) - (s * s) / 2), edge = Math.log(top) / s + s / 2;
   // Chernoff: less than exp(-45) of the sum lies past `most`.
   const coarse = logNormal(s, top / 4096, 4096);
   const log = (t) => Math.log(coarse.reduce((sum, m, i) => sum + m * Math.exp((t * i) / 4096), 0));
-  const bounds = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64].map((t) => (top * (bins * log(t) + 45)) / t);
-  const most = Math.min(bins * top, ...bounds), step = Math.max(top / 2 ** 18, most / 2 ** 21);
-  const sum = power(logNormal(s, step, Math.ceil(top / step)), 0, bins, 0, Math.ceil(most / step) + 1);
-  let first = 1, last = Math.min(sum.length - 1, Math.ceil(most / step));
-  const small = (i) => sum[i] * Math.max(1, (i * step) / bins) < 1e-17;
+  const bounds = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64].map((t) => (top * (held * log(t) + 45)) / t);
+  const most = Math.min(held * top, ...bounds), rest = bins - held, step = Math.max(top / 2 ** 18, most / 2 ** 21);
+  const draws = [{ mass: logNormal(s, step, Math.ceil(top / step)), low: 0, count: held }];
+  const sum = sumOfDraws(draws, 0, Math.ceil(most / step) + 1);
+  let first = rest > 0 ? 0 : 1, last = Math.min(sum.length - 1, Math.ceil(most / step));
+  const at = (i) => (i * step + rest) / bins, small = (i) => sum[i] * Math.max(1, at(i)) < 1e-17;
   while (small(first)) first++;
   while (small(last)) last--;
   return {
-    low: Math.log((first * step) / bins),
-    high: Math.log((last * step) / bins),
-    lost: tail(edge - s) + bins * tail(edge) + TINY,
+    low: Math.log(at(first)),
+    high: Math.log(at(last)),
+    lost: tail(edge - s) + held * tail(edge) + TINY,
     each(h, put) {
       for (let i = first; i <= last; i++) {
-        const l = (i * step) / bins;
+        const l = at(i);
         put(Math.floor(Math.log(l) / h), sum[i], sum[i] * l);
       }
     },
   };
 }
 
-/** Hold `count` compositions of an event against the curve, both orders. */
-function mustDominate(curve, parts, count, leakOfCap) {
-  const coarse = onGrid(parts, (parts.high - parts.low) / 4000), hc = (parts.high - parts.low) / 4000;
-  const spread = coarse.q.reduce((sum, m, i) => sum + m * (hc * (coarse.low + i)) ** 2, 0);
-  const h = Math.min(1e-3, Math.sqrt(spread) / 100), { q, low } = onGrid(parts, h);
+/** Hold the composition of all blocks, `count` of each kind, against the curve, both orders. */
+function mustDominate(curve, blocks, leakOfCap) {
+  const widths = blocks.map(({ parts }) => {
+    const wide = (parts.high - parts.low) / 4000, coarse = onGrid(parts, wide);
+    return Math.sqrt(coarse.q.reduce((sum, m, i) => sum + m * (wide * (coarse.low + i)) ** 2, 0));
+  });
+  const h = Math.min(1e-3, Math.min(...widths) / 100);
+  const grids = blocks.map(({ parts, count }) => ({ ...onGrid(parts, h), count }));
+  const total = (of) => grids.reduce((sum, each) => sum + each.count * of(each), 0);
   for (const order of [1, -1]) {
-    const mass = order === 1 ? q.map((m, i) => m * Math.exp(h * (low + i))) : q;
-    const log = (t) => Math.log(mass.reduce((sum, m, i) => sum + (m > 0 ? m * Math.exp(t * h * (low + i)) : 0), 0));
+    for (const each of grids) each.mass = order === 1 ? each.q.map((m, i) => m * Math.exp(h * (each.low + i))) : each.q;
+    const log = (t) => total(({ mass, low }) =>
+      Math.log(mass.reduce((sum, m, i) => sum + (m > 0 ? m * Math.exp(t * h * (low + i)) : 0), 0)));
     // Chernoff: less than exp(-30) of the sum lies past either edge.
     const edges = [0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64];
-    const past = (side) => edges.map((t) => (side * (count * log(side * t) + 30)) / t).filter(isFinite);
-    const high = Math.min(count * h * (low + mass.length), ...past(1));
-    const least = Math.max(count * h * low, ...past(-1));
+    const past = (side) => edges.map((t) => (side * (log(side * t) + 30)) / t).filter(isFinite);
+    const high = Math.min(h * total(({ low, mass }) => low + mass.length), ...past(1));
+    const least = Math.max(h * total(({ low }) => low), ...past(-1));
     const first = Math.floor(least / h) - 1, cells = Math.ceil((high - least) / h) + 3;
-    const sum = power(mass, low, count, first, cells);
-    const lost = 1 - (1 - Math.min(1, parts.lost)) ** count + 2 * TINY;
+    const sum = sumOfDraws(grids, first, cells);
+    const kept = blocks.reduce((share, { parts, count }) => share * (1 - Math.min(1, parts.lost)) ** count, 1);
+    const lost = 1 - kept + 2 * TINY;
     let above = 0, discounted = 0;
     for (let n = 0; n < cells; n++) {
       const i = order === 1 ? cells - 1 - n : n, loss = order * h * (first + i);
@@ -498,22 +515,31 @@ function bandsOf(columns) {
 }
 
 function checkSampled(planned, plan, sigma, columns, curve) {
-  must(planned.sampled.length === 1 && planned.mu_squared === 0, "there is more than one event");
-  const [event] = planned.sampled, { scheme, rate, groups, bins, cap, enrolled } = plan.participation;
-  const said = Array.isArray(event) ? { rate: event[0], noise_multiplier: event[1], count: event[2] } : event;
-  const allocated = scheme === "random-allocation";
+  const { scheme, rate, groups, bins, cap, enrolled } = plan.participation, allocated = scheme === "random-allocation";
   must(["poisson", "cyclic-poisson", "truncated-poisson"].includes(scheme) || allocated, "nothing amplifies this");
-  const wanted = allocated ? { bins } : scheme === "truncated-poisson" ? { rate, cap, enrolled } : { rate };
-  const stated = Object.fromEntries(Object.entries(said).filter(([k]) => !["noise_multiplier", "count"].includes(k)));
-  must(same(Object.entries(stated).sort(), Object.entries(wanted).sort()), "the event is another sampler's");
+  const events = planned.sampled.map((event) => !Array.isArray(event) ? event
+    : { rate: event[0], noise_multiplier: event[1], count: event[2] });
+  const cuts = events.filter((event) => "rounds" in event), cut = cuts[0];
+  must(planned.mu_squared === 0 && events.length <= 1 + cuts.length && cuts.length <= (allocated ? 1 : 0),
+    "there is more than one event");
+  if (cut) must(cut.count === 1 && whole(cut.rounds, "rounds") < bins, "the last block is none that a run cuts short");
   const each = { "cyclic-poisson": groups, "random-allocation": bins }[scheme] ?? 1;
-  must(whole(said.count, "count") * each >= plan.run.rounds, "fewer rounds are charged than were planned");
-  const column = Math.max(...columns.map((c) => Math.sqrt(dot(c, c))));
-  must(said.noise_multiplier > 0 && said.noise_multiplier * column <= sigma * (1 + 1e-12), "there is less noise");
+  const wanted = allocated ? { bins } : scheme === "truncated-poisson" ? { rate, cap, enrolled } : { rate };
+  let covered = 0;
+  for (const event of events) {
+    const { noise_multiplier: noise, count, rounds, ...stated } = event;
+    must(same(Object.entries(stated).sort(), Object.entries(wanted).sort()), "the event is another sampler's");
+    must(noise === events[0].noise_multiplier, "one block has other noise than the others");
+    covered += whole(count, "count") * (rounds ?? each);
+  }
+  must(covered >= plan.run.rounds, "fewer rounds are charged than were planned");
+  const column = Math.max(...columns.map((c) => Math.sqrt(dot(c, c)))), noise = events[0].noise_multiplier;
+  must(noise > 0 && noise * column <= sigma * (1 + 1e-12), "there is less noise");
   must(bandsOf(columns) <= (scheme === "cyclic-poisson" ? groups : 1), "the noise has more bands than are charged");
-  const parts = allocated ? allocationParts(bins, said.noise_multiplier) : poissonParts(rate, said.noise_multiplier);
+  const blocks = events.map(({ count, rounds }) =>
+    ({ count, parts: allocated ? allocationParts(bins, noise, rounds) : poissonParts(rate, noise) }));
   const miss = scheme === "truncated-poisson" ? binomialTail(enrolled - 1, rate, cap) : 0;
-  mustDominate(curve, parts, said.count, 1 - (1 - miss) ** said.count);
+  mustDominate(curve, blocks, 1 - (1 - miss) ** events[0].count);
 }
 
 // -- amplified: certified curves --------------------------------------------------------------------------------------

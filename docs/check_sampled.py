@@ -133,24 +133,36 @@ def law(spec: dict[str, Any]) -> dict[str, Any]:
     return {"bins": spec["bins"], "fresh": spec["scheme"] == "random-allocation"}
 
 
-def sampled_event(event: Any, spec: dict[str, Any], rounds: int, c: np.ndarray, sigma: float) -> dict[str, Any]:
-    """The log's event as `sampled_mu` takes it, held against the plan's sampler, the run's rounds, C and sigma.
+def sampled_events(
+    events: list[Any], spec: dict[str, Any], rounds: int, c: np.ndarray, sigma: float
+) -> list[dict[str, Any]]:
+    """The log's events as `sampled_mu` takes them, held against the plan's sampler, the run's rounds, C and sigma.
 
-    A user of one of `groups` groups is eligible once in so many rounds. C may have as many bands: then the columns of
-    one user's rounds share no row, and each is an event of its own (Choquette-Choo et al. 2023, Theorem 4).
+    Under random allocation one of them may be a last block, of which the run has `rounds` rounds alone. A user of one
+    of `groups` groups is eligible once in so many rounds. C may have as many bands: then the columns of one user's
+    rounds share no row, and each is an event of its own (Choquette-Choo et al. 2023, Theorem 4).
     """
-    if isinstance(event, list):
-        event = dict(zip(("rate", "noise_multiplier", "count"), event, strict=True))
+    listed = ("rate", "noise_multiplier", "count")
+    events = [dict(zip(listed, e, strict=True)) if isinstance(e, list) else e for e in events]
+    cut = [e for e in events if "rounds" in e]
+    need(len(cut) <= 1 and 1 <= len(events) <= 1 + len(cut), "more events than the plan has kinds of blocks")
+    need(all(e["count"] == 1 and 1 <= e["rounds"] < e["bins"] for e in cut), "the block that the run cuts short")
     groups = {"cyclic-poisson": spec.get("groups"), "random-allocation": spec.get("bins")}.get(spec["scheme"], 1)
     need(spec["scheme"] in ("poisson", "cyclic-poisson", "truncated-poisson", "random-allocation"), "this sampler")
     stated = {name: spec[name] for name in ("rate", "bins", "cap", "enrolled") if spec.get(name) is not None}
-    named = {k: v for k, v in event.items() if k not in ("count", "noise_multiplier")}
-    need(named == stated and event["count"] * groups >= rounds, "the log's event is not that of the plan")
+    named = [{k: v for k, v in e.items() if k not in ("count", "noise_multiplier")} for e in events]
+    same = all({k: v for k, v in each.items() if k != "rounds"} == stated for each in named)
+    covered = sum(e["count"] * e.get("rounds", groups) for e in events)
+    need(same and covered >= rounds, "the log's event is not that of the plan")
     most = groups if spec["scheme"] == "cyclic-poisson" else 1
     need(np.abs(np.tril(c, -most)).max(initial=0.0) <= 1e-9 * np.abs(c).max(), "more bands than this sampler allows")
     longest = math.sqrt(float((c**2).sum(axis=0).max()))
-    need(event["noise_multiplier"] * longest <= sigma * (1 + 1e-9), "the sampled rounds' multiplier")
-    return {"multiplier": event["noise_multiplier"], "count": event["count"], **named}
+    need(len({e["noise_multiplier"] for e in events}) == 1, "the multiplier of one block is not that of the others")
+    need(events[0]["noise_multiplier"] * longest <= sigma * (1 + 1e-9), "the sampled rounds' multiplier")
+    return [
+        {"multiplier": e["noise_multiplier"], "count": e["count"], **each}
+        for e, each in zip(events, named, strict=True)
+    ]
 
 
 Losses = tuple[np.ndarray, float]
@@ -177,10 +189,11 @@ def poisson_losses(rate: float, sigma: float, step: float, top: int) -> list[Los
     return both
 
 
-def allocated_losses(bins: int, sigma: float, step: float, top: int) -> list[Losses]:
-    """A block in which the user takes part in one of `bins` rounds, in both orders.
+def allocated_losses(bins: int, sigma: float, step: float, top: int, rounds: int | None = None) -> list[Losses]:
+    """A block in which the user takes part in one of `bins` rounds, in both orders; rounds: as many as the run has.
 
-    Without the user, P / Q is a mean of independent exp(x / sigma - 1 / (2 sigma^2)). Every value is split between its
+    Without the user, P / Q is a mean of independent exp(x / sigma - 1 / (2 sigma^2)), and of 1 for each round that the
+    run has not. Every value is split between its
     neighbours on a grid, mass and mean kept, which raises both orders' delta: means of convex functions of P / Q.
     """
 
@@ -202,22 +215,26 @@ def allocated_losses(bins: int, sigma: float, step: float, top: int) -> list[Los
     x = np.linspace(-9.0, 9.0 + 1 / sigma, 100_001)
     density = np.exp(-(x**2) / 2)
     power, whole, size, done = on_grid(np.exp(x / sigma - 0.5 / sigma**2), density / density.sum()), None, 1, 0
+    held = rounds or bins
     while True:
-        if bins & size:
+        if held & size:
             whole, done = (power if whole is None else mean(whole, power, done, size)), done + size
-        if done == bins:
+        if done == held:
             break
         power, size = mean(power, power, size, size), 2 * size
+    if held < bins:
+        whole = mean(whole, (np.ones(1), np.ones(1)), held, bins - held)
     grid = np.r_[0.0, np.exp(np.arange(-top, top + 1) * step)]
     q = split(*whole, grid)
     with_user = q[1:] * grid[1:]
     return [(with_user, max(0.0, 1 - float(with_user.sum()))), (q[:0:-1].copy(), float(q[0]))]
 
 
-def sampled_mu(s: dict[str, Any], leak: float) -> float:
+def sampled_mu(events: list[dict[str, Any]], leak: float) -> float:
     """Least mu of a run of sampled rounds or blocks at this leak: each order's loss is composed by FFT, and read at the
     trade-off curve's vertices. A cap on a round's users fails where the others alone may fill it."""
-    sigma, count, quantile, best = s["multiplier"], s["count"], NormalDist().inv_cdf, 0.0
+    s, count = events[0], sum(each["count"] for each in events)
+    sigma, quantile, best = s["multiplier"], NormalDist().inv_cdf, 0.0
     rate = 1.0 if "bins" in s else s["rate"]
     reach, square = 12 / sigma + 0.5 / sigma**2, math.expm1(min(sigma**-2, 700.0))
     spread = min(math.sqrt(square / s["bins"]) if "bins" in s else rate * math.sqrt(square), 1 / sigma)
@@ -226,15 +243,24 @@ def sampled_mu(s: dict[str, Any], leak: float) -> float:
     top, open_anyway = math.ceil(high / step), 0.0
     if "cap" in s and s["cap"] < s["enrolled"]:
         open_anyway = float(mp.betainc(s["cap"], s["enrolled"] - s["cap"], 0, rate, regularized=True))
-    both = allocated_losses(s["bins"], sigma, step, top) if "bins" in s else poisson_losses(rate, sigma, step, top)
+    both = [
+        allocated_losses(s["bins"], sigma, step, top, each.get("rounds"))
+        if "bins" in s
+        else poisson_losses(rate, sigma, step, top)
+        for each in events
+    ]
     width = 2 * reach + 24 * math.sqrt(count) * spread + 4 * count * spread**2
     size = 1 << math.ceil(math.log2(max(4 * top, 2 * width / step)))
-    for p, infinite in both:
-        p, infinite = p * (1 - open_anyway), infinite + open_anyway - infinite * open_anyway
-        whole = np.maximum(np.fft.irfft(np.fft.rfft(np.roll(np.pad(p, (0, size - len(p))), -top)) ** count, size), 0.0)
+    for order in zip(*both, strict=True):
+        spectrum, finite = 1.0, 1.0
+        for (p, infinite), each in zip(order, events, strict=True):
+            part = np.roll(np.pad(p * (1 - open_anyway), (0, size - len(p))), -top)
+            spectrum = spectrum * np.fft.rfft(part) ** each["count"]
+            finite *= ((1 - infinite) * (1 - open_anyway)) ** each["count"]
+        whole = np.maximum(np.fft.irfft(spectrum, size), 0.0)
         half = size // 2
         mass, losses = np.roll(whole, half)[half + 1 :][::-1], (np.arange(half + 1, size) - half)[::-1] * step
-        m = np.cumsum(mass) - math.expm1(count * math.log1p(-infinite))
+        m = np.cumsum(mass) + (1 - finite)
         a = np.cumsum(mass * np.exp(-losses))
         for m_j, a_j in zip(m, a, strict=True):
             if leak < m_j < 1 and 0 < a_j < 1 - leak:
@@ -359,11 +385,9 @@ def amplified_mu(
     """(the least mu that the log's sampled run may be charged at this leak, the theorem that it rests on)."""
     spec = plan["participation"]
     if planned.get("sampled"):
-        (event,) = planned["sampled"]
+        events = sampled_events(planned["sampled"], spec, plan["run"]["rounds"], c, sigma)
         # The composition errs by as much as this.
-        return sampled_mu(sampled_event(event, spec, plan["run"]["rounds"], c, sigma), leak) * (
-            1 - 5e-5
-        ) - 1e-5, "sampled"
+        return sampled_mu(events, leak) * (1 - 5e-5) - 1e-5, "sampled"
     (curve,) = planned["certified"]
     return certified_mu({**curve, **law(spec)}, c / sigma, leak) * (1 - 1e-9) - 1e-9, "certified"
 

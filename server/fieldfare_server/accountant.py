@@ -76,9 +76,13 @@ class LedgerAccountant:
             )
         self._charger, self._population, self._name, self._why = charger, population, name, why
         self._config, self._adjacency, self._rounds = config, adjacency, rounds
-        self._key = f"{name}-{secrets.token_hex(8)}"
         self._events: list[tuple[float, int, int]] = []
         """(noise multiplier, sample size, population size) of every composed release."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Pay for what follows under a key of its own: nothing that was paid before pays for it."""
+        self._key = f"{self._name}-{secrets.token_hex(8)}"
         self._paid: tuple[float, int, int] | None = None
         """With `rounds`: of each release that the one charge has paid for; it is committed with the first."""
 
@@ -137,11 +141,15 @@ class LedgerAccountant:
         return {"format": _FORMAT, "name": self._name, "events": [list(event) for event in self._events]}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Count what was released before. Raises `BadInput` for the state of another training."""
+        """Count what was released before; what is released from here on is paid anew, also by this very object.
+
+        Raises `BadInput` for the state of another training.
+        """
         events = state.get("events")
         if state.get("format") != _FORMAT or state.get("name") != self._name or not isinstance(events, list):
             raise BadInput("the accountant's state", f"it is not that of training {self._name!r}.")
         self._events = [(float(z), int(n), int(m)) for z, n, m in events]
+        self._begin()
 
     def _reserve(self, event: GaussianPrivacyEvent, count: int) -> list[str]:
         """Reserve what the next `count` releases cost beyond what is paid; the charges' keys."""

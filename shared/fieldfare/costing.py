@@ -27,7 +27,7 @@ from fieldfare.accounting.truncated import excess, least_cap
 from fieldfare.cost import Certificate, Cost, StoredPrice, unit_margin
 from fieldfare.errors import BadInput, BudgetRefused, Refused
 from fieldfare.mechanisms import Mechanism, build
-from fieldfare.participation import Participation, Single, TruncatedPoisson, adjacency_factor
+from fieldfare.participation import Participation, RandomAllocation, Single, TruncatedPoisson, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.text import decimal
@@ -120,6 +120,9 @@ def cost_as_priced(
         sigma = price.noise_multiplier or plan.privacy.noise_multiplier
         sigma = sigma or implied_noise(price.loss, bare.mechanism, bare.participation, plan, resolution)
         cost = _at_noise(bare, sigma)
+        if isinstance(participation, RandomAllocation) and not cost.loss.agrees_with(price.loss):
+            # It began when a block that the run cuts short was charged as a whole one, which is more.
+            cost = _at_noise(replace(bare, participation=replace(participation, whole=True)), sigma)
     if not cost.loss.agrees_with(price.loss):
         raise BadInput(f"the planned loss {price.loss}", f"the plan and its noise give {cost.loss}.")
     _require_target(plan, cost, price)

@@ -190,10 +190,12 @@ class RandomAllocation(Participation):
     """Each user draws one of `bins` rounds afresh in every block of `bins` rounds, independently of other blocks.
 
     In a last block that the run cuts short, a user who drew a round beyond its end takes no part.
-    `accounting.allocation` has what this sampler earns where the draws are secret.
+    `accounting.allocation` has what this sampler earns where the draws are secret. whole: charge such a block as a
+    whole one; runs that began so go on so.
     """
 
     bins: int
+    whole: bool = False
 
     def __post_init__(self) -> None:
         _positive("bins", self.bins)

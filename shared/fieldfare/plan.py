@@ -413,5 +413,11 @@ class Plan(Table, metaclass=PlanType):
         """SHA-256 of the canonical JSON: the plan's name in the ledger."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
+    def law(self) -> str:
+        """SHA-256 of what decides the law of a certificate: mechanism, participation and rounds."""
+        tables = json.loads(self.to_json())
+        decides = {name: tables[name] for name in ("mechanism", "participation")} | {"rounds": self.run.rounds}
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
 
 Plan.__signature__ = SIGNATURE

@@ -16,15 +16,17 @@ from scipy.special import ndtr
 Matrix = NDArray[np.float64]
 
 
-def integrated(blocks: int, bins: int, sigma: float, epsilon: float) -> tuple[float, float]:
+def integrated(blocks: int, bins: int, sigma: float, epsilon: float, rounds: int | None = None) -> tuple[float, float]:
     """(delta of removing, delta of adding) by the trapezoid rule over all but one round, and in closed form over it.
 
-    The last round's part is exact: P - e^epsilon Q changes sign once along it. Rounds: blocks x bins, from 2 to 4.
+    The last round's part is exact: P - e^epsilon Q changes sign once along it. Rounds: blocks x bins, from 2 to 4, or
+    the first `rounds` of them: whoever drew a later one takes no part.
     """
-    rounds = blocks * bins
+    rounds = blocks * bins if rounds is None else rounds
     points = {2: 20_001, 3: 1_201, 4: 131}[rounds]
     patterns = [
-        [block * bins + j for block, j in enumerate(choice)] for choice in itertools.product(range(bins), repeat=blocks)
+        [block * bins + j for block, j in enumerate(choice) if block * bins + j < rounds]
+        for choice in itertools.product(range(bins), repeat=blocks)
     ]
     line, step = np.linspace(-7, 7 + 1 / sigma, points, retstep=True)
     axes = np.meshgrid(*[line] * (rounds - 1), indexing="ij")

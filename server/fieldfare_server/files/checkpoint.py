@@ -66,8 +66,7 @@ def model_digest(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _raw(tensor: torch.Tensor) -> memoryview:
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return memoryview(flat.numpy().data)
+    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 @dataclass(frozen=True)

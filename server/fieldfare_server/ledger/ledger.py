@@ -418,15 +418,15 @@ class Ledger(Reader):
         chain.canonical(result)
         self._steer(run_id, lambda state: Audited(result), actor)
 
-    def draw_seed(self, run_id: str, population: str, plan_digest: str, *, actor: str) -> tuple[bytes, int]:
-        """A fresh seed for certifying the charge of a plan: (16 bytes, which certification of this plan it is for).
+    def draw_seed(self, run_id: str, population: str, plan_digest: str, law: str, *, actor: str) -> tuple[bytes, int]:
+        """A fresh seed for certifying the charge of a plan: (16 bytes, which certification of its law it is for).
 
         Both are in the journal when this returns. Raises `BadInput` if there is no such population.
         """
 
         def work(connection: Connection, entry: Entry) -> SeedDrawn:
             populations.find(entry.state, population)
-            event = runs.certify(entry.state, population, plan_digest)
+            event = runs.certify(entry.state, population, plan_digest, law)
             entry.append(event, actor, population=population, run=run_id)
             return event
 

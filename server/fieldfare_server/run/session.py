@@ -143,7 +143,7 @@ class Session:
         _tidy(home, ledger, actor)
         if plan.draws_its_price and priced is None:
             # The seed of a certificate is in the ledger before anything is drawn from it.
-            draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), actor=actor)
+            draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), plan.law(), actor=actor)
             try:
                 cost = price(decided, draw=draw)
             except BaseException:

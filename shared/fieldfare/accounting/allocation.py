@@ -9,7 +9,9 @@ sigma^2 I). Here C = I, blocks have independent draws, and so the pair is a prod
 
     P* = mean over j of N(e_j, sigma^2 I_b)   against   Q* = N(0, sigma^2 I_b),       e_j the j-th unit vector.     (1)
 
-A block that the run cuts short is part of a whole one, so that its charge is no larger.
+Of the last block the run may hold r < b rounds only. A user who drew a round beyond its end takes no part: that is a
+secret law of a pattern too, and in L the b - r other variables are 1 (`CutAllocation`). The constant is smaller in
+convex order than W, so that such a block never costs more than a whole one.
 
 **How.** Under Q* the likelihood ratio is L = (W_1 + .. + W_b) / b for independent W = exp(x / sigma - 1 / (2 sigma^2)),
 x standard normal. With it both orders are
@@ -65,7 +67,7 @@ class Allocation(SampledEvent):
     """
 
     own: ClassVar = frozenset({"bins"})
-    participations: ClassVar = (RandomAllocation,)
+    participations: ClassVar[tuple[type[RandomAllocation], ...]] = (RandomAllocation,)
     independent: ClassVar = True
     largest_loss: ClassVar = LARGEST_LOSS
 
@@ -98,6 +100,13 @@ class Allocation(SampledEvent):
     def spread(self) -> float:
         return spread(self.bins, self.noise_multiplier)
 
+    def over(self, participation: RandomAllocation, rounds: int, horizon: int) -> tuple[SampledEvent, ...]:
+        cut = 0 if participation.whole else horizon % self.bins
+        if not cut or rounds <= horizon - cut:
+            return super().over(participation, rounds, horizon)
+        blocks, last = horizon // self.bins, CutAllocation(self.bins, self.noise_multiplier, 1, cut)
+        return (self.times(blocks), last) if blocks else (last,)
+
     def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
         return allocated_losses(self.bins, self.noise_multiplier, step)
 
@@ -106,13 +115,50 @@ class Allocation(SampledEvent):
         return cls(whole(own["bins"]), noise_multiplier, count)
 
 
+@register
+@dataclass(frozen=True)
+class CutAllocation(Allocation):
+    """A block of which the run holds the first `rounds` rounds: with probability rounds / bins the user is in one."""
+
+    own: ClassVar = frozenset({"bins", "rounds"})
+    participations: ClassVar = ()
+
+    rounds: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rounds < self.bins:
+            raise BadInput(f"rounds = {self.rounds}", f"must be in [1, {self.bins}).", "1")
+        super().__post_init__()
+
+    @property
+    def sampler(self) -> str:
+        return f"in a last block of {self.rounds} rounds each user with probability {self.rounds} in {self.bins}"
+
+    @property
+    def bound(self) -> str:
+        return f"the same of its {self.rounds} rounds"
+
+    @property
+    def spread(self) -> float:
+        return spread(self.bins, self.noise_multiplier) * math.sqrt(self.rounds / self.bins)
+
+    def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+        return allocated_losses(self.bins, self.noise_multiplier, step, self.rounds)
+
+    @classmethod
+    def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, object]) -> SampledEvent:
+        return cls(whole(own["bins"]), noise_multiplier, count, whole(own["rounds"]))
+
+
 def spread(bins: int, noise_multiplier: float) -> float:
     """About the standard deviation of log L: sqrt((exp(1 / sigma^2) - 1) / b) where small, 1 / sigma at most."""
     inverse = 1 / noise_multiplier
     return min(math.sqrt(math.expm1(min(inverse * inverse, 700.0)) / bins), inverse)
 
 
-def allocated_losses(bins: int, noise_multiplier: float, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
+def allocated_losses(
+    bins: int, noise_multiplier: float, step: float, rounds: int | None = None
+) -> tuple[DiscreteLoss, DiscreteLoss]:
     """The losses of one block on multiples of `step`: with the user against without, and without against with.
 
     Formal guarantee: each dominates its order of the pair (1), so that compositions of them bound those of blocks.
@@ -121,8 +167,13 @@ def allocated_losses(bins: int, noise_multiplier: float, step: float) -> tuple[D
         bins: rounds of a block, at least 1.
         noise_multiplier: noise std over the most that one user changes.
         step: of the grid of losses.
+        rounds: of the block that the run holds; None: all.
     """
-    mean = _mean_of(bins, noise_multiplier, step)
+    mean = _mean_of(rounds or bins, noise_multiplier, step)
+    if mean.count < bins:
+        # The other variables are 1.
+        rest = _Mean(bins - mean.count, step, mean.power, 0, np.ones(1), 0.0, 0.0)
+        mean = _together(mean, rest, noise_multiplier)
     while mean.power:
         mean = mean.refined()
     losses = step * np.arange(mean.lowest, mean.lowest + mean.masses.size, dtype=np.float64)

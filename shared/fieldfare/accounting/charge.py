@@ -115,8 +115,7 @@ def charge_for(
     amplified = amplification(mechanism, participation, adjacency)
     if amplified.event is not None:
         column = float(mechanism.sensitivity(Single()))
-        count = -(-rounds // amplified.groups)
-        events = (amplified.event.at(noise_multiplier / column).times(count),)
+        events = amplified.event.at(noise_multiplier / column).over(participation, rounds, mechanism.rounds)
         reason = refusal(0.0, events)
         if reason is not None:
             raise BadInput(f"noise_multiplier = {noise_multiplier:g} with sampling", reason, "more noise")

@@ -7,6 +7,7 @@
 | `PoissonGaussian` | `poisson` | rounds that include each user by a secret coin |
 | `TruncatedGaussian` | `truncated` | the same with a cap on the cohort |
 | `Allocation` | `allocation` | blocks in one secret round of which each user takes part |
+| `CutAllocation` | `allocation` | a last block that the run cuts short |
 | `Certified` | `certified` | a whole run whose curve a Monte Carlo certified |
 | `Foreign` | `foreign` | what another trainer reports |
 """

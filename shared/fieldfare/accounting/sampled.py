@@ -85,6 +85,10 @@ class SampledEvent(CostEvent):
         """Rounds between two events."""
         return 1
 
+    def over(self, participation: Any, rounds: int, horizon: int) -> tuple[SampledEvent, ...]:
+        """What the first `rounds` rounds, at least 1, of a run of `horizon` are charged, of events such as this."""
+        return (self.times(-(-rounds // self.groups(participation))),)
+
     def times(self, count: int) -> Self:
         """So many of these rounds or blocks."""
         return replace(self, count=count)  # type: ignore[type-var]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -13,20 +14,27 @@ from scipy.stats import binom
 
 from fieldfare import mechanisms
 from fieldfare.accounting import PoissonGaussian, PrivacyLoss, calibrate, charge_for, gaussian_delta
-from fieldfare.accounting.allocation import Allocation, allocated_losses
+from fieldfare.accounting.allocation import Allocation, CutAllocation, allocated_losses
 from fieldfare.accounting.composition import Composition
 from fieldfare.accounting.filter import price
 from fieldfare.accounting.sampled import compositions
 from fieldfare.accounting.truncated import TruncatedGaussian, excess, least_cap
+from fieldfare.cost import StoredPrice
+from fieldfare.costing import cost_as_priced, cost_of
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.independent import Independent
 from fieldfare.participation import Adjacency, Poisson, RandomAllocation, TruncatedPoisson
+from fieldfare.plan import Plan
 from oracles.allocation import integrated, sampled
 
 
 def deltas(event: Allocation | PoissonGaussian, epsilon: float) -> tuple[float, float]:
-    orders = compositions(0.0, (event,))
+    return deltas_of(PrivacyLoss(sampled=(event,)), epsilon)
+
+
+def deltas_of(loss: PrivacyLoss, epsilon: float) -> tuple[float, float]:
+    orders = compositions(0.0, loss.sampled)
     assert orders is not None
     return orders[0].delta(epsilon), orders[1].delta(epsilon)
 
@@ -120,14 +128,19 @@ def test_a_fresh_round_costs_less_than_one_for_the_whole_run_and_less_than_none(
 
 
 def test_events_survive_a_ledger_and_merge_with_their_own_kind() -> None:
-    events = (Allocation(16, 2.0, 3), PoissonGaussian(0.1, 2.0, 5), TruncatedGaussian(0.1, 2.0, 5, 40, 90))
+    events = (
+        Allocation(16, 2.0, 3),
+        CutAllocation(16, 2.0, 1, 5),
+        PoissonGaussian(0.1, 2.0, 5),
+        TruncatedGaussian(0.1, 2.0, 5, 40, 90),
+    )
     loss = PrivacyLoss(0.25, events)
     assert PrivacyLoss.from_json(loss.to_json()) == loss
     doubled = loss + loss
     assert {replace(event, count=1): event.count for event in doubled.sampled} == {
         replace(event, count=1): 2 * event.count for event in events
     }
-    assert PrivacyLoss(sampled=events[1:2]).to_json() == '{"mu_squared":0.0,"sampled":[[0.1,2.0,5]]}'
+    assert PrivacyLoss(sampled=events[2:3]).to_json() == '{"mu_squared":0.0,"sampled":[[0.1,2.0,5]]}'
 
 
 @pytest.mark.parametrize(
@@ -136,6 +149,8 @@ def test_events_survive_a_ledger_and_merge_with_their_own_kind() -> None:
         '{"bins":16,"count":1}',
         '{"bins":1.5,"count":1,"noise_multiplier":2.0}',
         '{"bins":16,"count":1,"noise_multiplier":0.0}',
+        '{"bins":16,"count":1,"noise_multiplier":2.0,"rounds":16}',
+        '{"bins":16,"count":1,"noise_multiplier":2.0,"rounds":0}',
         '{"bins":16,"cap":3,"count":1,"noise_multiplier":2.0}',
         '{"cap":0,"count":1,"enrolled":9,"noise_multiplier":2.0,"rate":0.1}',
         '"1,2,3"',
@@ -179,12 +194,59 @@ def test_public_participation_is_refused(
         charge_for(Independent(8), participation, 2.0, 8, adjacency)
 
 
-def test_a_block_that_is_cut_short_counts_as_a_whole_one() -> None:
-    counts = [
-        charge_for(Independent(10), RandomAllocation(4), 2.0, rounds, "add_remove").sampled for rounds in (1, 4, 5, 10)
-    ]
-    assert [events[0].count for events in counts] == [1, 1, 2, 3]
-    assert charge_for(Independent(10), RandomAllocation(4), 2.0, 0, "add_remove") == PrivacyLoss()
+@pytest.mark.parametrize(
+    ("rounds", "bins", "sigma"), [(2, 3, 1.5), (3, 4, 1.0), (3, 2, 0.8), (4, 3, 1.5), (2, 5, 0.5), (4, 7, 1.2)]
+)
+def test_a_last_block_that_is_cut_short_is_charged_by_its_own_law(rounds: int, bins: int, sigma: float) -> None:
+    """Every (T, b) against the whole run's pair by integration: never below it, and within 1 % of it."""
+    blocks = -(-rounds // bins)
+    loss = charge_for(Independent(rounds), RandomAllocation(bins), sigma, rounds, "add_remove")
+    as_whole = charge_for(Independent(rounds), RandomAllocation(bins, whole=True), sigma, rounds, "add_remove")
+    assert [event.count for event in as_whole.sampled] == [blocks]
+    for epsilon in (0.0, 0.3, 1.0):
+        true = integrated(blocks, bins, sigma, epsilon, rounds)
+        charged = deltas_of(loss, epsilon)
+        assert all(t * (1 - 1e-6) <= c <= t * 1.01 + 1e-9 for t, c in zip(true, charged, strict=True)), (true, charged)
+        assert loss.delta(epsilon) < as_whole.delta(epsilon)
+
+
+def test_a_cut_block_costs_more_with_every_round_and_never_more_than_a_whole_one() -> None:
+    def cost(rounds: int) -> tuple[float, ...]:
+        event = Allocation(5, 0.9, 1) if rounds == 5 else CutAllocation(5, 0.9, 1, rounds)
+        return tuple(max(deltas(event, epsilon)) for epsilon in (0.0, 0.5, 2.0, 4.0))
+
+    costs = [cost(rounds) for rounds in range(1, 6)]
+    for fewer, more in itertools.pairwise(costs):
+        assert all(a < b for a, b in zip(fewer, more, strict=True))
+
+
+def test_a_run_is_charged_whole_blocks_until_its_own_last_one() -> None:
+    setting = Independent(10), RandomAllocation(4), 2.0
+    losses = [charge_for(*setting, rounds, "add_remove") for rounds in range(11)]
+    shown = [[(type(e).__name__, e.count) for e in loss.sampled] for loss in losses]
+    one, two = [("Allocation", 1)], [("Allocation", 2)]
+    assert shown == [[], *[one] * 4, *[two] * 4, *[[*two, ("CutAllocation", 1)]] * 2]
+    assert all(before.part_of(after) for before, after in itertools.pairwise(losses))
+    assert losses[0] == PrivacyLoss()
+
+
+def test_a_run_that_began_at_whole_blocks_goes_on_so() -> None:
+    """Its stored price is of two whole blocks for four rounds; a new run of its plan is charged less."""
+    about = {"epsilon": None, "noise_multiplier": 1.5, "adjacency": "add_remove", "clip": 1.0, "delta": 1e-5}
+    a_plan = Plan(
+        task="digits", rounds=4, cohort=20, mechanism="independent",
+        participation={"scheme": "random-allocation", "bins": 3}, **about,
+    )  # fmt: skip
+    new, old = cost_of(a_plan), PrivacyLoss(sampled=(Allocation(3, 1.5, 2),))
+    assert [type(event) for event in new.loss.sampled] == [Allocation, CutAllocation]
+    kept = cost_as_priced(a_plan, {}, StoredPrice(old, 1.5))
+    assert kept.loss == old
+    charge = kept.realised()
+    spent = [kept.charged(charge.add(t, np.zeros(0, np.int64))) for t in range(4)]
+    assert spent == [PrivacyLoss(sampled=(Allocation(3, 1.5, n),)) for n in (1, 1, 1, 2)]
+    assert cost_as_priced(a_plan, {}, new.stored_price).loss == new.loss
+    with pytest.raises(BadInput, match="the plan and its noise give"):
+        cost_as_priced(a_plan, {}, StoredPrice(PrivacyLoss(sampled=(Allocation(3, 1.5, 1),)), 1.5))
 
 
 def test_the_least_noise_of_the_demos_plan() -> None:

@@ -44,6 +44,7 @@ POISSON = {
     "participation": {"scheme": "poisson", "rate": 0.25},
     "run__min_reports": None,
 }
+CUT = "random allocation, cut"
 KINDS: dict[str, dict[str, Any]] = {
     "nu": PLAIN,
     "calibrated": {**PLAIN, "privacy__noise_multiplier": None, "privacy__epsilon": 8.0},
@@ -61,6 +62,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "random allocation": {
         **POISSON,
         "participation": {"scheme": "random-allocation", "bins": 3},
+        "mechanism": {"kind": "independent"},
+    },
+    CUT: {
+        **POISSON,
+        "participation": {"scheme": "random-allocation", "bins": 4},
         "mechanism": {"kind": "independent"},
     },
     "b-min-sep": {
@@ -160,7 +166,7 @@ def test_all_theorems_that_a_charge_rests_on_are_named(certificates: dict[str, C
         **dict.fromkeys(
             ("nu", "calibrated", "online tree", "dense", "replace_one", "secret participation"), "filter gram"
         ),
-        **dict.fromkeys(("poisson", "random allocation", "truncated poisson"), "filter sampled"),
+        **dict.fromkeys(("poisson", "random allocation", CUT, "truncated poisson"), "filter sampled"),
         **dict.fromkeys(("balls in bins", "b-min-sep", "banded random allocation"), "certified filter"),
         "discrete": "discrete filter gram",
     }
@@ -329,6 +335,7 @@ FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
     ("b-min-sep", "more bands", correlation),
     ("random allocation", "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
     ("random allocation", "correlated noise", correlation),
+    (CUT, "mu", change("price.mu_squared", lambda s: (math.sqrt(s) - 1e-3) ** 2)),
     ("random allocation", "less noise than is charged", change("noise.multiplier", times(0.99))),
     ("poisson", "less noise than is charged", change("noise.multiplier", times(0.99))),
     ("discrete", "leak omitted", change("price.leak", lambda _: 0.0)),
@@ -415,6 +422,18 @@ def lower_between(points: list[list[float]]) -> list[list[float]]:
     return [[epsilon, delta * by] for (epsilon, delta), by in zip(points, share, strict=True)]
 
 
+def without_cut(instead: Callable[[dict[str, Any]], list[Any]]) -> Edit:
+    """Other events in the place of the last, cut block."""
+
+    def edit(body: dict[str, Any]) -> dict[str, Any]:
+        loss = json.loads(body["planned"])
+        whole, cut = loss["sampled"]
+        assert (whole["count"], cut["rounds"]) == (1, 2)
+        return {**body, "planned": json.dumps({**loss, "sampled": [whole, *instead(cut)]})}
+
+    return edit
+
+
 REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "eight rounds charged as one": in_rows("run.start", planned(lambda e: [*e[:2], 1])),
     "another rate": in_rows("run.start", planned(lambda e: [0.01, *e[1:]])),
@@ -426,6 +445,14 @@ REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "allocation as one Poisson round": in_rows(
         "run.start", planned(lambda e: [0.01, e["noise_multiplier"], 1]), "random allocation"
     ),
+    "the cut block forgotten": in_rows("run.start", without_cut(lambda e: []), CUT),
+    "fewer rounds of the cut block": in_rows("run.start", without_cut(lambda e: [{**e, "rounds": 1}]), CUT),
+    "two cut blocks for one whole": in_rows("run.start", without_cut(lambda e: [e, e, e]), CUT),
+    "a cut block counted twice": in_rows("run.start", without_cut(lambda e: [{**e, "count": 2}]), CUT),
+    "more noise in the cut block": in_rows(
+        "run.start", without_cut(lambda e: [{**e, "noise_multiplier": 2 * e["noise_multiplier"]}]), CUT
+    ),
+    "a cut block of more bins": in_rows("run.start", without_cut(lambda e: [{**e, "bins": 400}]), CUT),
     "more enrolled": in_rows("run.start", planned(lambda e: {**e, "enrolled": 20}), "truncated poisson"),
     "a curve that is too low": in_rows("run.start", certified(lower), "balls in bins"),
     "a curve that is too low between": in_rows("run.start", certified(lower_between), "balls in bins"),

@@ -6,6 +6,8 @@ import math
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -322,3 +324,62 @@ def test_an_accountant_pays_for_every_release_and_trains_to_its_end(training: di
         assert of.num_releases == trained
         assert verify(ledger).ok
         assert ledger.population("flower").committed_epsilon >= ledger.population("flower").spent_epsilon * (1 - 1e-9)
+
+
+def test_going_back_to_an_earlier_state_pays_again(ledger: Ledger) -> None:
+    """One object that trains, goes back, and trains again: eight releases of one charge for four were made."""
+    ledger.create_population("flower", 50.0, 1e-5, adjacency="add_remove", actor="officer")
+    config = PrivacyConfig(1e-5, 100, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.POISSON, max_epsilon=100.0)
+    of = LedgerAccountant(ledger, "flower", "training", config=config, adjacency="add_remove", rounds=4)
+    event, start, spent = GaussianPrivacyEvent(3.0, 10, 100), of.state_dict(), []
+    for _ in range(3):
+        for _ in range(4):
+            of.compose(event)
+        spent.append(ledger.population("flower").spent.mu_squared)
+        of.load_state_dict(start)
+    assert spent == pytest.approx([spent[0], 2 * spent[0], 3 * spent[0]], rel=0.05)
+    assert spent[0] < spent[1] < spent[2]
+
+
+TRAINER = """
+import sys
+from flwr.serverapp import (
+    GaussianPrivacyEvent, NeighboringRelation, PrivacyConfig, SamplingMethod
+)
+from fieldfare_server.accountant import LedgerAccountant
+from fieldfare_server.ledger import Ledger
+url, released, rounds = sys.argv[1], open(sys.argv[2], "a"), int(sys.argv[3])
+config = PrivacyConfig(1e-5, 100, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION,
+    max_epsilon=1e3)
+with Ledger.open(url) as ledger:
+    of = LedgerAccountant(ledger, "flower", "t", config=config, adjacency="zero_out", rounds=rounds or None)
+    event = GaussianPrivacyEvent(4.0, 10, 100)
+    for _ in range(rounds or 3):
+        if of.would_exceed(event):
+            break
+        of.compose(event)
+        print("released", file=released, flush=True)
+"""
+POINTS = ("ledger.transaction.begun", "ledger.transaction.worked", "ledger.transaction.committed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [0, 4])
+@pytest.mark.parametrize("point", POINTS)
+def test_trainers_that_die_at_any_write_never_release_what_is_not_charged(
+    ledger: Ledger, point: str, rounds: int, tmp_path: Path
+) -> None:
+    """Two processes at a time, one killed at its n-th write (reserve or commit), n from 1 on, and started again."""
+    ledger.create_population("flower", 1e6, 1e-5, actor="officer")
+    url, out = ledger.url, tmp_path / "released"
+    command = [sys.executable, "-c", TRAINER, url, str(out), str(rounds)]
+    for nth in (1, 2, 3):
+        dying = subprocess.Popen(command, env={**os.environ, "FIELDFARE_FAULT": f"{point}:kill:{nth}"})
+        living = subprocess.Popen(command)
+        assert living.wait(120) == 0
+        assert dying.wait(120) == -9
+        released = len(out.read_text().splitlines())
+        population = ledger.population("flower")
+        assert population.committed.mu_squared >= released / 16 * (1 - 1e-12)
+        assert population.spent.mu_squared <= population.committed.mu_squared
+    assert verify(ledger).ok

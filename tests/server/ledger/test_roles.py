@@ -217,7 +217,7 @@ def test_each_role_does_its_own_work(apart: Apart) -> None:
         admin.revoke_token(admin.create_token("old", ("read",), actor="officer")[1].id, actor="officer")
         admin.admit_node("a" * 64, "clinic", 10, actor="officer")
     with apart.open("coordinator", coordinator=True) as coordinator:
-        coordinator.draw_seed("r", "people", "d" * 64, actor="test")
+        coordinator.draw_seed("r", "people", "d" * 64, "e" * 64, actor="test")
         run = start(coordinator, 0.2, rounds=2)
         run.register_users(np.arange(5, dtype=np.uint64))
         run.void_round(run.open_round([0, 1]), "too few", reports=1)

@@ -223,17 +223,40 @@ def test_the_seed_is_in_the_journal_before_the_run_and_verify_draws_its_samples_
         assert rows_of.spent_epsilon < rows_of.spent.without_amplification().epsilon(1e-5)
 
 
-def test_a_second_certificate_of_a_plan_has_half_the_failure_probability(tmp_path: Path) -> None:
+def test_a_second_certificate_of_a_law_has_half_the_failure_probability(tmp_path: Path) -> None:
+    """Also that of another plan: with another learning rate, or other noise. Not one of another strategy."""
     state = home(tmp_path, adjacency="add_remove")
     failures = []
-    for _ in range(2):
-        with Session.begin(state, plan(**BINNED), True) as session:
+    others: list[dict[str, object]] = [
+        {},
+        {},
+        {"client__learning_rate": 0.0123},
+        {"privacy__noise_multiplier": 1.01 * plan(**BINNED).privacy.noise_multiplier},
+        {"mechanism": {"kind": "nu", "nu": 0.2}},
+    ]
+    for other in others:
+        with Session.begin(state, plan(**{**BINNED, **other}), True) as session:
             assert session.cost is not None
             failures.append(session.cost.loss.certified[0].failure)
             session.finish("stopped", "enough")
-    assert failures == [5e-10, 2.5e-10]
-    seeds = [row["body"]["seed"] for row in journal(state) if row["action"] == "run.certify"]
-    assert len(set(seeds)) == 2
+    assert failures == [5e-10, 2.5e-10, 1.25e-10, 6.25e-11, 5e-10]
+    rows = [row["body"] for row in journal(state) if row["action"] == "run.certify"]
+    assert len({row["seed"] for row in rows}) == 5
+    assert [row["attempt"] for row in rows] == [1, 2, 3, 4, 1]
+    assert len({row["plan_digest"] for row in rows}) == 4
+
+
+def test_a_seed_that_another_plan_was_given_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of the same law, chosen when the seed was known."""
+    state = home(tmp_path, adjacency="add_remove")
+    one, other = (plan(**{**BINNED, "client__learning_rate": rate}) for rate in (0.1, 0.2))
+    with Ledger.open(state.ledger) as ledger:
+        drawn = ledger.draw_seed("first", one.privacy.population, one.digest(), one.law(), actor="test")
+    monkeypatch.setattr(Ledger, "draw_seed", lambda *args, **more: drawn)
+    with pytest.raises(LedgerError, match="seed"), Session.begin(state, other, True):
+        pass
+    with Session.begin(state, one, True) as session:
+        session.finish("stopped", "enough")
 
 
 def test_a_bound_that_the_samples_do_not_give_is_found(

@@ -15,10 +15,12 @@ class SeedDrawn(Event):
 
     action = "run.certify"
     attempt: int
-    """Its number among the seeds of this plan, from 1."""
+    """Its number among the seeds of this law, from 1; of this plan in rows without `law`."""
     plan_digest: str
     seed: str
     """16 bytes, hex."""
+    law: str | None = None
+    """`Plan.law`. None in rows that commit d6c95ba or an earlier one wrote."""
 
 
 @dataclass(frozen=True)

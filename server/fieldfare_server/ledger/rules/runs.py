@@ -204,31 +204,32 @@ def _require_fitting(state: State, population: FoldedPopulation, event: events.S
         raise Overdrawn(committed, terms)
 
 
-def certify(state: State, population: str, plan_digest: str) -> events.SeedDrawn:
-    """A fresh seed for the certified charge of a plan, with its number among all that the plan was given, from 1.
+def certify(state: State, population: str, plan_digest: str, law: str) -> events.SeedDrawn:
+    """A fresh seed for the certified charge of a plan, with its number among all that its law was given, from 1.
 
-    The i-th certificate of a plan may fail with half the probability of the one before, so a second try is paid for.
+    The i-th certificate may fail with half the probability of the one before, so a second try is paid for, also by a
+    plan that differs in other things than its law, such as the noise: that is chosen after the number is known.
     """
-    attempt = len(state.seeds.get((population, plan_digest), [])) + 1
-    return events.SeedDrawn(attempt, plan_digest, secrets.token_bytes(16).hex())
+    attempt = state.attempts.get((population, law), 0) + 1
+    return events.SeedDrawn(attempt, plan_digest, secrets.token_bytes(16).hex(), law)
 
 
 def certified(state: State, record: Record, event: events.SeedDrawn) -> Iterator[Fact]:
     """A seed of a charge that is certified before its run is started."""
     require(record.place in state.populations, "a charge is certified for no population")
     require(record.run not in state.runs, "a charge is certified after its run was started")
-    drawn = state.seeds.get((record.place, event.plan_digest), [])
-    require(event.attempt == len(drawn) + 1, "certificates are not numbered one after another")
+    law = event.law or event.plan_digest
+    before = state.attempts.get((record.place, law), 0)
+    require(event.attempt == before + 1, "certificates are not numbered one after another")
     require(len(bytes.fromhex(event.seed)) == 16, "its seed has another length")
-    yield Seed(record.place, event.plan_digest, event.seed)
+    yield Seed(record.place, law, event.plan_digest, event.attempt, event.seed)
 
 
 def _require_seeds(state: State, population: str, event: events.Started) -> None:
     """Require that the seed of a certified charge was written down before, with the number that the charge uses."""
-    seeds = state.seeds.get((population, event.plan_digest), [])
     for attempt, seed in budget.loss(event.planned).seeds:
-        drawn = attempt <= len(seeds) and seeds[attempt - 1] == seed
-        require(drawn, "the seed of its certified charge is not in the journal")
+        found = (population, event.plan_digest, attempt, seed)
+        require(found in state.seeds, "the seed of its certified charge is not in the journal")
 
 
 # -- while it is under way ------------------------------------------------------------------------------------------

@@ -206,7 +206,9 @@ class Seed(NamedTuple):
     """A seed that was drawn for the certified charge of a plan."""
 
     population: str
+    law: str
     plan_digest: str
+    attempt: int
     seed: str
 
 

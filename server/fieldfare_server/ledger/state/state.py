@@ -159,8 +159,10 @@ class State:
         """How many rows these tables must have."""
         self.keys: set[str] = set()
         """Commitments to the noise keys of all runs without a fixed seed."""
-        self.seeds: dict[tuple[str, str], list[str]] = {}
-        """(population, digest of a plan) -> the seeds that its certified charges were drawn from, in order."""
+        self.attempts: dict[tuple[str, str], int] = {}
+        """(population, law) -> how many seeds it was given. A row without a law counts for its plan."""
+        self.seeds: set[tuple[str, str, int, str]] = set()
+        """(population, digest of a plan, number, seed) of each."""
         self.nonces: dict[str, str] = {}
         """Nonce -> the round that has it, in words; kept where thorough."""
 
@@ -246,7 +248,8 @@ class State:
         self.runs[fact.run].recomputed = fact.digest
 
     def _seed(self, fact: Seed) -> None:
-        self.seeds.setdefault((fact.population, fact.plan_digest), []).append(fact.seed)
+        self.attempts[fact.population, fact.law] = fact.attempt
+        self.seeds.add((fact.population, fact.plan_digest, fact.attempt, fact.seed))
 
 
 _TAKE: dict[type[Any], Callable[[State, Any], None]] = {
