@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fieldfare_flower import logs, private
+from fieldfare_flower import logs, pinned, private
 from fieldfare_flower.waits import shorten_part_waits
 from fieldfare_flower.warm.stand_in import PATIENCE, SOCKET, TAKEN
 
@@ -179,6 +179,7 @@ def main(folder: Path, preload: str) -> None:
         take_task(connection, threads)
     except (OSError, ValueError, KeyError, TypeError):
         os._exit(1)
+    pinned.pin()
     sys.exit(program())
 
 

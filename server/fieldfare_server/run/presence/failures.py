@@ -37,6 +37,7 @@ _CLASSES = {
     "WrongDialect": "these nodes train several users each with ff.private: use dialect = 'cohort'",
     "ids that are no strings": "str(id) in the list of @ff.private.users",
     "ids that stand twice": "each id once in the list of @ff.private.users",
+    "CodeRefused": "nodes start only code that their operators allow: docs/node-budget.md, 'Only code that you know'",
     "users that are not there": "the same list at every call of @ff.private.users",
     "no list of users": "@app.query('users') above @ff.private.users, in the module of the training loop",
     "older interface": "ClientApps of the older interface (client_fn, NumPyClient) cannot answer: use @app.train()",
