@@ -32,6 +32,18 @@ def test_the_first_screen_of_help_says_what_each_public_name_is_for() -> None:
     assert rows == set(ff.__all__) - {"__version__"}
 
 
+def test_help_of_each_public_class_says_on_its_first_screen_how_to_make_one_and_shows_nothing_of_pydantics() -> None:
+    for name in ("Plan", "PrivateStrategy", "LocalGrid", "Ledger", "LedgerAccountant", "Task", "UserTable"):
+        page = pydoc.plain(pydoc.render_doc(getattr(ff, name)))
+        screen = page.split("Methods defined here:")[0].splitlines()
+        assert len(screen) <= 60, name
+        assert name == "Task" or any(line.startswith(f" |  {name}(") for line in screen), name  # one subclasses a Task
+        assert len([line for line in screen if len(line) > 4]) > 5, name
+        assert "pydantic.main.BaseModel:" not in page, name
+    assert {"parse", "from_toml", "to_json", "digest"} <= set(dir(ff.Plan))
+    assert len(pydoc.plain(pydoc.render_doc(ff.Plan)).splitlines()) < 120
+
+
 def test_importing_it_takes_under_50_ms_and_loads_no_library() -> None:
     times = []
     for _ in range(3):  # processor time, the best of three: other processes share the machine

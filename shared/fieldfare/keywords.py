@@ -54,6 +54,10 @@ class PlanType(type(BaseModel)):  # type: ignore[misc]
     Plans from files and ledgers do not come this way (`Plan.parse`, `Plan.stored`): there a flat key stays unknown.
     """
 
+    def __dir__(cls) -> list[str]:
+        # What `help` and a notebook's completion show: a plan's own names, not the hundred of pydantic's models.
+        return [name for name in vars(cls) if not name.startswith(("_", "model_"))]
+
     def __call__(cls, *positional: object, **keywords: object) -> object:
         if positional:
             why = "a plan is made by keywords."
