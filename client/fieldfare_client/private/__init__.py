@@ -169,6 +169,7 @@ class Private(_Module):
     LostDevice = LostDevice
     WrongDialect = WrongDialect
     check = staticmethod(check)
+    metric = staticmethod(metric)
     train = staticmethod(train)
     users = staticmethod(users)
 
