@@ -46,7 +46,9 @@ def allowed(path: Path) -> frozenset[str]:
 
 
 def require_allowed(content: bytes, claimed: str) -> None:
-    """Raise `CodeRefused` unless the FAB `content` is allowed, and `claimed` is its digest. All is, without the variable.
+    """Raise `CodeRefused` unless the FAB `content` is allowed, and `claimed` is its digest.
+
+    Without the variable all is allowed.
 
     claimed: by this digest Flower finds the unpacked code again.
     """
