@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.sql.nodes import NodeRegister, key_digest
+from fieldfare_server.run.presence import bindings as bindings_module
 from fieldfare_server.run.presence.bindings import Bindings
 from fieldfare_server.run.presence.roster import BOUND_ELSEWHERE, TOO_MANY_USERS
 from fieldfare_server.run.round.strategy import FieldfareStrategy
@@ -213,6 +215,28 @@ def test_bindings_of_two_runs_at_once_are_both_kept(tmp_path: Path) -> None:
         again = Bindings(state.root, "people", register)
         assert again.bind(np.arange(8), "a" * 64).tolist() == [True] * 2 + [False] * 6
         assert Bindings(state.root, "others", register).bind(np.arange(8), "a" * 64).all()
+
+
+def test_a_run_that_saves_while_another_does_loses_no_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, ledger, register = register_of(tmp_path)
+    with ledger:
+        a, b = (Bindings(state.root, "people", register) for _ in range(2))
+        a.bind(np.arange(4), "a" * 64)
+        b.bind(np.arange(4, 8), "b" * 64)
+        other, replace = threading.Thread(target=b.save), bindings_module.replace_file
+
+        def between(path: Path, content: bytes) -> None:
+            """b saves after a has read, and before a writes; or waits until a has written."""
+            if other.ident is None:
+                other.start()
+                other.join(0.3)
+            replace(path, content)
+
+        monkeypatch.setattr(bindings_module, "replace_file", between)
+        a.save()
+        other.join(20)
+        again = Bindings(state.root, "people", register)
+        assert again.bind(np.arange(8), "a" * 64).tolist() == [True] * 4 + [False] * 4
 
 
 def test_a_release_counts_once_and_also_in_a_run_under_way(tmp_path: Path) -> None:

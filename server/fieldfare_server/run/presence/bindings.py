@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fieldfare.errors import CheckpointError
-from fieldfare_server.files.atomic import replace_file
+from fieldfare_server.files.atomic import alone_at, replace_file
 from fieldfare_server.ledger.sql.nodes import NodeRegister, key_digest
 from fieldfare_server.run.presence.identity import has_key, list_nodes
 from fieldfare_server.run.presence.selection import Users
@@ -87,14 +87,15 @@ class Bindings:
 
     def save(self) -> None:
         """Make the bindings durable, with those that another run on the population has made since."""
-        keys, releases, theirs = self._read()
-        self._node = np.concatenate([self._node, np.full(max(0, theirs.size - self._node.size), -1, np.int32)])
-        for position, (key, count) in enumerate(zip(keys, releases, strict=True)):
-            new = np.flatnonzero((theirs == position) & (self._node[: theirs.size] == -1))
-            if new.size and self._register.terms(key).releases == count:
-                self._node[new] = self._position(key, count)
-        meta = {"nodes": json.dumps([*zip(self._keys, self._releases, strict=True)])}
-        replace_file(self._path, save({"node": self._node}, meta))
+        with alone_at(self._path):  # two runs at once: neither writes over what the other read
+            keys, releases, theirs = self._read()
+            self._node = np.concatenate([self._node, np.full(max(0, theirs.size - self._node.size), -1, np.int32)])
+            for position, (key, count) in enumerate(zip(keys, releases, strict=True)):
+                new = np.flatnonzero((theirs == position) & (self._node[: theirs.size] == -1))
+                if new.size and self._register.terms(key).releases == count:
+                    self._node[new] = self._position(key, count)
+            meta = {"nodes": json.dumps([*zip(self._keys, self._releases, strict=True)])}
+            replace_file(self._path, save({"node": self._node}, meta))
 
     def _read(self) -> tuple[list[str], list[int], NDArray[np.int32]]:
         if not self._path.exists():
