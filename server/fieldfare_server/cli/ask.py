@@ -21,10 +21,11 @@ from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.planning.admission import admit
-from fieldfare_server.planning.questions import Asked, plan_for
+from fieldfare_server.planning.questions import CLIP_EPSILON, Asked, plan_for, require_clear, with_norm
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.session import Session
 
@@ -37,6 +38,11 @@ def ask(
     resume: Annotated[
         str, typer.Option(metavar="RUN", help="the answer of this run, which was interrupted or has ended")
     ] = "",
+    clip_of: Annotated[
+        Path | None,
+        typer.Option(metavar="PLAN.toml", help="ask for the median update norm of this plan, and write it there"),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="with --clip-of: what the norm may cost, taken alone")] = CLIP_EPSILON,
     superlink: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="ask the users of this federation's nodes, and not simulated ones")
     ] = "",
@@ -48,14 +54,19 @@ def ask(
     json_: JsonOption = False,
 ) -> None:
     """Ask users a question, charge their population, and print the answer with its interval."""
+    found: Look | Offer
     with refusals(json_):
-        if (path is None) == (not resume):
+        if sum((path is not None, bool(resume), clip_of is not None)) != 1:
             raise BadInput(
-                "ask", "needs a question file, or --resume RUN, and not both.", "fieldfare ask QUESTION.toml"
+                "ask",
+                "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them.",
+                "fieldfare ask QUESTION.toml",
             )
         directory = StateDirectory.of(home, ledger)
-        if path is None:
-            found: Look | Offer = resumed(directory, resume)
+        if clip_of is not None:
+            found = ask_clip(directory, clip_of, epsilon, dry_run=dry_run, accept_delta=accept_delta)
+        elif path is None:
+            found = resumed(directory, resume)
         else:
             asked = Asked.read(path)
             if superlink:
@@ -95,6 +106,23 @@ def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False) -> Lo
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         plan, cost = _admitted(home, ledger, asked, accept_delta=accept_delta)
     return _answer(home, Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION, priced=(cost, {})))
+
+
+def ask_clip(home: StateDirectory, path: Path, epsilon: float, *, dry_run: bool, accept_delta: bool) -> Look | Offer:
+    """Ask for the clip norm of the plan in `path` and write it there. Raises as `put`, and as `with_norm`."""
+    asked, text = Asked.clip_of(read_plan(path), epsilon), path.read_text()
+    with_norm(text, 1.0)  # a plan that cannot be written to costs nothing
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        plan, cost = _admitted(home, ledger, asked, accept_delta=accept_delta)
+    require_clear(asked, plan, cost)
+    if dry_run:
+        return Offer.of(plan, cost)
+    found = put(home, asked, accept_delta=accept_delta)
+    norm = found.answer[0].value
+    assert norm is not None  # `require_clear`
+    path.write_text(with_norm(text, float(f"{norm:.3g}")))
+    print_progress(f"{path}: clipping.norm = {norm:.3g}")
+    return found
 
 
 def put_to_nodes(home: StateDirectory, plan: Plan, asked: Asked, superlink: str, certificates: Path | None) -> Look:

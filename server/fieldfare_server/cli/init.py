@@ -55,6 +55,9 @@ def init(
         _make_population(StateDirectory.of(home, ledger))
         step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
         out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
+        out.print(
+            "Or first a clip norm from its users' updates, charged: fieldfare ask --clip-of plan.toml", markup=False
+        )
 
 
 def _files() -> dict[str, str]:

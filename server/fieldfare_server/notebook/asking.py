@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
 from fieldfare.task import Task, hold
 from fieldfare_client.app import forget_users, user_names
 from fieldfare_server.cli.ask import offer, put, resumed
 from fieldfare_server.evidence.looks import Look, Offer
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import Budget, home_of, make_population
-from fieldfare_server.planning.questions import Asked
+from fieldfare_server.planning.questions import CLIP_EPSILON, Asked, require_clear
 from fieldfare_server.run.pricing import price_with_model
 
 
@@ -33,6 +35,7 @@ def ask(
     dry_run: bool = False,
     resume: str = "",
     accept_delta: bool = False,
+    clip_of: Plan | None = None,
 ) -> Look | Offer:
     """Ask the users of a task a question, and charge their population before the answer is shown.
 
@@ -56,6 +59,8 @@ def ask(
         dry_run: say what it would cost and how wide the answer would be; ask and charge nothing.
         resume: the answer of this run of `ledger`, which was interrupted or has ended; nothing is charged again.
         accept_delta: ask although delta is large for so many users, with a warning.
+        clip_of: in place of a question and a task: ask for the median update norm of this plan, at `epsilon` (0.1 if
+            left out), from the plan's population or from `population`. Then `clip=look.answer[0].value`.
 
     Returns:
         The answer with its intervals (`Look`), or, of a dry run, the price and the width (`Offer`).
@@ -66,10 +71,16 @@ def ask(
         Interrupted: Ctrl-C. In a named ledger the question can be resumed.
     """
     home, kept = home_of(ledger)
-    if resume or question is None:
+    if clip_of is not None and (question is not None or resume or task or parameters or client or noise_multiplier):
+        raise BadInput("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
+    if clip_of is None and (resume or question is None):
         if not resume or question is not None or ledger is None:
             raise BadInput("ask", "needs a question, or resume=RUN with its ledger, and not both.", "ff.ask({...})")
         return resumed(home, resume)
+    if clip_of is not None:
+        named = clip_of.privacy.model_copy(update={"population": population or clip_of.privacy.population})
+        wanted = Asked.clip_of(clip_of.model_copy(update={"privacy": named}), epsilon or CLIP_EPSILON)
+        return _put(home, wanted, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta, clip=True)
     run = {"task": hold(task) if isinstance(task, Task) else task}
     privacy: dict[str, Any] = {"population": population, "delta": delta, "adjacency": adjacency}
     for name, value in (("epsilon", epsilon), ("noise_multiplier", noise_multiplier)):
@@ -78,9 +89,28 @@ def ask(
     table = {"question": question, "run": run, "task": dict(parameters or {}), "privacy": privacy}
     asked = Asked.of(table if client is None else {**table, "client": client})
     try:
+        return _put(home, asked, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta)
+    finally:
+        del kept
+
+
+def _put(
+    home: StateDirectory,
+    asked: Asked,
+    budget: Budget | None,
+    fresh: bool,
+    *,
+    dry_run: bool,
+    accept_delta: bool,
+    clip: bool = False,
+) -> Look | Offer:
+    """Ask in `home`, which is a temporary one where it is `fresh`."""
+    try:
         plan = asked.plan(len(user_names(asked.of_users)))
         cost = price_with_model(plan)
-        if dry_run and ledger is None:
+        if clip:
+            require_clear(asked, plan, cost)
+        if dry_run and fresh:
             return Offer.of(plan, cost)
         if not dry_run:
             home.prepare()
@@ -90,4 +120,3 @@ def ask(
     finally:
         # Each question has a table of its own, and a notebook asks many.
         forget_users()
-        del kept

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec, PrivacySpec
 from fieldfare.questions import Question, parse
+from fieldfare.questions.base import FEWEST
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import Table
 from fieldfare_server.ledger.reads import Reader
@@ -29,6 +32,19 @@ STEP: Mapping[str, Mapping[str, Any]] = {
     "server_optimizer": {"kind": "sgd", "learning_rate": 1.0},
 }
 """The tables of a plan by which the released model is the noised mean contribution, and nothing else."""
+
+
+CLIP_EPSILON = 0.1
+CLIP_QUESTION: Mapping[str, object] = {
+    "kind": "quantile",
+    "measure": "update-norm",
+    "low": 1e-4,
+    "high": 1e4,
+    "bins": 64,
+    "spacing": "log",
+    "at": [0.5],
+}
+"""The median norm of users' updates. Its bounds are public, and wide: whatever is outside stands at their ends."""
 
 
 class AskedRun(Table):
@@ -90,6 +106,31 @@ class Asked(Table):
             raise bad_input(error, "", cls) from None
 
     @classmethod
+    def clip_of(cls, plan: Plan, epsilon: float = CLIP_EPSILON) -> Asked:
+        """The question for the median norm of the updates that `plan` would train, at its population's cost.
+
+        Raises `BadInput` for a plan without a task, and as `of`.
+        """
+        if not plan.run.task:
+            why = "names no task whose users could be asked: its Flower app has them."
+            raise BadInput("run.task", why, "clipping.kind = 'adaptive-quantile'")
+        privacy = plan.privacy
+        return cls.of(
+            {
+                "question": dict(CLIP_QUESTION),
+                "run": {"task": plan.run.task, "name": "clip norm"},
+                "task": plan.task,
+                "privacy": {
+                    "population": privacy.population,
+                    "epsilon": epsilon,
+                    "delta": privacy.delta,
+                    "adjacency": privacy.adjacency,
+                },
+                "client": plan.client.model_dump(mode="json", exclude_none=True),
+            }
+        )
+
+    @classmethod
     def read(cls, path: Path) -> Asked:
         """The question in a TOML file, whose directory may hold the module of its task. Raises `BadInput`."""
         try:
@@ -147,6 +188,39 @@ class Asked(Table):
                 "client": {"epochs": 1, "batch_size": 1, "learning_rate": 1.0},
             }
         )
+
+
+def require_clear(asked: Asked, plan: Plan, cost: Cost) -> None:
+    """Raise `BadInput`, before anything is charged, where the answer to `Asked.clip_of` would be noise alone."""
+    users = plan.run.cohort
+    ((_, share),) = asked.question.spread(cost.noise_multiplier, users)
+    if FEWEST * share > 1.0:
+        raise BadInput(
+            f"privacy.epsilon = {asked.privacy.epsilon:g} of a clip norm",
+            f"with {users} users the noise is too large to say anything.",
+            f"{math.ceil(10 * FEWEST * share * (asked.privacy.epsilon or 1.0)) / 10:g}, or kind = 'adaptive-quantile'",
+        )
+
+
+def with_norm(text: str, norm: float) -> str:
+    """The text of a plan file with another `clipping.norm`, and nothing else changed.
+
+    Raises `BadInput` where the file says its clipping in another way than by a line in a table `[clipping]`.
+    """
+    line = f"norm = {norm:g}"
+    head, table, rest = text.partition("\n[clipping]\n")
+    own, bracket, after = rest.partition("\n[")
+    if not table:
+        made = f'{text.rstrip()}\n\n[clipping]\nkind = "flat"\n{line}\n'
+    elif re.search(r"(?m)^norm\s*=", own):
+        made = head + table + re.sub(r"(?m)^norm\s*=[^#\n]*[^#\n\s]", line, own, count=1) + bracket + after
+    else:
+        made = f"{head}{table}{line}\n{own}{bracket}{after}"
+    before, now = (Plan.from_toml(each) for each in (text, made))
+    wanted = {**before.model_dump(mode="json"), "clipping": before.clipping.at(norm).model_dump(mode="json")}
+    if {**now.model_dump(mode="json"), "clipping": now.clipping.model_dump(mode="json")} != wanted:
+        raise BadInput("[clipping]", "is written in a way that is left alone.", f"{line} in its place")
+    return made
 
 
 def plan_for(asked: Asked, names: NDArray[np.uint64], ledger: Reader) -> tuple[Plan, Cost]:

@@ -1,0 +1,118 @@
+"""A clip norm from a charged question: what is asked, what is refused, and what is written into the plan."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fieldfare as ff
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare_client.app import forget_users
+from fieldfare_client.questions import QuestionTask
+from fieldfare_server.cli.application import application
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning import reference
+from fieldfare_server.planning.questions import CLIP_QUESTION, Asked, require_clear, with_norm
+from fieldfare_server.run.pricing import price_with_model
+from support.federation import TinyTask
+
+TINY = "support.federation:TinyTask"
+
+
+def plan(**changes: object) -> Plan:
+    keys = {"task": TINY, "epsilon": 4, "delta": 1e-5, "rounds": 6, "cohort": 6, "client": {"steps": 2}}
+    return Plan(**{**keys, **changes})
+
+
+def test_the_question_is_about_the_plans_own_training_and_population() -> None:
+    asked = Asked.clip_of(plan(population="writers", adjacency="replace_one"), 0.25)
+    assert asked.question.model_dump(include=set(CLIP_QUESTION))["bins"] == 64
+    assert (asked.privacy.population, asked.privacy.epsilon, asked.privacy.adjacency) == (
+        "writers",
+        0.25,
+        "replace_one",
+    )
+    assert asked.client is not None
+    assert asked.client.steps == 2
+    with pytest.raises(BadInput, match="names no task"):
+        Asked.clip_of(Plan.parse({**plan().model_dump(mode="json"), "run": {"rounds": 6, "cohort": 6}}))
+
+
+def test_the_answer_is_near_the_median_of_the_norms_and_is_charged(tmp_path: Path) -> None:
+    found = ff.ask(clip_of=plan(), epsilon=40.0, population="people", budget=60, ledger=tmp_path)
+    norms = QuestionTask(TINY, CLIP_QUESTION, plan().client)
+    values = norms._update_norms(TinyTask(), TinyTask().users())
+    (median,) = found.answer  # type: ignore[union-attr]
+    ratio = (1e4 / 1e-4) ** (1 / 64)
+    assert median.value == pytest.approx(float(np.median(values)), rel=ratio - 1)
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        assert ledger.population("people").spent_epsilon == pytest.approx(40.0, rel=0.01)
+
+
+def test_noise_alone_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"with 24 users the noise is too large.*adaptive-quantile"):
+        ff.ask(clip_of=plan(), population="people", budget=60, ledger=tmp_path)
+    asked = Asked.clip_of(plan(), 0.1)
+    a_plan = asked.plan(2000)
+    require_clear(asked, a_plan, price_with_model(a_plan))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        reference.template(),
+        reference.template().replace("\nnorm = 1.0\n", "\nnorm = 1.0  # of one user\n"),
+        'mechanism.kind = "blt"\n[privacy]\npopulation = "p"\nepsilon = 1.0\ndelta = 1e-5\n'
+        "[run]\nrounds = 4\ncohort = 3\n",
+        'mechanism.kind = "blt"\n[privacy]\npopulation = "p"\nepsilon = 1.0\ndelta = 1e-5\n'
+        '\n[clipping]\nkind = "adaptive-quantile"\n[run]\nrounds = 4\ncohort = 3\n',
+    ],
+    ids=["template", "comment", "no table", "another kind"],
+)
+def test_only_the_norm_of_a_plan_changes(text: str) -> None:
+    made = Plan.from_toml(with_norm(text, 0.0325))
+    assert made.clipping.norm == 0.0325
+    before = Plan.from_toml(text)
+    assert {**made.model_dump(), "clipping": 0} == {**before.model_dump(), "clipping": 0}
+    assert made.clipping.kind == before.clipping.kind
+    assert with_norm(text, 0.0325).count("# of one user") == text.count("# of one user")
+
+
+@pytest.mark.parametrize(
+    "line", ['clipping = { kind = "flat", norm = 1.0 }', "clipping.norm = 1.0\nclipping.kind = 'flat'"]
+)
+def test_a_plan_that_says_its_clipping_otherwise_is_left_alone(line: str) -> None:
+    text = f'{line}\nmechanism.kind = "blt"\nrun = {{ rounds = 4, cohort = 3 }}\n'
+    text += 'privacy = { population = "p", epsilon = 1.0, delta = 1e-5 }\n'
+    Plan.from_toml(text)
+    with pytest.raises(BadInput):
+        with_norm(text, 0.5)
+
+
+def test_the_starter_takes_its_clip_norm_from_a_charged_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the task's module is found beside the plan
+    monkeypatch.delitem(sys.modules, "csv_task", raising=False)
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
+    runner = CliRunner()
+    assert runner.invoke(application, ["init", "clinic"]).exit_code == 0
+    before = Plan.from_toml(Path("clinic/plan.toml").read_text())
+    said = runner.invoke(application, ["ask", "--clip-of", "clinic/plan.toml"])
+    assert said.exit_code == 0, said.output
+    after = Plan.from_toml(Path("clinic/plan.toml").read_text())
+    assert after.clipping.norm != before.clipping.norm
+    assert 0.01 < after.clipping.norm < 10
+    assert "epsilon 0.1 at delta 1e-5, charged to population example" in " ".join(said.output.split())
+    forget_users()
+    sys.modules.pop("csv_task", None)
+    with Ledger.open(StateDirectory.of().ledger) as ledger:
+        assert ledger.population("example").spent_epsilon == pytest.approx(0.1, rel=0.01)
