@@ -48,6 +48,7 @@ NOT_RUN = {
     ("tutorial-flower.md", "flwr run"): "needs a SuperLink: tests/examples/test_examples.py",
     ("privacy-officer.md", "fieldfare serve"): "serves until it is stopped: tests/server/cli/test_serve.py",
     ("privacy-officer.md", "fieldfare budget --url"): "needs another machine: tests/server/cli/test_cli_remote.py",
+    ("questions.md", "fieldfare ask question.toml --superlink"): "needs a SuperLink: tests/e2e/test_flower_engines.py",
     ("head.md", "fieldfare-head-v1"): "a format",
     ("charges.md", "from fieldfare.accounting.foreign"): "other trainers' programs, which are no dependency of ours",
 }
