@@ -45,14 +45,14 @@ def test_the_question_is_about_the_plans_own_training_and_population() -> None:
 
 
 def test_the_answer_is_near_the_median_of_the_norms_and_is_charged(tmp_path: Path) -> None:
-    found = ff.ask(clip_of=plan(), epsilon=40.0, population="people", budget=60, ledger=tmp_path)
+    found = ff.ask(clip_of=plan(), epsilon=200.0, population="people", budget=300, ledger=tmp_path)
     norms = QuestionTask(TINY, CLIP_QUESTION, plan().client)
     values = norms._update_norms(TinyTask(), TinyTask().users())
     (median,) = found.answer  # type: ignore[union-attr]
     ratio = (1e4 / 1e-4) ** (1 / 64)
     assert median.value == pytest.approx(float(np.median(values)), rel=ratio - 1)
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
-        assert ledger.population("people").spent_epsilon == pytest.approx(40.0, rel=0.01)
+        assert ledger.population("people").spent_epsilon == pytest.approx(200.0, rel=0.01)
 
 
 def test_noise_alone_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
