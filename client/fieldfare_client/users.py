@@ -56,7 +56,8 @@ class UserTable:
             `[row numbers]`, such as `np.memmap`. dtypes are kept; rows are copied when their user trains.
 
     Raises:
-        BadInput: these do not fit together, or a column holds something other than numbers.
+        BadInput: these do not fit together, an id is missing or one of two spellings of one text, or a column holds
+            something other than numbers.
     """
 
     def __init__(
@@ -96,7 +97,10 @@ class UserTable:
         cls, user_of_row: Sequence[str] | NDArray[np.generic], columns: Mapping[str, NDArray[np.generic]]
     ) -> UserTable:
         """Group rows, each with its user's id in `user_of_row` (rows,). Copies; a user's rows keep their order."""
-        ids, owner = np.unique(np.asarray(user_of_row), return_inverse=True)
+        named = np.asarray(user_of_row)
+        if named.dtype == object:  # of several types, which have no order: None beside names
+            named = np.asarray([str(each) for each in named])
+        ids, owner = np.unique(named, return_inverse=True)
         return cls.owned([str(i) for i in ids], owner, columns)
 
     @classmethod

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +15,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
 
 Arrays = dict[str, NDArray[Any]]
 Flat = TypeVar("Flat", "torch.Tensor", NDArray[Any])
 """Of PyTorch or of numpy."""
+
+
+_MISSING = frozenset({"", "nan", "NaN", "NaT", "None", "<NA>"})
+"""What NumPy, pandas and Python write for a value that is missing."""
 
 
 def pseudonym(user_id: str) -> int:
@@ -28,7 +34,31 @@ def pseudonym(user_id: str) -> int:
 
 
 def pseudonyms(user_ids: Sequence[str]) -> NDArray[np.uint64]:
-    """`pseudonym` of each, shape (len(user_ids),)."""
+    """`pseudonym` of each, shape (len(user_ids),).
+
+    Raises `BadInput` where one would not be one person: an id that stands for a missing value gathers the rows of all
+    who have none, and two spellings of one text, in other Unicode normal forms, give one person two budgets.
+    """
+    for each in user_ids:
+        if each in _MISSING:
+            raise BadInput(
+                f"user id {each!r}",
+                "it stands for a missing value: the rows of all who have none would be one user's.",
+                "drop these rows, or give each user an id",
+                code="user-id-missing",
+            )
+    seen: set[str] | None = None
+    for each in user_ids:
+        if not each.isascii() and (composed := unicodedata.normalize("NFC", each)) != each:
+            seen = set(user_ids) if seen is None else seen
+            if composed in seen:
+                raise BadInput(
+                    "users",
+                    "two ids are one text in two Unicode normal forms: one person would have two budgets.",
+                    "unicodedata.normalize('NFC', id) of each",
+                    code="user-id-forms",
+                )
+            seen.add(composed)
     return np.fromiter((pseudonym(user_id) for user_id in user_ids), np.uint64, len(user_ids))
 
 

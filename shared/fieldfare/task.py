@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 from weakref import WeakValueDictionary
 
@@ -327,6 +328,20 @@ def _resolve(reference: str) -> object:
     except ModuleNotFoundError as error:
         nearest = f"start in the directory that holds {error.name}.py, or install its package"
         raise UnknownTask(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.", nearest) from error
+    except SystemExit as error:  # its exit code would be taken for the command's own
+        raise BadInput(
+            f"run.task = {reference!r}",
+            f"module {module!r} ends the program while it is imported: sys.exit({error.code!r}).",
+            'the call behind `if __name__ == "__main__":`',
+            code="task-exits",
+        ) from error
+    except SyntaxError as error:
+        raise BadInput(
+            f"run.task = {reference!r}",
+            f"it cannot be loaded: {error.msg} in {Path(error.filename or module).name}, line {error.lineno}.",
+            "the same with the line put right",
+            code="task-unimportable",
+        ) from None
     except (ValueError, TypeError) as error:
         raise BadInput(
             f"run.task = {reference!r}", f"{error}.", "package.module:attribute", code="task-unimportable"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from flwr.app import Message, RecordDict
 from torch import nn
 
+from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
 from fieldfare_client.app import app
@@ -213,3 +216,25 @@ class FirstUsersScale(RunningStatistics):
 def test_a_task_that_carries_one_users_data_to_the_next_is_found(task: type[Right]) -> None:
     with pytest.raises(Faulty, match=r"the training of user .* (than alone: it carries|two different updates)"):
         check(task(), task.__name__, client=ClientSpec())
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("import sys\nsys.exit(3)\n", "task-exits", "sys.exit(3)"),
+        ("exit()\n", "task-exits", "sys.exit(None)"),
+        ("x = 1\ndef f(:\n", "task-unimportable", "line 2"),
+    ],
+)
+def test_a_task_that_fails_when_it_is_imported_is_told_in_one_sentence(
+    text: str, code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sys.exit(3)` ended the command with the code of a budget that is refused, and without a word."""
+    name = f"task_{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput) as refused:
+        load_task(f"{name}:Mine")
+    assert (refused.value.code, says in refused.value.why) == (code, True)
+    with pytest.raises(Faulty, match=re.escape(says)):
+        check_task(f"{name}:Mine")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.schema import pseudonym
+from fieldfare.schema import pseudonym, pseudonyms
 from fieldfare_client.users import UserTable
 
 TABLE = UserTable.grouped(["b", "a", "b", "c", "a", "b"], {"x": np.arange(6), "y": np.arange(12).reshape(6, 2)})
@@ -71,3 +71,32 @@ def test_what_does_not_fit_together_is_refused(
 def test_a_node_beyond_the_last_is_refused() -> None:
     with pytest.raises(BadInput, match="numbered from 0"):
         TABLE.partition(2, 2)
+
+
+@pytest.mark.parametrize("missing", ["", "nan", "NaN", "NaT", "None", "<NA>"])
+def test_an_id_that_stands_for_none_is_no_user(missing: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        UserTable.grouped(["ann", missing, missing], {"x": np.zeros(3, np.float32)})
+    assert refused.value.code == "user-id-missing"
+
+
+@pytest.mark.parametrize("ids", [np.array([1.0, np.nan, np.nan]), np.array(["ann", None, None], dtype=object)])
+def test_missing_values_of_arrays_are_no_user(ids: np.ndarray) -> None:
+    with pytest.raises(BadInput) as refused:
+        UserTable.grouped(ids, {"x": np.zeros(3, np.float32)})
+    assert refused.value.code == "user-id-missing"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Jos\u00e9", "Jose\u0301"), ("\u212a", "K"), ("\u1e9b\u0323", "\u017f\u0323\u0307")],
+    ids=["accent", "kelvin", "three forms"],
+)
+def test_two_spellings_of_one_text_are_one_person(one: str, other: str) -> None:
+    for ids in ([one, "ann", other], [other, "ann", one]):
+        with pytest.raises(BadInput) as refused:
+            UserTable.grouped(ids, {"x": np.zeros(3, np.float32)})
+        assert refused.value.code == "user-id-forms"
+    for alone in (one, other):  # a spelling by itself keeps the pseudonym that it always had
+        assert UserTable.grouped([alone, "ann"], {"x": np.zeros(2, np.float32)}).pseudonyms.size == 2
+        assert pseudonyms([alone])[0] == pseudonym(alone)

@@ -14,7 +14,7 @@ from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
-from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
 from fieldfare_server.cli.output import print_json, print_progress, print_text, print_warnings, refusals
 from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
@@ -36,7 +36,8 @@ def ask(
         bool, typer.Option("--dry-run", help="print the price and the width of the answer; ask and charge nothing")
     ] = False,
     resume: Annotated[
-        str, typer.Option(metavar="RUN", help="the answer of this run, which was interrupted or has ended")
+        str,
+        typer.Option(metavar="RUN", callback=named, help="the answer of this run, which was interrupted or has ended"),
     ] = "",
     clip_of: Annotated[
         Path | None,

@@ -183,12 +183,13 @@ def raise_(
         # A system user is no second person: it may hold the token that approves.
         why = "two persons are needed, and who asks must be known."
         raise BadInput(f"raising the budget of population {name!r}", why, "--token-file FILE, with your admin token")
+    before = opened.population(name)
     made = opened.raise_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=who, person=person)
     if made.two_persons and made.proposals:
         return _answer(
             opened, made, f"is as it was; the raise waits for a second person (proposal {made.proposals[0].id})"
         )
-    return _answer(opened, made, "raised")
+    return _answer(opened, made, _from("raised", before))
 
 
 @population.command()
@@ -199,9 +200,10 @@ def approve(
     token_file: Annotated[Path, typer.Option(help="a file that holds your admin token: it says who you are")],
 ) -> CommandResult:
     """Approve a raise that another person proposed, and apply it."""
-    token = _admin(opened, token_file, opened.proposal_population(proposal))
+    name = opened.proposal_population(proposal)
+    token, before = _admin(opened, token_file, name), opened.population(name)
     made = opened.approve_raise(proposal, actor=f"token {token.name}", person=token.id)
-    return _answer(opened, made, "raised")
+    return _answer(opened, made, _from("raised", before))
 
 
 @population.command()
@@ -221,8 +223,9 @@ def tighten(
     delta: Annotated[float | None, typer.Option(help="the new delta")] = None,
 ) -> CommandResult:
     """Lower a budget, never below what is spent and reserved."""
+    before = opened.population(name)
     made = opened.tighten_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=actor())
-    return _answer(opened, made, "tightened")
+    return _answer(opened, made, _from("tightened", before))
 
 
 @population.command()
@@ -299,6 +302,10 @@ def _admin(opened: Ledger, token_file: Path, population: str) -> TokenView:
 OVERDRAWN = (
     "More is committed than the budget holds by the rule that is valid for every choice of runs: it takes no new run."
 )
+
+
+def _from(what: str, before: PopulationView) -> str:
+    return f"{what} from epsilon {before.epsilon:g} at delta {decimal(before.delta)}"
 
 
 def _answer(opened: Ledger, made: PopulationView, what: str) -> CommandResult:

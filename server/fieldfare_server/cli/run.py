@@ -12,7 +12,7 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
-from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
 from fieldfare_server.cli.output import out, print_json, print_progress, print_warnings, refusals
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.population_size import check_population_size
@@ -28,7 +28,7 @@ def run(
     superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
     root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
-    resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run")] = "",
+    resume: Annotated[str, typer.Option(metavar="RUN", callback=named, help="continue this run")] = "",
     create_population: Annotated[
         bool,
         typer.Option(

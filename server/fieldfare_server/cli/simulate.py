@@ -11,7 +11,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.export import check_export, live_export
-from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
 from fieldfare_server.cli.output import out, print_json, print_progress, print_text, refusals
 from fieldfare_server.cli.progress import check_first, local_grid, priced_here, run_here
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
@@ -29,7 +29,9 @@ def simulate(
     engine: Annotated[
         Literal["local", "flower"], typer.Option(help="local: in this process; flower: `flwr run` with Ray")
     ] = "local",
-    resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run instead of starting one")] = "",
+    resume: Annotated[
+        str, typer.Option(metavar="RUN", callback=named, help="continue this run instead of starting one")
+    ] = "",
     export: Annotated[
         Path | None,
         typer.Option(help="write the rounds to this file as they come: .csv, .parquet, or a TensorBoard directory"),

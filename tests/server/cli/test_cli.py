@@ -371,3 +371,13 @@ def test_a_full_or_read_only_disk_is_said_and_no_traceback(as_json: bool, capsys
         assert os.strerror(number) in printed
     with pytest.raises(ConnectionResetError), refusals(as_json):  # no word about a disk for what is none
         raise ConnectionResetError(errno.ECONNRESET, "gone")
+
+
+@pytest.mark.parametrize("command", ["simulate", "run", "ask"])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_name_of_a_run_starts_nothing(command: str, empty: str, tmp_path: Path) -> None:
+    """`--resume "$RUN"` with a variable that is unset started a new run, where a plan lay in the directory."""
+    result = CliRunner().invoke(application, [command, "--resume", empty, "--home", str(tmp_path / "home")])
+    assert result.exit_code == 2
+    assert "it is empty" in " ".join(result.output.split())
+    assert not (tmp_path / "home").exists()

@@ -82,6 +82,17 @@ def test_tables_for_people(home: Path, tmp_path: Path) -> None:
     assert "clinics" in run(assemble("population"), ["population", "list", *where]).output
 
 
+def test_a_change_is_confirmed_with_what_was_before(home: Path) -> None:
+    ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
+    for verb, epsilon, before in (
+        ("raise", "2", "raised from epsilon 1"),
+        ("tighten", "1.5", "tightened from epsilon 2"),
+    ):
+        words = ["population", verb, "clinics", "--epsilon", epsilon, "--reason", "x", "--home", str(home)]
+        said = " ".join(CliRunner().invoke(assemble("population"), words).output.split())
+        assert f"{before} at delta 1e-6: epsilon {epsilon} at delta 1e-6" in said
+
+
 def test_what_other_trainers_have_reserved_is_shown(home: Path) -> None:
     """Nothing listed them: who had to release the charge of a trainer that died could not find its key."""
     ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
