@@ -26,7 +26,7 @@ and types, without Flower, web, database or files. The public names of server an
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # name -> (where it is: "module" or "module:attribute", the extras that it needs)
 _PUBLIC = {

@@ -7,6 +7,8 @@ import tomllib
 
 import yaml
 
+import fieldfare
+from fieldfare_server.evidence.guarantee import accountant
 from support.pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -37,6 +39,24 @@ def test_badges_say_what_the_package_says() -> None:
     needed = [need for group in PROJECT["optional-dependencies"].values() for need in group if need.startswith("flwr>")]
     assert needed
     assert all(need.startswith(f"flwr>={told['Flower'].split()[0]},") for need in needed)
+
+
+def test_the_version_is_one_fact() -> None:
+    """`fieldfare.__version__`, which wheel, API, page, statement and doctor read; other files repeat it."""
+    assert "version" in PROJECT["dynamic"]
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    (said,) = re.findall(r'^__version__ = "(.+)"$', (ROOT / hatch["version"]["path"]).read_text(), re.MULTILINE)
+    assert said == fieldfare.__version__ == accountant().rpartition(" ")[2]
+    chart = yaml.safe_load((ROOT / "deploy/helm/fieldfare/Chart.yaml").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    app, research = (
+        tomllib.loads((ROOT / where / "pyproject.toml").read_text())["project"]["version"]
+        for where in ("server/fieldfare_server/deployment/flower_app", "benchmarks/research")
+    )
+    assert {chart["version"], chart["appVersion"], citation["version"], app, research} == {said}
+    # The newest section of the changelog is this version's, or of what comes after it.
+    sections = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert said in sections[:2]
 
 
 def test_the_readme_is_short() -> None:

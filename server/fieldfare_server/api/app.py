@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import metadata
 from pathlib import Path
 
 from anyio import to_thread
 from fastapi import FastAPI
 
+from fieldfare import __version__
 from fieldfare_server.api import problems
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Authenticator
@@ -26,14 +26,6 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning import what_if  # noqa: F401
 
 # `Answers` imports evidence and prices when it is asked for them. Here they are imported at once: no request waits.
-
-
-def version() -> str:
-    """The installed version; "0" for a source tree that is not installed."""
-    try:
-        return metadata.version("fieldfare")
-    except metadata.PackageNotFoundError:
-        return "0"
 
 
 def create_app(
@@ -59,7 +51,7 @@ def create_app(
     # A short patience: while the database is away, a probe must be answered, not held.
     opened = Ledger.open(ledger_url, head_file=head_file, segments=True, to_show=True, patience=2.0)
     answers = Answers(opened, root)
-    readiness = Readiness(answers, settings.verify_seconds, version())
+    readiness = Readiness(answers, settings.verify_seconds, __version__)
     # The head is held as the ledger grows, also while nobody asks: a copy put back later is older than it.
     broker = Broker(answers, settings, look=readiness.begin)
 
@@ -77,7 +69,7 @@ def create_app(
     app = FastAPI(
         title="Fieldfare",
         summary="User-level privacy budgets of federated training: what was spent, on what, and what is left.",
-        version=version(),
+        version=__version__,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,

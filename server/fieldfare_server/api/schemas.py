@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
 from fieldfare.names import is_question, task_words
@@ -468,7 +469,7 @@ class Me(Answer):
 class Health(Answer):
     """A probe's answer."""
 
-    model_config = like(status="ok", checks={"ledger": "ok", "chain": "51 rows verified"}, version="0.1.0")
+    model_config = like(status="ok", checks={"ledger": "ok", "chain": "51 rows verified"}, version=__version__)
 
     status: Literal["ok", "unavailable"] = Field(description="whether it is ready")
     checks: dict[str, str] = Field(default_factory=dict, description="what was looked at, and what was found")

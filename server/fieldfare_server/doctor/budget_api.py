@@ -27,6 +27,5 @@ def check_api(url: str, ca_file: Path | None) -> Iterator[Finding]:
         yield fault(check, f"is not ready: {checks}", "mend the ledger: `fieldfare verify`")
     else:
         yield fine(check, "is ready.")
-    # A source tree that was not installed has no version to compare.
-    if health.version not in ("0", __version__):
+    if health.version != __version__:
         yield fault(check, f"its version is {health.version}, ours is {__version__}.", "one image for the server side")

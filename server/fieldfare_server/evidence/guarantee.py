@@ -7,8 +7,8 @@ version cannot read still gets a card, from the ledger's columns alone.
 from __future__ import annotations
 
 import math
-from importlib import metadata
 
+from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.participation import CALLED, Adjacency
 from fieldfare.plan import RESOLUTION, Plan
@@ -106,10 +106,7 @@ _GENERATORS = {"aes-256-ctr": "AES-256 in counter mode", "philox-4x32-10": "Phil
 
 def accountant() -> str:
     """The accountant's name and version."""
-    try:
-        return f"fieldfare.accounting {metadata.version('fieldfare')}"
-    except metadata.PackageNotFoundError:
-        return "fieldfare.accounting (source tree)"
+    return f"fieldfare.accounting {__version__}"
 
 
 def round_up(value: float) -> str:
