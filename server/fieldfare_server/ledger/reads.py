@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -273,7 +274,8 @@ class Reader:
             alike, standing = taken.sums.committed, None
             if odometer_tables.is_individual(row):
                 standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
-            window = Window.of(row, lambda day: self._memory.begun(connection, row, head, day), self._clock())
+            begun = functools.partial(self._memory.begun, connection, row, head)
+            window = Window.of(row.window_epsilon, row.window_every, rows.terms_of(row), begun, self._clock())
             position = rows.position(row, alike, standing, window)
             if names is None or position.room is None:
                 return position, 0

@@ -132,7 +132,7 @@ class FoldedPopulation:
 
     def window(self, at: float) -> Window | None:
         """Its calendar window at `at`, seconds since 1970; None where it has none."""
-        return Window.of(self.row, self.days.since, at)
+        return Window.of(self.row.window_epsilon, self.row.window_every, self.terms, self.days.since, at)
 
     def with_largest(self, largest: int) -> Price:
         """What is committed of a user of whom `largest` units are, beyond what all are charged alike."""

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Literal, Protocol, Self, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias, get_args
 
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BudgetRefused
@@ -71,22 +71,6 @@ class Days:
         return total.price()
 
 
-class Windowed(Protocol):
-    """The columns of a population that say what its window holds."""
-
-    @property
-    def delta(self) -> float: ...
-
-    @property
-    def leak(self) -> float: ...
-
-    @property
-    def window_epsilon(self) -> float | None: ...
-
-    @property
-    def window_every(self) -> str | None: ...
-
-
 @dataclass(frozen=True)
 class Window:
     """The window of now: what it holds, and what began in it."""
@@ -99,17 +83,17 @@ class Window:
     """When the next one begins, seconds since 1970."""
 
     @classmethod
-    def of(cls, population: Windowed, begun: Callable[[int], Price], at: float) -> Self | None:
-        """The window of a population at `at`; None where it has none.
+    def of(
+        cls, epsilon: float | None, every: str | None, terms: budget.Terms, begun: Callable[[int], Price], at: float
+    ) -> Self | None:
+        """The window of a population's budget `terms` at `at`. None: it has none.
 
         begun: what began from a day on (`Days.since`).
         """
-        if population.window_epsilon is None:
+        if epsilon is None:
             return None
-        every = next(each for each in EVERY if each == population.window_every)
-        terms = budget.Terms(population.window_epsilon, population.delta, population.leak)
-        day = day_of(at)
-        return cls(terms, every, begun(first_day(every, day)), DAY * next_day(every, day))
+        every, day = next(each for each in EVERY if each == every), day_of(at)
+        return cls(replace(terms, epsilon=epsilon), every, begun(first_day(every, day)), DAY * next_day(every, day))
 
     @property
     def gauge(self) -> float:
