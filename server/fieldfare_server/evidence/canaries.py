@@ -5,7 +5,7 @@ are not. All figures are lower bounds or estimates of the privacy loss, never a 
 privacy, and a bound of 0 is no evidence of anything. They are compared with what the run was charged for.
 
 - The trade-off: delta at several epsilons, with standard errors.
-- A lower bound, valid at the stated confidence (Clopper and Pearson), at a delta that so many scores can resolve.
+- A lower bound, valid at the stated confidence (`threshold_bound`), at a delta that so many scores can resolve.
 - Where nothing is sampled, the epsilon of the Gaussian mechanism whose scores are as far apart: an estimate.
 """
 
@@ -28,6 +28,10 @@ DELTA = 0.01
 """Of the bounds: a run's own delta, such as 1e-5, is out of the reach of some thousand scores."""
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Of the trade-off."""
+_PART = 4
+"""The share of scores, one in so many, that chooses a threshold for the others."""
+_CELLS = 2000
+"""Of rates, in a bound."""
 FALSE_ALARMS = 1e-6
 """Chance that any lower bound on the trade-off of one attack is above the truth."""
 
@@ -44,7 +48,7 @@ class CanaryEstimates(BaseModel):
     gaussian_estimate: float | None
     """From the distance of the two score distributions: an estimate, not a bound. None for sampled plans."""
     gaussian_standard_error: float | None
-    clopper_pearson_lower_bound: float
+    threshold_lower_bound: float
     """0: no evidence of any loss, which is no evidence of privacy."""
     tradeoff: list[dict[str, float]]
     """At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is `at_least`."""
@@ -87,7 +91,7 @@ def estimates(
         claimed=loss.epsilon(DELTA),
         gaussian_estimate=estimate[0],
         gaussian_standard_error=estimate[1],
-        clopper_pearson_lower_bound=clopper_pearson(included, excluded, DELTA, confidence),
+        threshold_lower_bound=threshold_bound(included, excluded, DELTA, confidence),
         tradeoff=[_point(included, excluded, epsilon, loss.delta(epsilon)) for epsilon in EPSILONS],
     )
 
@@ -139,31 +143,50 @@ def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[f
     return epsilon(distance), (epsilon(distance + error) - epsilon(distance - error)) / 2
 
 
-def clopper_pearson(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:
+def threshold_bound(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:
     """Lower bound on epsilon from the error rates of a threshold on the scores.
 
-    Half of the scores choose the threshold that the others judge: a threshold judged by the scores that chose it would
-    look better than it is. Each half does both, and the two bounds share what may fail: where chance makes one half
-    choose a poor threshold, the other one's stands.
+    A part of the scores chooses the threshold that the others judge: a threshold judged by the scores that chose it
+    would look better than it is. The first quarter and the last one both do, and the two bounds share what may fail:
+    where chance makes one of them choose a poor threshold, the other one's stands.
     """
-    half, shared = min(included.size, excluded.size) // 2, (1 + confidence) / 2
+    part, shared = min(included.size, excluded.size) // _PART, (1 + confidence) / 2
+
+    def counts(which: slice, threshold: float) -> tuple[int, int, int, int]:
+        there, gone = included[which], excluded[which]
+        return int((there > threshold).sum()), there.size, int((gone > threshold).sum()), gone.size
 
     def bound(choose: slice, judge: slice) -> float:
-        threshold = max(
-            np.quantile(excluded[choose], np.linspace(0.5, 1 - 1 / half, 32)),
-            key=lambda value: _threshold_bound(included[choose], excluded[choose], float(value), delta, shared),
-        )
-        return _threshold_bound(included[judge], excluded[judge], float(threshold), delta, shared)
+        def forecast(threshold: float) -> float:
+            """As if those who judge had the rates of those who choose."""
+            return _bound(*((_PART - 1) * n for n in counts(choose, threshold)), delta, shared, _CELLS // 16)
 
-    first, second = slice(half), slice(half, None)
-    return max(bound(first, second), bound(second, first))
+        tails = np.concatenate([np.geomspace(0.5, 0.05, 10), np.geomspace(0.04, 1 / part, 14)])
+        threshold = max(np.quantile(excluded[choose], 1 - tails).tolist(), key=forecast)
+        return _bound(*counts(judge, threshold), delta, shared, _CELLS)
+
+    return max(bound(slice(part), slice(part, None)), bound(slice(-part, None), slice(-part)))
 
 
-def _threshold_bound(included: Float, excluded: Float, threshold: float, delta: float, confidence: float) -> float:
-    """epsilon >= ln((TPR - delta) / FPR), with both rates at the pessimistic end of their confidence intervals."""
-    significance = (1 - confidence) / 2  # each of the two intervals may fail
-    hits, alarms = int((included > threshold).sum()), int((excluded > threshold).sum())
-    low = float(stats.beta.ppf(significance, hits, included.size - hits + 1)) if hits else 0.0
-    quiet = excluded.size - alarms
-    high = float(stats.beta.ppf(1 - significance, alarms + 1, quiet)) if quiet else 1.0
-    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+def _bound(hits: int, there: int, alarms: int, gone: int, delta: float, confidence: float, cells: int) -> float:
+    """The largest epsilon such that no rates p <= e^epsilon q + delta explain so many hits and so few alarms.
+
+    For a given q, the chance of so few alarms and, at the largest p, that of so many hits are independent, and each is
+    at most uniform. A product x of two such is that small with a chance of x (1 - log x) at most (Fisher). The largest
+    x over all q is found on cells: neither chance exceeds what it is at one end of its cell.
+    """
+    q = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, cells)])
+    few = stats.binom.cdf(alarms, gone, q[:-1])
+
+    def refuted(epsilon: float) -> bool:
+        many = stats.binom.sf(hits - 1, there, np.minimum(1.0, math.exp(epsilon) * q[1:] + delta))
+        x = float((few * many).max())
+        return x == 0 or x * (1 - math.log(x)) <= 1 - confidence
+
+    low, high = 0.0, 30.0
+    if not refuted(low):
+        return 0.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

@@ -100,7 +100,11 @@ def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
     """
     error, estimate = canaries.get("gaussian_standard_error"), canaries["gaussian_estimate"]
     against = f"spent {canaries['spent']:.3g}" if "spent" in canaries else f"planned {canaries['claimed']:.3g}"
-    bounds = ("clopper_pearson_lower_bound", "Clopper-Pearson"), ("one_run_lower_bound", "one run")
+    bounds = (
+        ("threshold_lower_bound", "threshold"),
+        ("clopper_pearson_lower_bound", "Clopper-Pearson"),
+        ("one_run_lower_bound", "one run"),
+    )
     figures = [
         (f"Lower bound on epsilon ({name})", f"{canaries[key]:.3g}" if canaries[key] > 0 else "no evidence")
         for key, name in bounds

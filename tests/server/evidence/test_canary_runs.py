@@ -62,6 +62,6 @@ def test_a_release_tells_what_is_charged_and_no_more(kind: str) -> None:
     assert fault == ""
     if kind not in LOOSE:
         # The weaker the loss of a play, the more scores a bound needs.
-        assert found.clopper_pearson_lower_bound > (0.5 if found.claimed > 1.5 else 0.4) * found.claimed
+        assert found.threshold_lower_bound > (0.5 if found.claimed > 1.5 else 0.4) * found.claimed
         for point in found.tradeoff[:3]:
             assert abs(point["measured"] - point["charged"]) < 5 * point["standard_error"] + 0.04 * point["charged"]

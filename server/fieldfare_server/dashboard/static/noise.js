@@ -16,7 +16,7 @@ export function drawNoise(parent, run, series) {
   pairs.push(["Residual test", run.audit ? `${run.audit.passed ? "passed" : "FAILED"}, scale ${number(run.audit.scale)}` : "not run"]);
   const canaries = run.audit?.canaries;
   if (canaries) {
-    const bound = canaries.clopper_pearson_lower_bound;
+    const bound = canaries.threshold_lower_bound ?? canaries.clopper_pearson_lower_bound;
     const against = canaries.spent === undefined ? `${number(canaries.claimed, 3)} planned` : `${number(canaries.spent, 3)} spent`;
     pairs.push(["Canaries: ε at least", bound > 0 ? `${number(bound, 3)} of ${against}` : `no evidence (${against})`]);
     if (Number.isFinite(canaries.gaussian_standard_error)) {
