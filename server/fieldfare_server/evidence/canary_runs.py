@@ -25,7 +25,7 @@ from fieldfare.lazily import torch
 from fieldfare.participation import Participation
 from fieldfare.plan import Plan
 from fieldfare_server import optimizers
-from fieldfare_server.evidence.canaries import FALSE_ALARMS, CanaryEstimates, describe_point, estimates
+from fieldfare_server.evidence.canaries import DELTA, FALSE_ALARMS, CanaryEstimates, describe_point, estimates
 from fieldfare_server.evidence.known_sums import SeenNoise, play_resumed, promised_std, rehearsed
 from fieldfare_server.run.round.strategy import FieldfareStrategy, GridOf
 from fieldfare_server.run.session import Session
@@ -37,6 +37,9 @@ MOST_ROUNDS = 1024
 """Longer plans are not played: each round is whole, and the attack needs all of the noising matrix."""
 _ROUNDS = 128
 """A short plan is played again until about so many rounds are seen."""
+_WEAK, _MORE = 0.5, 4
+"""Of a plan that is charged less epsilon than this at the bounds' delta, so many times as many are played: the weaker
+the loss, the more scores a bound needs."""
 _TASK = "fieldfare_client.canaries:canaries_"
 
 
@@ -85,7 +88,9 @@ def attack(
     # No more users than a plan says that there ever are.
     count = min(CANARIES, cost.plan.participation.enrolled or CANARIES)
     plan = _with_canaries(cost, count)
-    plays = [_play(plan, count, decided, noise_multiplier, grid_of) for _ in range(max(1, min(8, _ROUNDS // rounds)))]
+    more = _MORE if cost.loss.epsilon(DELTA) < _WEAK else 1
+    times = max(1, more * min(8, _ROUNDS // rounds))
+    plays = [_play(plan, count, decided, noise_multiplier, grid_of) for _ in range(times)]
     if secret:
         scores = np.stack([secret_log_ratios(mechanism, participation, seen.shifts, seen.released) for seen in plays])
     else:
