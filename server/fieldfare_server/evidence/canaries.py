@@ -159,7 +159,8 @@ def threshold_bound(included: Float, excluded: Float, delta: float, confidence: 
     def bound(choose: slice, judge: slice) -> float:
         def forecast(threshold: float) -> float:
             """As if those who judge had the rates of those who choose."""
-            return _bound(*((_PART - 1) * n for n in counts(choose, threshold)), delta, shared, _CELLS // 16)
+            hits, there, alarms, gone = (n * (_PART - 1) for n in counts(choose, threshold))
+            return _bound(hits, there, alarms, gone, delta, shared, _CELLS // 16)
 
         tails = np.concatenate([np.geomspace(0.5, 0.05, 10), np.geomspace(0.04, 1 / part, 14)])
         threshold = max(np.quantile(excluded[choose], 1 - tails).tolist(), key=forecast)
