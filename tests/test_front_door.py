@@ -37,8 +37,8 @@ def test_help_of_each_public_class_says_on_its_first_screen_how_to_make_one_and_
     for name in ("Plan", "PrivateStrategy", "LocalGrid", "Ledger", "LedgerAccountant", "Task", "UserTable"):
         page = pydoc.plain(pydoc.render_doc(getattr(ff, name)))
         screen = page.split("Methods defined here:")[0].splitlines()
-        # Python 3.13 gives each parameter of a signature a line.
-        assert len(screen) <= 60 + len(inspect.signature(getattr(ff, name)).parameters), name
+        # Python 3.13 gives each parameter of a signature a line, and its star and bracket one.
+        assert len(screen) <= 62 + len(inspect.signature(getattr(ff, name)).parameters), name
         assert name == "Task" or any(line.startswith(f" |  {name}(") for line in screen), name  # one subclasses a Task
         assert len([line for line in screen if len(line) > 4]) > 5, name
         assert "pydantic.main.BaseModel:" not in page, name
