@@ -38,6 +38,7 @@ from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
+from fieldfare.text import decimal
 from fieldfare_client.budget.settings import Agreed, NodeBudget
 
 Names = NDArray[np.uint64]
@@ -221,8 +222,8 @@ def _charges_singly(terms: RunTerms, cost: Cost) -> bool:
 def _exceeds(agreed: Agreed) -> NodeBudgetRefused:
     return NodeBudgetRefused(
         f"population {agreed.name!r}",
-        f"a user would lose more than epsilon {agreed.terms.epsilon:g} at delta {agreed.terms.delta:g}, or than all "
-        "populations together may cost.",
+        f"a user would lose more than epsilon {agreed.terms.epsilon:g} at delta {decimal(agreed.terms.delta)}, or "
+        "than all populations together may cost.",
         reason="exceeds",
     )
 
