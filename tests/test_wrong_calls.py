@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ff.PrivateStrategy(**RUN).start(ff.LocalGrid(vector_app, 3), vector_arrays(), num_rounds=0),
         "rounds",
     ),
-    "client evaluation": (lambda: ff.PrivateStrategy(**RUN, fraction_evaluate=0.5), "evaluate_fn, on the server"),
+    "client evaluation": (lambda: ff.PrivateStrategy(**RUN, fraction_evaluate=0.5), "metrics=.*or evaluate_fn"),
 }
 
 

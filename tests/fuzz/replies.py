@@ -15,6 +15,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fieldfare.clipping import Flat
+from fieldfare.metrics import MetricsSpec, Riders
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import (
     COHORT,
@@ -42,7 +43,9 @@ MODEL = OwnModel.read(ArrayRecord({"w": Array(np.ones((2, 3), np.float32)), "b":
 PLAIN = OwnModel(MODEL, assign_roles(MODEL))
 SENT = 5
 CLIP = 1.0
-RECORDS = (UPDATE, REPORT, HEADER, COHORT, WITNESS, HEAD, "arrays", "")
+METRICS = MetricsSpec(show={"count": (0.0, 2.0)})
+RIDERS = Riders.of(Flat(kind="flat", norm=CLIP), METRICS)
+RECORDS = (UPDATE, REPORT, HEADER, COHORT, WITNESS, HEAD, "arrays", "metrics")
 ENTRIES = (*SCHEMA.names, "w", "b", "users", "counts", "run", "round", "attempt", "version", "schema", USERS, "count")
 TYPES = ("float32", "float64", "float16", "uint64", "int64", "bool", "object", "", "bfloat16", "V8")
 SHAPES: tuple[tuple[Any, ...], ...] = ((2, 3), (2,), (), (0,), (-1,), (2**62, 4), (1,) * 70, (3, 2), (True,), (2.0,))
@@ -81,11 +84,11 @@ def honest(kind: int) -> RecordDict:
     """An instruction's reply, an answer to the question for users, or a reply of any ClientApp."""
     if kind == 0:
         update = {name: np.ones(shape, np.float32) for name, shape in zip(SCHEMA.names, SCHEMA.shapes, strict=True)}
-        return TrainReply(OCCASION, update, SENT).write()
+        return TrainReply(OCCASION, update, SENT, (-0.5 * SENT,)).write()
     if kind == 1:
         return write_users(np.arange(4, dtype=np.uint64), SCHEMA)
     values = {name: Array(array.numpy()) for name, array in PLAIN.record(PLAIN.initial).items()}
-    return RecordDict({"arrays": ArrayRecord(values)})
+    return RecordDict({"arrays": ArrayRecord(values), "metrics": MetricRecord({"count": 2})})
 
 
 def npy(stream: Stream) -> bytes:
@@ -164,12 +167,12 @@ def read_all(data: bytes) -> str:
         base = {name: np.zeros(shape, np.float32) for name, shape in zip(schema.names, schema.shapes, strict=True)}
 
         def reader(content: RecordDict, sent: int) -> Any:
-            return read_plain_reply(PLAIN, schema, base, Flat(kind="flat", norm=CLIP), content, sent)
+            return read_plain_reply(PLAIN, schema, base, Flat(kind="flat", norm=CLIP), METRICS, content, sent)
 
-    total = Aggregate(schema, OCCASION, CLIP, reader=reader)
+    total = Aggregate(schema, OCCASION, CLIP, RIDERS, reader=reader)
     used = total.add(content, SENT)
     assert np.isfinite(total.total).all()
-    assert float(np.linalg.norm(total.total)) <= SENT * CLIP
+    assert float(np.linalg.norm(total.total)) <= SENT * RIDERS.joint_bound * (1 + 1e-12)
     assert 0 <= total.users <= SENT
     assert used or not total.total.any()
     return "summed" if used else ", ".join(total.rejects)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from typing import Any
 
 import numpy as np
@@ -106,7 +105,8 @@ def plan(mechanism: str, rounding: str, clipping: str, queries: int, adjacency: 
 
 def residual_of(*case: Any, metrics: Table | None = None) -> Residual:
     decided: dict[str, bytes] = {}
-    wanted = json.loads(plan(*case).to_json()) | ({} if metrics is None else {"metrics": metrics})
+    wanted = plan(*case).model_dump(mode="json", exclude_none=True) | ({} if metrics is None else {"metrics": metrics})
+    assert Plan.parse(wanted).privacy.rounding == case[1]
     cost = cost_of(Plan.parse(wanted), decided)
     releases = release_known_sums(cost, decided, cost.noise_multiplier, ROUNDS, NUMBERS)
     return whitened_residual(cost.mechanism, cost.participation, releases)
