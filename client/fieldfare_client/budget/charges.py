@@ -188,7 +188,7 @@ class Charges:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that is on the disk when it ends. Raises `NodeBudgetRefused` where the file is in the way."""
+        """A transaction that is on the disk when it ends. Raises `NodeBudgetRefused` where it fails."""
         path = self._settings.charges
         connection = None
         try:
@@ -318,7 +318,7 @@ def _signed(names: Names) -> list[int]:
 
 
 def _spent(connection: sqlite3.Connection, names: Names, population: str) -> tuple[list[Fraction], Fraction]:
-    """(mu^2 of each of `names`, leak) in `population`, or in all together for ""."""
+    """Return (mu^2 of each user, leak) in `population`; "" means all populations together."""
     base, leak, totals = Fraction(), Fraction(), dict.fromkeys(_signed(names), Fraction())
     for name, spent, leaked in connection.execute("SELECT name, spent, leak FROM populations"):
         if population in ("", name):

@@ -28,7 +28,7 @@ from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.population_schemas import Population
-from fieldfare_server.api.settings import is_loopback
+from fieldfare_server.api.settings import is_this_machine
 from fieldfare_server.files.atomic import alone_at, replace_file
 
 SECONDS: Final = 30.0
@@ -79,10 +79,6 @@ class Alert:
         )
 
 
-def _here(host: str) -> bool:
-    return is_loopback(host) or host == "localhost"
-
-
 class Channel(Protocol):
     """Where alerts go."""
 
@@ -104,7 +100,7 @@ class Hook:
         except httpx.InvalidURL:
             parts = httpx.URL("")
         host = parts.host
-        if not host or (parts.scheme != "https" and not (parts.scheme == "http" and _here(host))):
+        if not host or (parts.scheme != "https" and not (parts.scheme == "http" and is_this_machine(host))):
             raise BadInput("the web hook", "it is no https URL.", "https://..., or http on this machine")
         self._url = url
         for talkative in ("httpx", "httpcore"):  # they log the whole URL
@@ -148,7 +144,7 @@ class Mail:
                 relay.send_message(message)
             return
         with smtplib.SMTP(self._host, self._port, timeout=PATIENCE) as relay:
-            if not _here(self._host):
+            if not is_this_machine(self._host):
                 relay.starttls(context=context)
             relay.send_message(message)
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from fieldfare.errors import BadInput
 from fieldfare_server.api.connections import LimitedProtocol
-from fieldfare_server.api.settings import is_loopback
+from fieldfare_server.api.settings import is_this_machine
 
 PORT = 8844
 
@@ -41,7 +41,7 @@ def config(
     Raises:
         BadInput: for an address beyond this machine with neither a certificate nor `plaintext_network`.
     """
-    if not is_loopback(host) and host != "localhost" and certificate is None and not plaintext_network:
+    if not is_this_machine(host) and certificate is None and not plaintext_network:
         raise BadInput(
             f"serving on {host} without TLS", "tokens would cross the network in the clear.", "127.0.0.1, or TLS"
         )

@@ -45,3 +45,8 @@ def is_loopback(address: str | None) -> bool:
         return False
     mapped = getattr(parsed, "ipv4_mapped", None)
     return bool((mapped or parsed).is_loopback)
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host, by name or by address, is this machine's own, beyond which nothing goes."""
+    return is_loopback(host) or host == "localhost"

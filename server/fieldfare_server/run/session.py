@@ -383,10 +383,11 @@ def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
     """Fieldfare's own messages; of a run that asks about released models, with these. Raises `BadInput` without one."""
     if plan.run.task != QUESTION:
         return CohortDialect()
-    question = questions.parse(plan.task["question"])  # type: ignore[arg-type]
+    runs = questions.parse(plan.task["question"]).runs  # type: ignore[arg-type]
+    if files is None:
+        return CohortDialect(None, plan.task)
     models: dict[str, Arrays] = {}
-    for run in () if files is None else question.runs:
-        assert files is not None
+    for run in runs:
         file = files.directory.parent / run / "model.safetensors"
         if not file.is_file():
             raise BadInput(f"the model of run {run}", f"it released none, or not into {file.parent}.", "another run")

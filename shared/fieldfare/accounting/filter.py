@@ -113,7 +113,7 @@ class Terms:
     leak: float
 
     def gauge(self, total: Price) -> float:
-        """How much of epsilon `total` takes, all of D set aside. A reading: the guarantee is epsilon."""
+        """The epsilon that `total` has used, with all of D set aside. It is a reading: the guarantee stays epsilon."""
         return _gauge(total.mu_squared, self.delta, self.leak)
 
     def hold(self, total: Price) -> bool:

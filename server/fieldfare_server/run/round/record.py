@@ -109,4 +109,4 @@ class Released:
     noise_std: float = 0.0
     """Per coordinate of the newest mean update; 0 until a round is committed in this process."""
     metrics: Past = ()
-    """What was released of the metrics in the rounds of the moving mean."""
+    """The metrics' noised sums, one row for each round of the moving mean."""
