@@ -46,6 +46,7 @@ check: tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python deploy/supply/lines.py
+	$(BIN)/python benchmarks/claims/bits.py
 
 # `make check`, and what tests/suite.toml keeps: each room's contract, in minutes.
 test: tools

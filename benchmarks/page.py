@@ -29,7 +29,7 @@ from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "server" / "api"))
-from chromium import chromium
+from support.chromium import chromium
 
 WATCH = """
 window.seen = {tasks: [], events: []};

@@ -24,7 +24,8 @@ from fieldfare_server.ledger import Ledger
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "server" / "api")]
 import ledger_data  # noqa: E402
-from chromium import chromium, new_page, sign_in  # noqa: E402
+
+from support.chromium import chromium, new_page, sign_in  # noqa: E402
 
 NEAR = {"near-a": 0.37, "near-b": 0.36, "near-c": 0.35}
 """Populations near their limits, and the mu of what is charged to each."""

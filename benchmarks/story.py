@@ -23,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "claims"))
 
+import bits
 import headline_page
 import headline_plans as headline
 from harness import commit
@@ -61,6 +62,7 @@ def run_demo() -> dict[str, Any]:
     return {
         "command": COMMAND,
         "commit": made_by,
+        "code": bits.digests(),
         "seconds": round(time.perf_counter() - began, 1),
         "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
         "load": [round(load, 1), round(os.getloadavg()[0], 1)],

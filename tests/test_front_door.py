@@ -46,6 +46,13 @@ def test_help_of_each_public_class_says_on_its_first_screen_how_to_make_one_and_
     assert len(pydoc.plain(pydoc.render_doc(ff.Plan)).splitlines()) < 120
 
 
+def test_help_of_private_shows_its_functions_and_not_what_python_says_of_every_error() -> None:
+    page = pydoc.plain(pydoc.render_doc(ff.private))
+    assert len(page.splitlines()) < 180
+    assert "builtins.BaseException" not in page
+    assert all(f"    {name}(" in page for name in ("check", "metric", "train", "users"))
+
+
 def test_importing_it_takes_under_50_ms_and_loads_no_library() -> None:
     times = []
     for _ in range(3):  # processor time, the best of three: other processes share the machine

@@ -5,7 +5,7 @@ runs every choice once on the tuning seed, scored on *tune* users, and freezes t
 file and nothing else, and runs the chosen plans on other seeds, scored on *test* users. All are uncharged rehearsals.
 
 Each run is stored when it ends, so that Ctrl-C loses at most one. Its key is the plan's digest, the seed, the hash of
-the data and `BEHAVIOUR`, which is raised whenever training or noise change.
+the data and the digests of the code that makes its bits (`bits.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import bits
 import numpy as np
 import torch
 from one_pass import one_pass
@@ -45,7 +46,6 @@ from fieldfare_server.run.session import Session, seeded_key
 Table = dict[str, Any]
 Spares = tuple[tuple[int, int], ...]
 Part = Literal["tune", "test"]
-BEHAVIOUR = 1
 TUNING_SEED, FIRST_SEED = 1, 1000
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results/claims"
@@ -96,18 +96,19 @@ class Runs:
 
     def __init__(self, study: Study, cache: Path, total: int, quiet: bool = False) -> None:
         self.study, self.cache, self.total, self.quiet = study, cache / study.name, total, quiet
-        self.cache.mkdir(parents=True, exist_ok=True)
         self.done, self.seconds, self.fresh = 0, 0.0, 0
 
     def get(self, cell: Cell, choice: Table, part: Part, seed: int) -> Table:
         """The record of one run, from the cache or made now."""
         plan = Plan.parse(self.study.plan(choice, part, seed))
-        key = _sha(f"{plan.digest()} {seed} {cell.noiseless} {data_hash(self.study.data)} {BEHAVIOUR}")
+        code = " ".join(bits.digests().values())
+        key = _sha(f"{plan.digest()} {seed} {cell.noiseless} {data_hash(self.study.data)} {code}")
         path = self.cache / f"{key[:32]}.json"
         if path.is_file():
             record: Table = json.loads(path.read_text())
         else:
             record = self._run(plan, seed, cell.noiseless)
+            path.parent.mkdir(parents=True, exist_ok=True)
             fresh = path.with_suffix(".part")
             fresh.write_text(json.dumps(record, indent=1) + "\n")
             fresh.replace(path)
@@ -123,6 +124,11 @@ class Runs:
             )
         return record
 
+    def made(self, cell: Cell, choice: Table, part: Part, seed: int) -> Table:
+        """The record of one run that is made now, whatever is in the cache."""
+        data_hash(self.study.data)  # ends the command where the data are not there
+        return self._run(Plan.parse(self.study.plan(choice, part, seed)), seed, cell.noiseless)
+
     def _run(self, plan: Plan, seed: int, noiseless: bool) -> Table:
         cost = charged_cost(plan, noiseless)
         wall, cpu = time.perf_counter(), time.process_time()
@@ -133,6 +139,7 @@ class Runs:
             "plan": plan.digest(),
             "seed": seed,
             "scores": scores,
+            "model": hashlib.sha256(session.released.params.cpu().numpy().tobytes()).hexdigest()[:16],
             "noise_multiplier": cost.noise_multiplier,
             "epsilon": None if noiseless else cost.epsilon,
             "delta": plan.privacy.delta,
@@ -144,6 +151,7 @@ class Runs:
             "wall_seconds": time.perf_counter() - wall,
             "load": os.getloadavg()[0],
             "commit": commit(),
+            "code": bits.digests(),
             "versions": f"Python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}",
         }
 

@@ -34,6 +34,8 @@ from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare.task import Task, load_task
 from fieldfare_client import budget, witness
 from fieldfare_client.check import check_task
+from fieldfare_client.forked import trains_apart
+from fieldfare_client.masking import mask_reply, masking_of
 from fieldfare_client.questions import asked_reference, asked_schema
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.shared_users import users_of
@@ -46,6 +48,7 @@ from fieldfare_client.training.workers import WorkersLost, WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower import logs, own_data
 from fieldfare_flower.local_grid import CLIENT_APP_RAISED
+from fieldfare_flower.masked import Masking
 from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users, write_witness
 
 log = logging.getLogger("fieldfare.client")
@@ -147,7 +150,10 @@ def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
     settings = TrainingSettings.parse(json.loads(settings_json))
     clip = clip_with(settings.clipping, Schema.of(task.build_model()))
     seed, isolated, metrics = settings.seed, settings.isolated, settings.metrics
-    return Trainer(task, settings.client, clip, seed=seed, device=device, isolated=isolated, metrics=metrics)
+    apart = trains_apart(task, settings.client, isolated, device)
+    return Trainer(
+        task, settings.client, clip, seed=seed, device=device, isolated=isolated, metrics=metrics, apart=apart
+    )
 
 
 class _Pool:
@@ -331,16 +337,19 @@ def users(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.configure_app()
+    masking = masking_of(context, message.content)  # before anything is done for a server that it does not answer
     with _shared:  # of the file that remembers the server's head
         witness.watch(context, message.content)
     budget.charge(message)  # before anybody trains, or is asked
     node = hosted(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
-        return _answer(node, instruction, message)
+        return _answer(node, instruction, message, masking, context.node_id)
 
 
-def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Message:
+def _answer(
+    node: Hosted, instruction: TrainInstruction, message: Message, masking: Masking | None, node_id: int
+) -> Message:
     settings = TrainingSettings.parse(instruction.settings)
     result = _train(node, instruction, settings)
     if result.failures:
@@ -353,8 +362,11 @@ def _answer(node: Hosted, instruction: TrainInstruction, message: Message) -> Me
         # Cannot happen after clipping; if it did, the server would have to drop this node's users.
         update = torch.zeros_like(update)
     counts = result.counts or (0.0,) * len(settings.riders.weights)
-    sums = node.schema.stacked(instruction.queries).arrays(update)
-    content = TrainReply(instruction.occasion, sums, result.users, counts).write()
+    if masking is None:
+        sums = node.schema.stacked(instruction.queries).arrays(update)
+        content = TrainReply(instruction.occasion, sums, result.users, counts).write()
+    else:
+        content = mask_reply(masking, instruction.occasion, node_id, update.numpy(), result.users, counts)
     own_data.note(result.users, result.failures, content)
     return Message(content, reply_to=message)
 

@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
-from fieldfare_client.independence import UP_TO_ROUNDING, Dependent, TrainingRaised, can_fork, require_independent
+from fieldfare.trees import refuse_trees
+from fieldfare_client.forked import why_not
+from fieldfare_client.independence import UP_TO_ROUNDING, Dependent, TrainingRaised, require_independent
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty, Kind, as_fault, explain_error, show_dtype, show_shape
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
@@ -55,6 +57,10 @@ class TaskReport:
     lines: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    numel: int = 0
+    """Trained parameters."""
+    update_norm: float | None = None
+    """The middle of the norms of the updates that were tried: a look at these users that nothing charges."""
 
 
 def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = False) -> TaskReport:
@@ -142,6 +148,7 @@ class _Check:
         """Build the model twice: every machine must build the same one."""
         with as_fault("model", self.name, "build_model() failed"):
             model, again = self.task.build_model(), self.task.build_model()
+        refuse_trees(f"task {self.name}'s model", model)
         if not isinstance(model, torch.nn.Module):
             raise self._fault("model", f"build_model() gives a {type(model).__name__}, not a torch.nn.Module.")
         with as_fault("model", self.name, "the model cannot be trained privately"):
@@ -160,6 +167,7 @@ class _Check:
         frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
         self.initial = self.schema.flatten(dict(model.named_parameters()))
         self.module, self.dtype = model, one_dtype(model)
+        self.report.numel = self.schema.numel
         self._say(
             f"model of {self.schema.numel:,} trained parameters in {len(self.schema.names)} tensors"
             + (f" and {frozen:,} frozen ones" if frozen else "")
@@ -176,14 +184,16 @@ class _Check:
         """Train two users alone and after one another, in processes of their own, before anybody trains in this one."""
         users = self.filled[:: max(1, len(self.filled) // 2)][:2]
         # A node would tell the server of its users. What passed once in this process is not tried again.
-        if self.on_node or len(users) < 2 or self.name in _APART or not can_fork():
+        if self.on_node or len(users) < 2 or self.name in _APART or why_not():
             return
 
         def train(place: int) -> torch.Tensor:
             return self.trainer.train([self.initial], [1.0], self.table, users[place : place + 1], at_round=0).update
 
         try:
-            require_independent(train, [str(user) for user in users], UP_TO_ROUNDING)
+            # What a file or a network carries on is found in children too; what memory carries, where there are none.
+            for apart in (True,) if self.client.isolation == "process" else (False, True):
+                require_independent(train, [str(user) for user in users], UP_TO_ROUNDING, apart)
         except Dependent as found:
             why = f"the training of user {users[found.place]} {found.why}"
             raise self._fault("training", why, "a task that keeps nothing of users between calls") from None
@@ -427,6 +437,7 @@ class _Check:
         if still:
             self._warn(f"no gradient reached {', '.join(still)} for the {len(results)} users that were tried")
         norms = sorted(float(result.update.norm()) for result in results)
+        self.report.update_norm = norms[len(norms) // 2]
         self._say(
             f"{len(results)} users were trained; their updates have norms {norms[0]:.3g} to {norms[-1]:.3g}, "
             f"{norms[len(norms) // 2]:.3g} in the middle (compare clipping.norm)"

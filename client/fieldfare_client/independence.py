@@ -8,7 +8,6 @@ for both sides of every comparison. Only digests, or a few projections, come bac
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import sys
@@ -22,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fieldfare.errors import BadInput
 from fieldfare.lazily import has_torch, torch
+from fieldfare_client.forked import ask_once
 
 Update: TypeAlias = "torch.Tensor | NDArray[np.float32]"
 Train = Callable[[int], Update]
@@ -46,11 +45,6 @@ class TrainingRaised(Exception):
     def __init__(self, place: int, kind: str, text: str) -> None:
         self.place, self.kind = place, kind
         super().__init__(text)
-
-
-def can_fork() -> bool:
-    """Whether this process can try trainings in others: it has no GPU and no JAX, which a forked one could not use."""
-    return "jax" not in sys.modules and hasattr(os, "fork") and not (has_torch() and torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 Same = Callable[[Any, Any], bool]
@@ -90,13 +84,14 @@ EXACT = Marks(_digest, lambda one, other: bool(one == other))
 UP_TO_ROUNDING = Marks(_project, _are_close)
 
 
-def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT) -> None:
+def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT, apart: bool = False) -> None:
     """Train each of `names` alone, and in orders that put each after others; compare.
 
     Args:
         train: must begin at the same point each time.
         names: of two users or more, for the message.
         marks: how updates are compared.
+        apart: each training has a child of its own (`forked`), so that only what lies outside of memory is carried on.
 
     Raises:
         Dependent: updates differ, or a training reads a file that an earlier one wrote.
@@ -106,7 +101,7 @@ def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT
     began = time.time_ns()
     alone = [_trained(train, [place], began, marks)[0] for place in places]
     for place in places:
-        if not all(marks.same(update, alone[place]) for update in _again(train, [place, place], began, marks)):
+        if not all(marks.same(update, alone[place]) for update in _again(train, [place, place], began, marks, apart)):
             why = (
                 "gives two different updates from the same start: it keeps state between calls (an optimizer, a "
                 "generator or a cache outside of train), or draws randomness that the seeds do not reach."
@@ -115,7 +110,7 @@ def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT
             raise Dependent(place, why, nearest)
     orders = dict.fromkeys(map(tuple, (places, places[::-1], places[1:] + places[:1])))
     for order in orders:
-        for turn, (place, update) in enumerate(zip(order, _again(train, order, began, marks), strict=True)):
+        for turn, (place, update) in enumerate(zip(order, _again(train, order, began, marks, apart), strict=True)):
             if not marks.same(update, alone[place]):
                 before = names[order[turn - 1]]
                 why = (
@@ -127,9 +122,11 @@ def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT
 _NEAREST = "optimizer, scheduler, scalers and caches made inside of train; or rebuild=True where the model keeps them"
 
 
-def _again(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[object]:
+def _again(train: Train, order: Sequence[int], began: int, marks: Marks, apart: bool) -> list[object]:
     """`_trained` of users who train alone: that one raises now is another's doing."""
     try:
+        if apart:
+            return [_trained(train, [place], began, marks)[0] for place in order]
         return _trained(train, order, began, marks)
     except TrainingRaised as error:
         why = f"raises {error.kind} after the training of others, and not alone: it carries their data on."
@@ -138,7 +135,7 @@ def _again(train: Train, order: Sequence[int], began: int, marks: Marks) -> list
 
 def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[Any]:
     """Marks of the updates of the users at `order`, trained one after another in one new process."""
-    answer = _ask_child(lambda tell: _train_all(train, order, began, marks, tell))
+    answer = ask_once(lambda tell: _train_all(train, order, began, marks, tell))
     if answer is None:
         raise TrainingRaised(order[0], "SystemExit", "the training ended its process")
     if "file" in answer:
@@ -182,32 +179,3 @@ def _train_all(
                 return
             updates.append(marks.of(update))
     tell({"updates": updates})
-
-
-def _ask_child(work: Callable[[Callable[[dict[str, Any]], None]], None]) -> dict[str, Any] | None:
-    """What `work` tells first, in a forked process; None where it ends without a word."""
-    if not can_fork():
-        why = "cannot be forked: it has a GPU open, or JAX, whose threads a forked process lacks."
-        raise BadInput("this process", why, "a fresh process, before a GPU is used")
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-
-        def tell(answer: dict[str, object]) -> None:
-            with os.fdopen(writer, "w", encoding="utf-8") as pipe:
-                json.dump(answer, pipe)
-            os._exit(0)
-
-        try:
-            os.close(reader)
-            work(tell)
-        finally:
-            os._exit(1)
-    os.close(writer)
-    try:
-        with os.fdopen(reader, encoding="utf-8") as pipe:
-            text = pipe.read()
-    finally:
-        os.waitpid(child, 0)
-    answer: dict[str, Any] | None = json.loads(text) if text else None
-    return answer

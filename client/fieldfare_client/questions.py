@@ -90,7 +90,7 @@ def asked_schema(content: RecordDict) -> Schema | None:
     asked = read_question(content)
     if asked is None:
         return None
-    return Schema.of(QuestionTask(_checked(asked).of, asked["question"]).build_model())
+    return parse(_checked(asked).question).answer_schema
 
 
 def _checked(asked: Mapping[str, object]) -> QuestionParameters:

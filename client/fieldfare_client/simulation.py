@@ -22,6 +22,7 @@ from fieldfare_flower import local_grid
 from fieldfare_flower.own_data import Tally
 
 if TYPE_CHECKING:
+    from fieldfare_client.blinder import Blinder
     from fieldfare_flower.local_grid import Run
 
 log = logging.getLogger("fieldfare.client")
@@ -60,6 +61,8 @@ class LocalGrid(Grid):
 
     simulated = True
     """Users cannot be impersonated: all nodes are this process."""
+    blinder: Blinder | None = None
+    """Of masked sums: a rehearsal of it, in the same process."""
 
     def __init__(
         self,

@@ -67,7 +67,7 @@ def open_table(path: Path) -> UserTable:
     if "user" not in table.column_names:
         raise BadInput(str(path), "has no column 'user'.", f"rename one of {', '.join(table.column_names) or 'none'}")
     names = table.column("user")
-    ids = names.to_numpy() if names.type == pa.uint64() else pseudonyms([str(i) for i in names.to_pylist()])
+    ids = names.to_numpy() if names.type == pa.uint64() else pseudonyms(names.to_pylist())
     columns: dict[str, Column] = {}
     offsets: NDArray[np.int64] | None = None
     for name in table.column_names:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms as name_all
+from fieldfare.schema import texts
 
 
 class Column(Protocol):
@@ -66,7 +67,7 @@ class UserTable:
         offsets: NDArray[np.int64],
         columns: Mapping[str, Column],
     ) -> None:
-        named = ids if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 else name_all([str(i) for i in ids])
+        named = ids if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 else name_all(ids)
         self._pseudonyms: NDArray[np.uint64] = named
         self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
         self.columns: dict[str, Column] = dict(columns)
@@ -97,11 +98,11 @@ class UserTable:
         cls, user_of_row: Sequence[str] | NDArray[np.generic], columns: Mapping[str, NDArray[np.generic]]
     ) -> UserTable:
         """Group rows, each with its user's id in `user_of_row` (rows,). Copies; a user's rows keep their order."""
-        named = np.asarray(user_of_row)
-        if named.dtype == object:  # of several types, which have no order: None beside names
-            named = np.asarray([str(each) for each in named])
+        named = user_of_row
+        if not isinstance(named, np.ndarray) or named.dtype == object:
+            named = np.asarray(texts(named))  # before an array makes one type of several
         ids, owner = np.unique(named, return_inverse=True)
-        return cls.owned([str(i) for i in ids], owner, columns)
+        return cls.owned(texts(ids), owner, columns)
 
     @classmethod
     def owned(

@@ -9,6 +9,7 @@
     ff.simulate          runs plans here, on the users of their tasks, and charges their population
     ff.compare           one plan, several mechanisms: prices, and scores where they train
     ff.ask               a question about users' data: charged, then answered with noise
+    ff.tune              trials on a share of the users: charged, compared, and a plan for the others
     ff.Task              model, loss, data and score of what is trained
     ff.UserTable         the users, and their rows
 
@@ -40,10 +41,11 @@ _PUBLIC = {
     "ask": ("fieldfare_server.notebook.asking:ask", "server,client"),
     "compare": ("fieldfare_server.notebook.comparison:compare", "server,client"),
     "errors": ("fieldfare.errors", ""),
-    "mechanisms": ("fieldfare.mechanisms", ""),
+    "mechanisms": ("fieldfare.mechanisms", "accounting"),
     "price": ("fieldfare_server.run.pricing:price", "server"),
     "private": ("fieldfare_client.private", "node"),
     "simulate": ("fieldfare_server.notebook.simulation:simulate", "server,client"),
+    "tune": ("fieldfare_server.notebook.tuning:tune", "server,client"),
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "price",
     "private",
     "simulate",
+    "tune",
 ]
 
 

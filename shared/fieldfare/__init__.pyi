@@ -11,6 +11,7 @@ from fieldfare_server.ledger import Ledger as Ledger
 from fieldfare_server.notebook.asking import ask as ask
 from fieldfare_server.notebook.comparison import compare as compare
 from fieldfare_server.notebook.simulation import simulate as simulate
+from fieldfare_server.notebook.tuning import tune as tune
 from fieldfare_server.run.pricing import price as price
 from fieldfare_server.run.private.strategy import PrivateStrategy as PrivateStrategy
 

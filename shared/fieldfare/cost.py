@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -62,6 +62,15 @@ class Certificate:
 
 
 @dataclass(frozen=True)
+class Ring:
+    """The words of a masked sum: their width, what one is worth, and the share that the grid adds to the noise."""
+
+    bits: int
+    spacing: float
+    cost: float
+
+
+@dataclass(frozen=True)
 class StoredPrice:
     """What a run was priced at when it began. Whoever charges it later reads this: nothing is searched for again.
 
@@ -107,6 +116,8 @@ class Cost:
     """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
     certificate: Certificate | None = None
     """What the charge rests on where a Monte Carlo certified it (`accounting.certification`)."""
+    ring: Ring | None = None
+    """The words of a masked sum, where the model is known that decides them."""
 
     @property
     def sensitivity(self) -> float:
@@ -289,7 +300,14 @@ class Cost:
                 else [(f"metrics ({', '.join(self.plan.metrics.names)})", f"noise + {100 * self.metrics_noise:.3g} %")]
             ),
             ("buffers of model size", str(fields["buffers"])),
+            *self._describe_ring(),
         ]
+
+    def _describe_ring(self) -> list[tuple[str, str]]:
+        if self.ring is None:
+            return []
+        k, g = self.ring.bits, self.ring.spacing
+        return [("masked words", f"k = {k} bits, g = 2^{math.frexp(g)[1] - 1}; noise + {100 * self.ring.cost:.3g} %")]
 
     def _describe_sampler(self) -> list[tuple[str, str]]:
         """What a charge rests on that secret draws earn."""
@@ -373,6 +391,7 @@ class Cost:
             "prefix_noise_rms": self.prefix_noise_rms,
             **({} if self.plan.metrics is None else {"metrics_noise": self.metrics_noise}),
             "buffers": self.mechanism.buffers,
+            **({} if self.ring is None else {"masked_words": asdict(self.ring)}),
             "participation": self.plan.participation.model_dump(exclude_none=True),
             "digest": self.plan.digest(),
         }

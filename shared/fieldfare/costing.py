@@ -292,7 +292,7 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
 
     def needed_by(cost: Cost) -> float:
         setting = (cost.plan.privacy.rounding, cost.noise_multiplier, clip, numel, users, float(norms.max()))
-        r = Privatiser.of(*setting).resolution(numel, span) * (1 + 1e-12)
+        r = Privatiser.of(*setting, cost.plan.aggregation.rings).resolution(numel, span) * (1 + 1e-12)
         return r * r if sampled.holds else (2 * cost.sensitivity / cost.noise_multiplier + r) * r
 
     # Without any room the noise is least, and so may its grid be: too fine. More noise then needs less room.

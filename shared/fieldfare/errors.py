@@ -6,6 +6,7 @@ its words change. The command line maps `BadInput` to exit code 2, `BudgetRefuse
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Sequence
 
@@ -97,3 +98,15 @@ class EveryUserFailed(FieldfareError):
 
 class Interrupted(FieldfareError):
     """The run stopped before its end but can be resumed."""
+
+
+def is_of_the_disk(error: BaseException | None) -> bool:
+    """Whether `error`, or what caused it, is a disk that is full, read-only or broken."""
+    while error is not None:
+        if getattr(error, "errno", None) in _OF_THE_DISK or getattr(error, "code", None) == "disk-full":
+            return True
+        error = error.__cause__
+    return False
+
+
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from fieldfare.errors import BadInput
 from fieldfare.refusals import bad_input
+from fieldfare.trees import refuse_trees
 
 if TYPE_CHECKING:
     from fieldfare.task import Task
@@ -37,6 +38,8 @@ _DEFAULTS: dict[str, object] = {
     "client": {},
     "availability": None,
     "metrics": None,
+    "aggregation": "plain",
+    "tuning": None,
 }
 SIGNATURE = Signature(
     [
@@ -82,6 +85,8 @@ KEY_OF = {
     "clipping": "norm",
     "server_optimizer": "kind",
     "participation": "scheme",
+    "aggregation": "kind",
+    "tuning": "share",
 }
 """Keywords that are a table, and the key of that table that a plain value stands for."""
 _TARGETS = ("epsilon", "noise_multiplier")
@@ -91,9 +96,9 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
     """The tables of a plan file that say what `keywords` say.
 
     Args:
-        keywords: `task` (an object, a class, or a name), `mechanism`, `clip`, `participation` and `server_optimizer`
-            (a kind or number, or a table), `parameters` (of the task, its `[task]`
-            table), `client`, `availability`, `metrics` (tables), and any key of `[privacy]` and `[run]`.
+        keywords: `task` (an object, a class, or a name), `mechanism`, `clip`, `participation`, `server_optimizer` and
+            `aggregation` (a kind or number, or a table), `tuning` (a share, or a table), `parameters` (of the task, its
+            `[task]` table), `client`, `availability`, `metrics` (tables), and any key of `[privacy]` and `[run]`.
         tables: the plan's fields by name.
 
     Raises:
@@ -152,10 +157,10 @@ def merged(tables: Mapping[str, Any], keywords: Mapping[str, Any], places: Mappi
 
 def task_name(task: str | Task | type[Task]) -> str:
     """The name of a task in a plan: `task` itself, or "package.module:Class", or that of an object of this process."""
-    from fieldfare.task import OBJECT, Task, find_task, hold  # torch
+    from fieldfare.task import OBJECT, Task, announced, find_task, hold
 
     if isinstance(task, str):
-        if ":" not in task and not task.startswith(OBJECT):
+        if ":" not in task and not task.startswith(OBJECT) and len(announced(task)) != 1:
             find_task(task)  # a slip is found here, and not when the run begins
         return task
 
@@ -165,6 +170,7 @@ def task_name(task: str | Task | type[Task]) -> str:
             return f"{task.__module__}:{path}"
         raise BadInput(f"task = {path}", "is a class inside of a function, which no name reaches.", f"task={path}()")
     if not isinstance(task, Task):
+        refuse_trees("task", task)
         raise BadInput(
             f"task = {task!r}"[:200],
             f"is a {type(task).__name__}, not a fieldfare.Task.",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import numpy as np
 from pydantic import Field, StringConstraints, model_validator
@@ -27,8 +27,10 @@ from pydantic import Field, StringConstraints, model_validator
 from fieldfare.arrays import Floats
 from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms.base import Mechanism
 from fieldfare.registry import ROUNDS, Table
+
+if TYPE_CHECKING:
+    from fieldfare.mechanisms.base import Mechanism
 
 MOST_ROUNDS: Final = 2048
 """Rounds of a run with metrics: what a window's noise is follows from a square matrix of them."""
@@ -57,6 +59,11 @@ class MetricsSpec(Table):
         le=10_000,
         description="of a task: at most so many of a user's rows are measured, the first ones; 64 if left out",
         json_schema_extra={"unit": "rows"},
+    )
+    evaluate: bool | None = Field(
+        default=None,
+        description="of a Flower app: each user of a round also evaluates the model that the round sends, by its own "
+        "`@app.evaluate`, and the metrics are entries of that reply; false if left out",
     )
 
     @model_validator(mode="after")
@@ -95,6 +102,8 @@ class MetricsSpec(Table):
 
     def require(self, task: str, measures: Sequence[str]) -> None:
         """Raise `BadInput` where `task`, which has these measures, lacks one."""
+        if self.evaluate:
+            raise BadInput("metrics.evaluate", f"task {task!r} measures by itself.", "leave it out")
         for name in self.names:
             if name not in measures:
                 raise BadInput(f"metrics.show.{name}", f"task {task!r} has no such measure.", ", ".join(measures))

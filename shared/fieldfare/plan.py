@@ -12,6 +12,8 @@ import tomllib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     Field,
     FieldSerializationInfo,
@@ -26,7 +28,8 @@ from pydantic import (
     model_validator,
 )
 
-from fieldfare import clipping
+from fieldfare import aggregation, clipping
+from fieldfare.aggregation import PLAIN, AggregationSpec
 from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import BadInput
 from fieldfare.keywords import SIGNATURE, PlanType
@@ -35,7 +38,7 @@ from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.metrics import MetricsSpec, Riders
 from fieldfare.names import task_reference
 from fieldfare.participation import CALLED, hides_presence
-from fieldfare.plan_tables import AvailabilitySpec, ClientSpec, ParticipationSpec, PrivacySpec, RunSpec
+from fieldfare.plan_tables import AvailabilitySpec, ClientSpec, ParticipationSpec, PrivacySpec, RunSpec, TuningSpec
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import Table
 
@@ -102,7 +105,7 @@ class Plan(Table, metaclass=PlanType):
     Raises:
         BadInput: names the key, the value and the nearest allowed value.
 
-    `mechanism`, `clipping` and `server_optimizer` hold the spec of their `kind`, parsed once.
+    `mechanism`, `clipping`, `server_optimizer` and `aggregation` hold the spec of their `kind`, parsed once.
     """
 
     if TYPE_CHECKING:
@@ -125,6 +128,8 @@ class Plan(Table, metaclass=PlanType):
             client: Mapping[str, object] | ClientSpec = ...,
             availability: Mapping[str, object] | AvailabilitySpec | None = ...,
             metrics: Mapping[str, object] | MetricsSpec | None = ...,
+            aggregation: str | Mapping[str, object] | AggregationSpec = ...,
+            tuning: Mapping[str, object] | float | TuningSpec | None = ...,
             **keys_and_tables: object,
         ) -> None: ...
 
@@ -138,6 +143,8 @@ class Plan(Table, metaclass=PlanType):
     client: ClientSpec = ClientSpec()
     availability: AvailabilitySpec | None = None
     metrics: MetricsSpec | None = None
+    aggregation: SerializeAsAny[AggregationSpec] = PLAIN
+    tuning: TuningSpec | None = None
 
     # name -> (the spec that was parsed, the table that it was parsed from)
     _written: dict[str, tuple[Table, Mapping[str, object]]] = PrivateAttr(default_factory=dict)
@@ -145,15 +152,16 @@ class Plan(Table, metaclass=PlanType):
     # What the digest has for `client.workers`: 1, but for plans that older versions stored with their number.
     _counted_workers: int = PrivateAttr(default=1)
 
-    @field_validator("mechanism", "clipping", "server_optimizer", mode="before")
+    @field_validator("mechanism", "clipping", "server_optimizer", "aggregation", mode="before")
     @classmethod
     def _by_kind(cls, value: object, info: ValidationInfo) -> Table:
-        if not isinstance(value, Mapping | MechanismSpec | ClippingSpec | ServerOptimizerSpec):
+        if not isinstance(value, Mapping | MechanismSpec | ClippingSpec | ServerOptimizerSpec | AggregationSpec):
             raise BadInput(f"{info.field_name} = {value!r}", "must be a table with a kind.", code="table-without-kind")
         parse: Mapping[str | None, Any] = {
             "mechanism": parse_mechanism,
             "clipping": clipping.parse,
             "server_optimizer": parse_server_optimizer,
+            "aggregation": aggregation.parse,
         }
         spec: Table = parse[info.field_name](value)
         return spec
@@ -289,14 +297,32 @@ class Plan(Table, metaclass=PlanType):
     @model_validator(mode="after")
     def _optimizer_fits(self) -> Self:
         self.server_optimizer.check(self)
+        self.aggregation.check(self)
         if self.metrics is not None:
             self.metrics.check(self.run.rounds)
+        return self
+
+    @model_validator(mode="after")
+    def _a_share_pays_for_itself(self) -> Self:
+        if self.tuning is not None and self.privacy.accounting == "worst-case":
+            raise BadInput(
+                f"tuning.share = {self.tuning.share:g}",
+                "this plan is charged to all users alike, whoever takes part, so a share of them saves nothing.",
+                "leave [tuning] out; or adjacency 'zero_out' with accounting 'individual'",
+                code="share-saves-nothing",
+            )
         return self
 
     @property
     def riders(self) -> Riders:
         """What rides beside each user's update in the noised vector."""
         return Riders.of(self.clipping, self.metrics)
+
+    def takes(self, names: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which users, by pseudonym, shape (n,), this plan may ask: all of them without a `[tuning]` table."""
+        if self.tuning is None:
+            return np.ones(names.shape, np.bool_)
+        return self.tuning.takes(self.privacy.population, names)
 
     @property
     def task_reference(self) -> str:
@@ -383,11 +409,15 @@ class Plan(Table, metaclass=PlanType):
         their digests; so is the default `accounting`, because the ledger says how each run is charged.
         """
         table = self.model_dump(
-            mode="json", exclude={name for name in ("availability", "metrics") if getattr(self, name) is None}
+            mode="json", exclude={name for name in ("availability", "metrics", "tuning") if getattr(self, name) is None}
         )
         if not self.task:
             del table["task"]
+        if self.aggregation == PLAIN:
+            del table["aggregation"]
         table["client"]["workers"] = self._counted_workers
+        if self.client.isolation == "auto":
+            del table["client"]["isolation"]
         if self.privacy.rounding == "none":
             del table["privacy"]["rounding"]
         if self.privacy.accounting == "individual" or self.privacy.adjacency == "add_remove":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Final, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
@@ -14,7 +17,9 @@ from pydantic import (
 )
 
 from fieldfare.errors import BadInput
+from fieldfare.hashing import uniforms
 from fieldfare.names import LONGEST_NAME, NAME
+from fieldfare.noise.discrete import Rounding
 from fieldfare.participation import (
     CALLED,
     Adjacency,
@@ -29,7 +34,6 @@ from fieldfare.participation import (
     Single,
     TruncatedPoisson,
 )
-from fieldfare.privatise import Rounding
 from fieldfare.registry import NORM, PROBABILITY, ROUNDS, SECONDS, USERS, Table
 
 
@@ -89,6 +93,30 @@ class PrivacySpec(Table):
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError("give exactly one of epsilon and noise_multiplier")
         return self
+
+
+class TuningSpec(Table):
+    """`[tuning]`: a share of the users is set apart for trials, and all others for the model that is kept.
+
+    A hash of a user's name, keyed with the population's, decides; no data do. So a user of the share pays for trials,
+    and another for the rest. The split saves budget and promises nothing: whoever takes part pays, in every run.
+    """
+
+    share: float = Field(gt=0, lt=1, description="of the users, for trials; keep it, or some users pay for both")
+    users: Literal["others", "share"] = Field(
+        default="others", description="who trains: those who are not of the share, or, in a trial, the share"
+    )
+
+    def takes(self, population: str, names: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which users, by pseudonym, shape (n,), take part in a run of this plan; the same on every machine."""
+        key = int.from_bytes(hashlib.sha256(f"fieldfare.tuning {population}".encode()).digest()[:8], "little")
+        tunes: NDArray[np.bool_] = uniforms(names, key) < self.share
+        return tunes if self.users == "share" else ~tunes
+
+    def size(self, users: int) -> int:
+        """About how many of `users` users take part."""
+        tuning = round(self.share * users)
+        return tuning if self.users == "share" else users - tuning
 
 
 class RunSpec(Table):
@@ -287,6 +315,11 @@ class ClientSpec(Table):
     workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
         default=1,
         description="training processes of a node, at most one a core; auto: as many as prove faster than one",
+    )
+    isolation: Literal["auto", "process", "none"] = Field(
+        default="auto",
+        description="each user in a forked process of its own; auto: a task with Python of its own under add_remove, "
+        "where the machine can",
     )
 
     @model_validator(mode="after")

@@ -56,6 +56,13 @@ rounds of the online tree at noise multiplier 7, whose mu^2 is 1.43, it adds .01
 B z itself errs by some 2^-51 of the noise, which matters far less. "discrete" noise is exact; "none" has no grid and no
 such bound.
 
+**Masked sums** (`fieldfare.masking`) are the same whole cells, modulo 2^bits. The integer sum plus the noise's whole
+cells is private whatever anybody adds to it, and reading it modulo 2^bits is a function of that: post-processing. So
+the noise is added to the *words*, and only then are they read as numbers. The other way round, a node that lies moves
+a number next to the edge of the ring, where one cell of an honest user flips what is read by 2^bits cells, and no
+noise hides that. Where nothing wraps, both ways give the same floats. Words are so wide, or the grid so coarse, that
+honest sums and 16 standard deviations of the noise fit in the ring.
+
 **Not covered.** How long a draw takes. Under `zero_out` and `replace_one`, the rounding of batched training on a node:
 it depends on how many users train together, which is public there, and on which engine a clock found faster
 (`client.engine = "auto"`). Where presence is secret neither decides (`fieldfare_client.training.isolation`).
@@ -64,8 +71,9 @@ it depends on how many users train together, which is public there, and on which
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +81,9 @@ from numpy.typing import NDArray
 from fieldfare.accounting.discretised import SMALLEST_SCALE
 from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
+from fieldfare.masking.words import Words, read, whole_cells
 from fieldfare.noise.chunks import DEVICE_CHUNK, scratch
-from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise
+from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise, Rounding
 from fieldfare.streams.base import require_fit
 
 if TYPE_CHECKING:
@@ -82,11 +91,10 @@ if TYPE_CHECKING:
     from fieldfare.noise import SecureNoise
     from fieldfare.streams.base import Stream
 
-Rounding = Literal["grid", "discrete", "none"]
-"""`privacy.rounding`: Gaussian noise rounded to a grid; a discrete Gaussian on it; or floats as they come."""
-
 COST: Final = 2.0**-10
 """Share by which the grid may raise the sensitivity, and with it the noise."""
+RING_COST: Final = 2.0**-6
+"""Share by which a coarser grid may raise the noise so that the words of a masked sum take fewer bytes."""
 _CHUNK: Final = 1 << 15
 """Elements worked on at a time: they fit in the cache, and torch starts no threads for so few."""
 _CELLS: Final = 2.0**53
@@ -168,6 +176,40 @@ class Grid:
         Raises `BadInput` as `add_noise_`, and for numbers that are not whole.
         """
         return self._add_(total, cells, self.spacing, whole=True)
+
+    def add_noise_to_words_(self, words: Words, noise: torch.Tensor, std: float, *, whole: bool = False) -> Words:
+        """words <- words + cells of std x noise, modulo the ring, in place; return `words`, which may then be read.
+
+        Args:
+            words: shape (d,), the sum of whole cells, opened and not read (`fieldfare.masking`).
+            noise: shape (d,), float64 on the host: a row of B z or a piece of one.
+            std: standard deviation of z in the units of the sum.
+            whole: `noise` is whole cells already, and is added as it is.
+
+        Raises:
+            BadInput: shapes differ, noise is not float64, not finite, too coarse for the grid, or not whole.
+        """
+        if words.shape != tuple(noise.shape) or noise.dtype != torch.float64:
+            raise BadInput(
+                f"words of shape {words.shape}, noise {tuple(noise.shape)}, {noise.dtype}",
+                "must be equal vectors, and float64 noise.",
+                code="sum-shape",
+            )
+        if not (math.isfinite(std) and std > 0):
+            raise BadInput(f"noise std = {std}", "must be positive and finite.", code="noise-std")
+        for lo in range(0, len(words), _CHUNK):
+            drawn = noise[lo : lo + _CHUNK].numpy()
+            cells = drawn if whole else drawn * (std / self.spacing)
+            if whole and not np.array_equal(drawn, np.rint(drawn)):
+                raise BadInput("discrete noise", "must be whole numbers.", code="noise-not-whole")
+            if not (whole or _largest_on_host(cells) * _EPS <= _RESOLUTION):  # "not <=" refuses NaN too
+                raise BadInput(
+                    f"noise on a grid of {self.spacing:.3g}",
+                    "is too coarse: a grid cell must hold 2^20 of its floats.",
+                    code="noise-too-coarse",
+                )
+            words[lo : lo + _CHUNK] += whole_cells(cells).astype(words.dtype)
+        return words
 
     def _add_(self, total: torch.Tensor, noise: torch.Tensor, std: float, *, whole: bool) -> torch.Tensor:
         if total.shape != noise.shape or total.ndim != 1:
@@ -254,15 +296,24 @@ class Privatiser:
         std: standard deviation of z in the units of the sum.
         grid: where the noise is rounded to; None for plain floats.
         cells: if not 0, z is a discrete Gaussian of that scale, in grid cells.
+        bits: of the words of a masked sum; 0 where the server reads floats.
     """
 
     std: float
     grid: Grid | None = None
     cells: int = 0
+    bits: int = 0
 
     @classmethod
     def of(
-        cls, rounding: Rounding, noise_multiplier: float, clip: float, numel: int, users: int, row_norm: float
+        cls,
+        rounding: Rounding,
+        noise_multiplier: float,
+        clip: float,
+        numel: int,
+        users: int,
+        row_norm: float,
+        rings: Sequence[int] = (),
     ) -> Privatiser:
         """The privatiser on the finest grid that float64 noise resolves well, or on a coarser one if it must be.
 
@@ -276,6 +327,8 @@ class Privatiser:
             numel: elements of the sum.
             users: most users that one reply is the sum of.
             row_norm: largest norm of a row of B.
+            rings: bits of the words that a masked sum may have, fewest first; () for plain sums. The first are taken
+                that raise the noise by at most the share `RING_COST`. `users` bounds the whole sum, too.
 
         Raises:
             BadInput: no grid is fine enough for the clip norm and coarse enough for float64.
@@ -294,12 +347,34 @@ class Privatiser:
                 "more noise, or rounding = 'grid'",
                 code="discrete-too-coarse",
             )
+        setting = (rounding, noise_multiplier, clip, numel, users, row_norm)
+        widest = cls._finest(grid, setting, _CELLS / 4)
+        for bits in rings or (64,):
+            found = cls._finest(grid, setting, min(_CELLS / 4, 2.0 ** (bits - 1)))
+            if widest is not None and found is not None and found.std <= (1 + RING_COST) * widest.std:
+                return replace(found, bits=bits if rings else 0)
+        raise BadInput(
+            f"privacy.rounding = {rounding!r}",
+            f"noise of {noise_multiplier:g} clip norms on {numel} parameters needs a grid as coarse as the clip norm.",
+            "less noise, or 'none'",
+            code="grid-too-coarse",
+        )
+
+    @classmethod
+    def _finest(
+        cls, grid: Grid, setting: tuple[Rounding, float, float, int, int, float], most: float
+    ) -> Privatiser | None:
+        """The privatiser on the finest grid from `grid` on whose sums and noise stay below `most` cells; None for none.
+
+        setting: the arguments of `of`, in order.
+        """
+        rounding, noise_multiplier, clip, numel, users, row_norm = setting
         while grid.spacing * math.sqrt(numel) <= clip:
             charged = grid.charged_clip(clip, numel, users)
             std = noise_multiplier * charged
             largest = _FAR * std * row_norm / grid.spacing
             # Sum and noise must fit in the cells that add exactly, with room to spare for both.
-            if largest + users * charged / grid.spacing < _CELLS / 4:
+            if largest + users * charged / grid.spacing < most:
                 # A scale below SMALLEST_SCALE would cost more than is charged.
                 if rounding == "discrete" and SMALLEST_SCALE <= std / grid.spacing <= LARGEST_SCALE:
                     cells = math.ceil(std / grid.spacing)
@@ -307,12 +382,7 @@ class Privatiser:
                 if rounding == "grid" and largest * _EPS <= _RESOLUTION:
                     return cls(std, grid)
             grid = Grid(2.0 * grid.spacing)
-        raise BadInput(
-            f"privacy.rounding = {rounding!r}",
-            f"noise of {noise_multiplier:g} clip norms on {numel} parameters needs a grid as coarse as the clip norm.",
-            "less noise, or 'none'",
-            code="grid-too-coarse",
-        )
+        return None
 
     def resolution(self, numel: int, row_norms: NDArray[np.float64]) -> float:
         """r of "What remains" in the module: what the resolution of float64 adds to mu over these rounds.
@@ -363,3 +433,33 @@ class Privatiser:
 
         stream.each_piece(add)
         return total
+
+    def privatise_words(self, words: Words, stream: Stream) -> torch.Tensor:
+        """The opened sum `words` plus the next row of `stream`, then read: the sum that may be released.
+
+        Never read `words` before: see "Masked sums" in the module.
+
+        Args:
+            words: shape (d,), of `bits` bits; overwritten.
+            stream: made by `stream`, on the host.
+
+        Returns:
+            Shape (d,), float64: where nothing wraps, what `privatise` makes of the same cells.
+
+        Raises:
+            BadInput: `words` do not fit (nothing is drawn), or as `Grid.add_noise_to_words_`.
+            HorizonError: the mechanism has no further row.
+        """
+        if self.grid is None or words.shape != (stream.numel,) or 8 * words.itemsize != self.bits:
+            raise BadInput(
+                f"{words.size} words of {8 * words.itemsize} bits",
+                f"are not the {stream.numel} of {self.bits} bits that this run sums.",
+                code="sum-shape",
+            )
+        grid = self.grid
+
+        def add(lo: int, piece: torch.Tensor) -> None:
+            grid.add_noise_to_words_(words[lo : lo + len(piece)], piece, self.std, whole=self.cells > 0)
+
+        stream.each_piece(add)
+        return torch.from_numpy(read(words, grid.spacing))

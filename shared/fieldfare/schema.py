@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -23,30 +23,45 @@ Flat = TypeVar("Flat", "torch.Tensor", NDArray[Any])
 """Of PyTorch or of numpy."""
 
 
-_MISSING = frozenset({"", "nan", "NaN", "NaT", "None", "<NA>"})
-"""What NumPy, pandas and Python write for a value that is missing."""
-
-
 def pseudonym(user_id: str) -> int:
     """The 64-bit name under which a user is known to the server: stable, the same on every node."""
     digest = hashlib.blake2b(user_id.encode(), digest_size=8, person=b"fieldfare.user").digest()
     return int.from_bytes(digest, "little")
 
 
-def pseudonyms(user_ids: Sequence[str]) -> NDArray[np.uint64]:
-    """`pseudonym` of each, shape (len(user_ids),).
+def texts(user_ids: Iterable[object]) -> list[str]:
+    """Each id as text. The text "nan" or "None" is somebody's name.
 
-    Raises `BadInput` where one would not be one person: an id that stands for a missing value gathers the rows of all
-    who have none, and two spellings of one text, in other Unicode normal forms, give one person two budgets.
+    Raises `BadInput` where an id is missing: "", None, NaN, NaT or pandas' NA. The rows of all who have none would be
+    one user's.
     """
-    for each in user_ids:
-        if each in _MISSING:
-            raise BadInput(
-                f"user id {each!r}",
-                "it stands for a missing value: the rows of all who have none would be one user's.",
-                "drop these rows, or give each user an id",
-                code="user-id-missing",
-            )
+    user_ids = list(user_ids)
+    if (place := next((i for i, each in enumerate(user_ids) if _is_missing(each)), None)) is not None:
+        raise BadInput(
+            f"user id at place {place}",
+            "it is missing: the rows of all who have none would be one user's.",
+            "drop these rows, or give each user an id",
+            code="user-id-missing",
+        )
+    return [str(each) for each in user_ids]
+
+
+def _is_missing(user_id: object) -> bool:
+    if isinstance(user_id, str):
+        return not user_id
+    try:
+        return user_id is None or bool(user_id != user_id)
+    except TypeError:  # pandas' NA does not say whether it does
+        return True
+
+
+def pseudonyms(user_ids: Iterable[object]) -> NDArray[np.uint64]:
+    """`pseudonym` of each one's text, shape (len(user_ids),).
+
+    Raises `BadInput` where one would not be one person: as `texts`; and where two spellings of one text, in other
+    Unicode normal forms, would give one person two budgets.
+    """
+    user_ids = texts(user_ids)
     seen: set[str] | None = None
     for each in user_ids:
         if not each.isascii() and (composed := unicodedata.normalize("NFC", each)) != each:
@@ -82,6 +97,13 @@ class Schema:
                 raise ValueError(f"model parameter {name!r} is {value.dtype}, not real floating-point numbers.")
         named = [(name, tuple(value.shape)) for name, value in trained]
         return cls(tuple(name for name, _ in named), tuple(shape for _, shape in named))
+
+    @classmethod
+    def of_layers(cls, *widths: int) -> Schema:
+        """That of `torch.nn.Sequential` of linear layers from each of `widths` to the next, activations between."""
+        layers = list(enumerate(itertools.pairwise(widths)))
+        names = tuple(f"{2 * place}.{name}" for place, _ in layers for name in ("weight", "bias"))
+        return cls(names, tuple(shape for _, (inputs, outputs) in layers for shape in ((outputs, inputs), (outputs,))))
 
     # Every round asks for these many times.
     @cached_property

@@ -15,14 +15,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from fieldfare.accounting.event import Price
-from fieldfare.cost import Cost, StoredPrice
-from fieldfare.costing import Sealed, cost_as_priced
 from fieldfare.errors import BadInput, Refused
 from fieldfare.head_keys import successor
-from fieldfare.plan import RESOLUTION, Plan
+
+if TYPE_CHECKING:  # a node that keeps no budget reads no terms, and has neither accounting nor SciPy
+    from fieldfare.accounting.event import Price
+    from fieldfare.cost import Cost
 
 FORMAT = "fieldfare-terms-v1"
 
@@ -106,6 +106,8 @@ class RunTerms:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `to_json`. Raises ValueError, TypeError, KeyError or `BadInput` for anything else."""
+        from fieldfare.accounting.event import Price
+
         table = json.loads(text)
         terms = cls(**{**table, "spent": Price.from_json(table["spent"])})
         texts = (terms.ledger, terms.population, terms.identity, terms.run)
@@ -120,6 +122,10 @@ class RunTerms:
 
 @lru_cache(maxsize=8)
 def _cost(lasting: str) -> Cost:
+    from fieldfare.cost import StoredPrice
+    from fieldfare.costing import Sealed, cost_as_priced
+    from fieldfare.plan import RESOLUTION, Plan
+
     table = json.loads(lasting)
     run = f"run {table['run'][:40]!r}"
     try:

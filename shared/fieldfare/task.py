@@ -119,6 +119,7 @@ class Task(ABC):
     def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The number `name`, one of `measures`, of each row of one user, shape (n,), or their mean, shape ().
 
+        It is taken row by row: metrics of a run call it with one row at a time, mapped over many, where that works.
         outputs, targets: as `loss` has them, of the model in eval mode. By default the loss, and whether the class
         with the largest output (of one output: by its sign) is the target.
         """
@@ -209,6 +210,11 @@ def load_task(reference: str) -> Task:
     return _instance(name, find_task(name), parameters)
 
 
+def announced(name: str) -> list[EntryPoint]:
+    """The installed distributions' entry points of that name, Fieldfare's own among them. Imports none of them."""
+    return [point for point in entry_points(group=GROUP) if point.name == name]
+
+
 def find_task(name: str) -> object:
     """What `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises `UnknownTask`."""
     if not name:
@@ -223,13 +229,13 @@ def find_task(name: str) -> object:
     if ":" in name:
         return _resolve(name)
     bundled = _bundled().get(name)
-    announced = [point for point in entry_points(group=GROUP) if point.name == name]
-    foreign = [point for point in announced if not point.value.startswith(f"{BUNDLED}.")]
+    points = announced(name)
+    foreign = [point for point in points if not point.value.startswith(f"{BUNDLED}.")]
     if bundled is not None:
         for point in foreign:
             log.warning("task %r is Fieldfare's own; for that of %s say %r", name, _owner(point), point.value)
         return bundled
-    if announced and importlib.util.find_spec("torch") is None:
+    if points and importlib.util.find_spec("torch") is None:
         raise UnknownTask(f"run.task = {name!r}", "needs PyTorch, which is not installed.", CLIENT)
     if len({point.value for point in foreign}) > 1:
         owners = ", ".join(_owner(point) for point in foreign)

@@ -28,7 +28,10 @@ from fieldfare.signed_terms import SignedTerms
 from fieldfare_flower.npy import BadReply, SharedArray, read_array
 
 VERSION = 2
+MASKED_VERSION = 3
+"""Of messages with masks, so that a node that knows no masks does not answer in clear."""
 TRAIN = "train"
+EVALUATE = "evaluate"
 QUERY_USERS = "query.users"
 
 HEADER = "fieldfare"
@@ -46,6 +49,8 @@ HEAD = "journal.head"
 """The signed head of the server's journal, in instructions and in a node's state. Older nodes ignore it."""
 WITNESS = "journal.witness"
 """Which row of the journal a node remembers, in its answer to `query.users`. Older servers ignore it."""
+MASKING, SEAL = "masking", "seal"
+"""In an instruction: how its reply is masked. In such a reply: its seed, for the blinder."""
 TERMS = "budget.terms"
 """What the run costs its users, signed, in instructions and in `query.users`. Nodes without a budget ignore it."""
 
@@ -66,9 +71,10 @@ def _record(records: Mapping[str, _Record], name: str) -> _Record:
 
 
 def _header(content: RecordDict) -> ConfigRecord:
-    header = _record(records_of(content, ConfigRecord), HEADER)
-    if header.get("version") != VERSION:
-        raise BadReply("version", f"expected wire version {VERSION}")
+    records = records_of(content, ConfigRecord)
+    header, expected = _record(records, HEADER), MASKED_VERSION if records.keys() & {MASKING, SEAL} else VERSION
+    if header.get("version") != expected:
+        raise BadReply("version", f"expected wire version {expected}")
     return header
 
 
@@ -202,17 +208,7 @@ class TrainReply:
         Raises:
             BadReply: with reason `schema`, `version`, `round`, `shape`, `dtype` or `users`.
         """
-        if Occasion.read(content) != occasion:
-            raise BadReply("round", "a reply to another round, attempt or run")
-        reports = records_of(content, MetricRecord)
-        if set(records_of(content, ArrayRecord)) != {UPDATE} or set(reports) != {REPORT}:
-            raise BadReply("schema", "records other than an update and a report")
-        report = reports[REPORT]
-        if set(report) != {"users", "counts"}:
-            raise BadReply("schema", "a report of something other than users and counts")
-        users = report.get("users")
-        if type(users) is not int or not 0 <= users <= sent:
-            raise BadReply("users", "claims users that it was not asked for")
+        report, users = read_report(content, occasion, sent, UPDATE, {"users", "counts"})
         claimed = report.get("counts")
         if not isinstance(claimed, list) or len(claimed) != counts + metrics:
             raise BadReply("schema", "not the counts that were asked for")
@@ -221,6 +217,33 @@ class TrainReply:
         if not all(low <= value <= users for low, value in zip(least, values, strict=True)):
             raise BadReply("users", "a count that its users cannot add up to")
         return cls(occasion, _model(content, UPDATE, schema), users, values)
+
+
+def read_report(
+    content: RecordDict, occasion: Occasion, sent: int, arrays: str, numbers: set[str]
+) -> tuple[MetricRecord, int]:
+    """(the report of a reply to `occasion`, how many users it claims), where it has the records that it must have.
+
+    Args:
+        sent: how many users the node was asked to train.
+        arrays: the name of its one record of arrays.
+        numbers: the names of its report's numbers.
+
+    Raises:
+        BadReply: with reason `round`, `schema`, `version` or `users`.
+    """
+    if Occasion.read(content) != occasion:
+        raise BadReply("round", "a reply to another round, attempt or run")
+    reports = records_of(content, MetricRecord)
+    if set(records_of(content, ArrayRecord)) != {arrays} or set(reports) != {REPORT}:
+        raise BadReply("schema", f"records other than {arrays} and a report")
+    report = reports[REPORT]
+    if set(report) != numbers:
+        raise BadReply("schema", "a report of other numbers")
+    users = report.get("users")
+    if type(users) is not int or not 0 <= users <= sent:
+        raise BadReply("users", "claims users that it was not asked for")
+    return report, users
 
 
 def write_users_query(run: str, more: Mapping[str, ConfigRecord] | None = None) -> RecordDict:

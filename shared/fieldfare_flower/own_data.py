@@ -118,6 +118,19 @@ class Tally:
             self._error = self._error or error
 
 
+@contextmanager
+def first_error(kept: list[str]) -> Iterator[None]:
+    """Within, `note_error` adds the first error's text to `kept` alone: for a process that tells another."""
+    tally = Tally()
+    token = _tally.set(tally)
+    try:
+        yield
+    finally:
+        _tally.reset(token)
+    if isinstance(text := tally.write().get("error"), str):
+        kept.append(text)
+
+
 _actor = Tally()
 """Of this process, where it is an actor of Flower's simulation: it answers one message at a time."""
 

@@ -111,6 +111,24 @@ def test_one_user_moves_the_sum_by_at_most_one() -> None:
         assert abs(measure(torch.full((2,), 1e20), Lines().users(), np.array([user]))[0]) <= 1.0
 
 
+@pytest.mark.parametrize("rows", [1, 3, 64])
+@pytest.mark.parametrize("name", ["loss", "odd"])
+def test_rows_that_are_ready_give_the_same_numbers(rows: int, name: str) -> None:
+    measure = Measures(Lines(), spec(rows, **{name: [0, 2]}), torch.device("cpu"), isolated=False)
+    table, point = Lines().users(), torch.full((2,), 0.5)
+    for users in ([0], [2], [1, 3, 2, 6], list(range(7))):
+        own = table.rows(np.array(users), torch.device("cpu"))
+        ready = own.columns["x"], own.columns["y"]
+        assert measure(point, table, np.array(users), ready) == measure(point, table, np.array(users))
+
+
+def test_a_trainer_measures_the_rows_that_the_plan_says_before_it_trains() -> None:
+    table, users = Lines().users(), np.arange(7)
+    trainer = Trainer(Lines(), ClientSpec(), lambda updates: None, metrics=spec(1, loss=[0, 2]))
+    found = trainer.train([torch.full((2,), 0.5)], [1.0], table, users, at_round=0)
+    assert found.counts == pytest.approx([by_hand(1)[:, 0].sum()], abs=1e-6)
+
+
 def test_a_measure_that_the_task_lacks_is_refused_by_name() -> None:
     with pytest.raises(BadInput, match=r"metrics.show.f1.*no such measure.*loss, correct, odd, nan"):
         Measures(Lines(), spec(f1=[0, 1]), torch.device("cpu"), isolated=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -11,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
+from packaging.requirements import Requirement
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 import fieldfare as ff
 from fieldfare.errors import BadInput, Refused
-from fieldfare_client.private.isolation import own_randomness
+from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.private.local_arrays import LocalArrays
 from support import without_torch
 
@@ -29,6 +32,47 @@ def test_a_node_without_pytorch_sums_clipped_updates_of_numpy_and_scikit_learn()
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "numpy: 4 parameters\nsklearn: 4 parameters\n"
+
+
+BARE = """
+import sys
+sys.modules.update(dict.fromkeys(("torch", "scipy", "sklearn")))
+sys.path.insert(0, sys.argv[1])
+from support import without_torch
+without_torch.require_sums("numpy")
+print(*{name.partition(".")[0] for name, module in sys.modules.items() if module})
+"""
+
+
+def test_a_node_loads_and_installs_what_flower_brings_and_one_small_package() -> None:
+    """Without SciPy, which was a third of its megabytes: docs/versions.md has the sizes."""
+    brought = brought_by("flwr") | {"threadpoolctl"}
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    wanted = {Requirement(line).name for line in project["dependencies"] + project["optional-dependencies"]["node"]}
+    assert wanted <= brought
+    command = [sys.executable, "-c", BARE, str(Path(__file__).parents[1])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    owners = metadata.packages_distributions()
+    loaded = {normal(owner) for name in done.stdout.split()[3:] for owner in owners.get(name, ())}
+    assert {"numpy", "flwr", "pydantic"} < loaded
+    assert loaded <= brought | {"fieldfare", "setuptools"}  # the environment's own, by a .pth file
+
+
+def brought_by(name: str) -> set[str]:
+    """Names of all packages that `pip install NAME` installs, `name` among them."""
+    found, open_ = set[str](), [name]
+    while open_:
+        each = normal(open_.pop())
+        if each not in found:
+            found.add(each)
+            needs = [Requirement(line) for line in metadata.requires(each) or ()]
+            open_ += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return found
+
+
+def normal(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 def start(tmp_path: Path, build: Any, train: Any, **keywords: Any) -> Any:
@@ -57,19 +101,24 @@ def _array(value: Any) -> Any:
     return Array(np.asarray(value))
 
 
-@pytest.mark.parametrize("framework", ["numpy", "sklearn"])
+@pytest.mark.parametrize("framework", ["numpy", "sklearn", "keras"])
 def test_a_private_run_over_plain_arrays_ends_with_a_model_of_their_names_and_types(
-    framework: str, tmp_path: Path
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if framework == "keras":
+        monkeypatch.setenv("KERAS_BACKEND", "jax")
+        pytest.importorskip("keras", reason="needs keras, which no other test does: `pip install keras`")
+        pytest.importorskip("jax", reason="Keras computes with JAX here")
     build, train = without_torch.LOOPS[framework]()
     result = start(tmp_path, build, train)
-    before = build() if framework == "numpy" else dict(zip("01", build(), strict=True))
+    built = build()
+    before = built if framework == "numpy" else {str(place): value for place, value in enumerate(built)}
     after = {name: array.numpy() for name, array in result.arrays.items()}
     assert {n: (v.dtype, v.shape) for n, v in after.items()} == {n: (v.dtype, v.shape) for n, v in before.items()}
     assert all((after[name] != before[name]).any() for name in after if name != "classes")
     if framework == "numpy":
         assert (after["classes"] == before["classes"]).all()
-    else:
+    elif framework == "sklearn":
         model = LogisticRegression()
         model.classes_, (model.coef_, model.intercept_) = np.array([0, 1]), after.values()
         assert set(model.predict(without_torch.rows("anna")[0])) <= {0, 1}

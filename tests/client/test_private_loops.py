@@ -23,8 +23,8 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema, pseudonym, pseudonyms
 from fieldfare.task import seeded
 from fieldfare_client import private
+from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.private import progress
-from fieldfare_client.private.isolation import own_randomness
 from fieldfare_client.private.node import AppNode
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training.schedule import user_keys
@@ -62,10 +62,10 @@ def adam(model: nn.Module, user: str, context: Context, config: dict[str, Any]) 
 def make(
     loop: Any = adam, ids: Any = IDS, build: Callable[[], nn.Module] = net, mods: Any = None, **options: Any
 ) -> LocalGrid:
-    """One node whose app has users and a loop."""
+    """One node whose app has users and a loop, all in this process: what is put back between users, and can be seen."""
     app = ClientApp(mods=mods)
     app.query("users")(private.users(lambda context: ids(context) if callable(ids) else ids))
-    app.train()(private.train(build, **options)(loop))
+    app.train()(private.train(build, **{"isolation": "none", **options})(loop))
     return LocalGrid(app, 1, {})
 
 
@@ -712,7 +712,7 @@ def test_check_says_what_it_needs_and_shows_what_a_loop_raises() -> None:
     # Where somebody has trained, a cache may be full for both sides of every comparison.
     app = ClientApp()
     app.query("users")(private.users(lambda context: IDS))
-    used = app.train()(private.train(net)(adam))
+    used = app.train()(private.train(net, isolation="none")(adam))
     summed(LocalGrid(app, 1, {}), IDS)
     with pytest.raises(BadInput, match="users have trained in this process"):
         private.check(used, IDS)

@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare.schema import Schema
 from fieldfare.task import GROUP, Task, load_task, task_names
 from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.tasks.flights import FEATURES, FlightsMLPTask, FlightsTask, features, load, read_csv
 from fieldfare_client.tasks.scores import auc
 from fieldfare_client.tasks.split import by_hash, by_labels
+from fieldfare_server.run.pricing import price
 
 SAMPLE = Path(__file__).parents[1] / "data" / "flights_sample.csv"
 HEADER = "year,month,day,arr_delay,carrier,tailnum,origin,dest,distance,hour"
@@ -166,3 +169,29 @@ def test_every_bundled_task_is_announced_and_found_without_metadata(monkeypatch:
         assert (task.name, type(task)) == (name, type(load_task(reference)))
         assert task.held_out
         assert task.score_name
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [*("digits", "digits?hidden=7", "flights", "flights-mlp", "flights-mlp?hidden=3"), "regression?dimensions=5"],
+)
+def test_a_stated_schema_is_that_of_the_model(reference: str) -> None:
+    task = load_task(reference)
+    assert vars(type(task))["known_schema"](task) == Schema.of(task.build_model())
+
+
+class WiderDigits(DigitsTask):
+    """A subclass that builds another model than the one whose schema it inherits."""
+
+    built = 0
+
+    def build_model(self) -> torch.nn.Module:
+        WiderDigits.built += 1
+        return torch.nn.Linear(64, 10)
+
+
+def test_a_schema_that_is_inherited_is_not_believed() -> None:
+    name = f"{__name__}:WiderDigits"
+    terms = {"epsilon": 8, "delta": 1e-5, "population": "people"}
+    price(Plan.parse({"privacy": terms, "run": {"task": name, "rounds": 4, "cohort": 2}, "mechanism": {"kind": "nu"}}))
+    assert WiderDigits.built

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -73,14 +76,44 @@ def test_a_node_beyond_the_last_is_refused() -> None:
         TABLE.partition(2, 2)
 
 
-@pytest.mark.parametrize("missing", ["", "nan", "NaN", "NaT", "None", "<NA>"])
-def test_an_id_that_stands_for_none_is_no_user(missing: str) -> None:
+class LikePandasNA:
+    """pandas' NA: whether it differs from itself is NA, which has no truth."""
+
+    def __ne__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize("missing", ["", None, math.nan, np.nan, np.datetime64("NaT"), LikePandasNA()])
+def test_an_id_that_is_missing_is_no_user(missing: object) -> None:
+    for ids in (["ann", missing, missing], np.array(["ann", missing, missing], dtype=object)):
+        with pytest.raises(BadInput) as refused:
+            UserTable.grouped(ids, {"x": np.zeros(3, np.float32)})
+        assert refused.value.code == "user-id-missing"
     with pytest.raises(BadInput) as refused:
-        UserTable.grouped(["ann", missing, missing], {"x": np.zeros(3, np.float32)})
+        pseudonyms(["ann", missing])
     assert refused.value.code == "user-id-missing"
 
 
-@pytest.mark.parametrize("ids", [np.array([1.0, np.nan, np.nan]), np.array(["ann", None, None], dtype=object)])
+@pytest.mark.parametrize("name", ["nan", "NaN", "NaT", "None", "<NA>"])
+def test_the_name_of_a_person_is_not_missing(name: str) -> None:
+    for ids in (["ann", name, name], np.array(["ann", name, name]), np.array(["ann", name, name], dtype=object)):
+        table = UserTable.grouped(ids, {"x": np.zeros(3, np.float32)})
+        assert sorted(table.pseudonyms.tolist()) == sorted([pseudonym("ann"), pseudonym(name)])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([1.0, np.nan, np.nan]),
+        np.array(["ann", None, None], dtype=object),
+        np.array(["2020-01-01", "NaT", "NaT"], dtype="datetime64[D]"),
+    ],
+)
 def test_missing_values_of_arrays_are_no_user(ids: np.ndarray) -> None:
     with pytest.raises(BadInput) as refused:
         UserTable.grouped(ids, {"x": np.zeros(3, np.float32)})

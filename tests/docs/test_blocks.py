@@ -23,7 +23,7 @@ CONTAINERS = "needs a container engine: tests/e2e starts the compose files and r
 NOT_RUN = {
     (
         "amplification.md",
-        "fieldfare plan deploy/plans/flights-binned.toml --suggest-mechanism",
+        "fieldfare suggest deploy/plans/flights-poisson.toml --certified",
     ): "a minute of samples; tests/server/planning runs it on a small plan",
     (
         "amplification.md",
@@ -48,7 +48,10 @@ NOT_RUN = {
     ("tutorial-flower.md", "flwr run"): "needs a SuperLink: tests/examples/test_examples.py",
     ("privacy-officer.md", "fieldfare serve"): "serves until it is stopped: tests/server/cli/test_serve.py",
     ("privacy-officer.md", "fieldfare budget --url"): "needs another machine: tests/server/cli/test_cli_remote.py",
+    ("questions.md", "hist = ff.ask("): "needs a Flower app: tests/examples/test_flower_queries.py",
+    ("questions.md", "@ff.private.measure"): "needs a Flower app: tests/server/run/test_asking_apps.py",
     ("questions.md", "fieldfare ask question.toml --superlink"): "needs a SuperLink: tests/e2e/test_flower_engines.py",
+    ("own-loops.md", "import keras"): "needs keras; tests/client/test_own_arrays.py trains such a model where it is",
     ("head.md", "fieldfare-head-v1"): "a format",
     ("charges.md", "from fieldfare.accounting.foreign"): "other trainers' programs, which are no dependency of ours",
 }

@@ -9,7 +9,7 @@ from fieldfare.clipping import clippings
 from fieldfare.mechanisms.registry import describe, kinds
 from fieldfare.plan import Plan
 from fieldfare_server.optimizers.registry import kinds as optimizers
-from fieldfare_server.planning.what_if import _changed
+from fieldfare_server.planning.what_if import changed
 from support.pages import ROOT
 
 TABLE = re.compile(r"^\| `([a-z-]+)` \|", re.MULTILINE)
@@ -31,7 +31,7 @@ def test_every_kind_that_the_page_offers_is_a_plan() -> None:
     """`banded` was offered and always refused, for it names no number of bands."""
     stored = json.loads(Plan.from_toml((ROOT / "deploy/plans/flights.toml").read_text()).to_json())
     for kind in offered_by_the_page():
-        plan = Plan.parse(_changed(json.loads(json.dumps(stored)), {"mechanism": kind}))
+        plan = Plan.parse(changed(json.loads(json.dumps(stored)), {"mechanism": kind}))
         assert plan.mechanism.kind == kind
 
 

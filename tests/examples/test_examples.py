@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import math
+import re
 import shutil
 import sys
 import tomllib
@@ -17,11 +18,8 @@ import pytest
 from flwr.serverapp.strategy import Result
 
 import fieldfare as ff
-from fieldfare_server.deployment.simulation import superlink
-from fieldfare_server.deployment.submit import environment, write_connection
-from support.flower import supernode
 from support.notebook import run_notebook
-from support.stranger import data_home, flwr_run, stranger
+from support.stranger import become_stranger, connect, data_home, flwr_run, free_port, start, stranger, wait_for_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 APPS = {"quickstart": 20, "hospitals": 4, "adapters": 20}
@@ -45,10 +43,9 @@ def configuration(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "runs"))
-    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
-    return tmp_path / "runs"
+def empty_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the budget is in this process, which has an empty account and no variable of ours."""
+    return become_stranger(tmp_path / "account", monkeypatch)
 
 
 @pytest.fixture(params=sorted(APPS))
@@ -73,7 +70,7 @@ def require_charged(home: Path, name: str) -> None:
     assert (home / run.id / "model.safetensors").exists()
 
 
-def test_each_app_runs_in_process(app: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_app_runs_in_process(app: str, empty_account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[Result] = []
     start = ff.PrivateStrategy.start
 
@@ -84,7 +81,7 @@ def test_each_app_runs_in_process(app: str, home: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(ff.PrivateStrategy, "start", keep)
     client, server = (importlib.import_module(f"{app}.{half}_app").app for half in ("client", "server"))
     ff.LocalGrid(client, APPS[app], configuration(app)).run_app(server)
-    require_charged(home, app)
+    require_charged(empty_account, app)
     (result,) = results
     scores = [float(metrics["accuracy"]) for _, metrics in sorted(result.evaluate_metrics_serverapp.items())]
     assert len(scores) == configuration(app)["num-server-rounds"] + 1
@@ -148,17 +145,31 @@ def test_keys_of_an_apps_configuration_are_read_under_flwr_run(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.flower
 @pytest.mark.timeout(600)
-def test_each_app_runs_on_two_supernodes(app: str, home: Path, tmp_path: Path) -> None:
-    # Where a node is one user, two nodes are a cohort of two: the only change.
+def test_each_app_runs_on_two_supernodes(app: str, tmp_path: Path) -> None:
+    """As docs/flower-app.md says for SuperNodes without keys: a named home and `trust_node_ids`; no variable."""
+    home = tmp_path / "budgets"
     copied = shutil.copytree(EXAMPLES / app, tmp_path / app, ignore=shutil.ignore_patterns("__pycache__"))
     server = copied / app / "server_app.py"
-    server.write_text(server.read_text().replace("cohort=10,", "cohort=2,"))
-    env = {"FIELDFARE_HOME": str(home), "FIELDFARE_NODE_AUTH": "simulated", "OMP_NUM_THREADS": "1"}
-    with (
-        superlink(tmp_path / "link", env=env) as address,
-        supernode(tmp_path, address, 0),
-        supernode(tmp_path, address, 1),
-    ):
-        write_connection(tmp_path / "flwr", "federation", address, None)
-        flwr_run(environment(tmp_path / "flwr"), str(copied), "federation")
+    # Where a node is one user, two nodes are a cohort of two.
+    text = server.read_text().replace("cohort=10,", "cohort=2,")
+    named = re.sub(r"(budget=\d+)", rf"\1, trust_node_ids=True, home={str(home)!r}", text)
+    assert named.count(str(home)) == 1
+    server.write_text(named)
+    with stranger(tmp_path / "account") as env:
+        port = free_port()
+        start(env, tmp_path / "link", "flower-superlink", "--insecure", "--port", str(port))
+        wait_for_port(port)
+        connect(tmp_path / "account", f"localhost:{port}")
+        for index in range(2):
+            start(
+                env,
+                tmp_path / f"log-{index}",
+                "flower-supernode",
+                *("--insecure", "--superlink", f"localhost:{port}", "--port", str(free_port())),
+                *("--node-config", f"partition-id={index} num-partitions=2"),
+            )
+        flwr_run(env, str(copied), "federation")
     require_charged(home, app)
+    with ff.Ledger.open(f"sqlite:///{home}/ledger.sqlite3") as ledger:
+        assert ledger.runs().items[0].trust_node_ids
+        assert not ledger.population(BUDGETS[app]).simulated

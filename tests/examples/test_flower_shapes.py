@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +19,19 @@ import torch
 
 import fieldfare as ff
 from fieldfare_server.deployment.certificates import make_node, make_server
-from support.stranger import connect, data_home, flwr, flwr_run, free_port, start, stranger, wait_for_port
+from support.shapes import copy_shape
+from support.stranger import (
+    become_stranger,
+    connect,
+    data_home,
+    flwr,
+    flwr_run,
+    free_port,
+    start,
+    stranger,
+    wait_for_port,
+)
 
-SHAPES = Path(__file__).parent / "flower_shapes"
 NEEDS = {
     "pytorch_quickstart": "torch",
     "sklearn_logreg": "sklearn",
@@ -37,24 +46,7 @@ NEEDS = {
 NODES = 4
 IMPORT = "from flwr.serverapp.strategy import FedAvg"
 STRATEGY = "ff.PrivateStrategy(epsilon=8, delta=1e-5, cohort=2, population='readers', budget=16{more})"
-PROJECT = """
-[project]
-name = "{title}"
-version = "1.0.0"
-dependencies = []
-
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[tool.flwr.app]
-publisher = "someone"
-
-[tool.flwr.app.components]
-serverapp = "{name}.server_app:app"
-clientapp = "{name}.client_app:app"
-
-[tool.flwr.app.config]
+CONFIG = """\
 num-server-rounds = 2
 fraction-evaluate = 0.0
 local-epochs = 1
@@ -69,7 +61,7 @@ def made_private(name: str, work: Path, more: str = "") -> Path:
 
     more: a further keyword of the strategy.
     """
-    package = shutil.copytree(SHAPES / name, work / "app" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    package = copy_shape(name, work, CONFIG.format(out=out_of(name, work)))
     server = package / "server_app.py"
     lines = server.read_text().splitlines()
     changed = [number for number, line in enumerate(lines) if line == IMPORT or "= FedAvg(" in line]
@@ -77,10 +69,6 @@ def made_private(name: str, work: Path, more: str = "") -> Path:
     lines[changed[0]] = "import fieldfare as ff"
     lines[changed[1]] = "    strategy = " + STRATEGY.format(more=f", {more}" if more else "")
     server.write_text("\n".join(lines) + "\n")
-    importlib.invalidate_caches()
-    (package.parent / "pyproject.toml").write_text(
-        PROJECT.format(name=name, title=name.replace("_", "-"), out=out_of(name, work))
-    )
     return package.parent
 
 
@@ -133,12 +121,56 @@ def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.mark.usefixtures("importable")
 def test_a_flower_example_in_process(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require(name)
-    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
+    home = become_stranger(tmp_path / "account", monkeypatch)
     made_private(name, tmp_path)
     client, server = (importlib.import_module(f"{name}.{half}_app").app for half in ("client", "server"))
     config = {"num-server-rounds": 2, "fraction-evaluate": 0.0, "local-epochs": 1, "learning-rate": 0.1, "penalty": 1.0}
     ff.LocalGrid(client, NODES, {**config, "out": str(out_of(name, tmp_path))}).run_app(server)
+    require_model(name, tmp_path, home)
+
+
+EVALUATED = (
+    'fraction_evaluate=context.run_config["fraction-evaluate"], '
+    'metrics={"show": {"eval_acc": [0, 1], "eval_loss": [0, 4]}, "weight": 0.3}'
+)
+"""What keeps the example's own evaluation in its place."""
+
+
+def require_evaluated(home: Path) -> None:
+    """Each round shows the users' accuracy, with its interval, for everybody who reads the ledger."""
+    with ff.Ledger.open(f"sqlite:///{home}/ledger.sqlite3") as ledger:
+        (run,) = ledger.runs().items
+        rounds = [row.statistics for row in ledger.rounds(run.id, 0).items if row.state == "committed"]
+    assert len(rounds) == 2
+    for row in rounds:
+        assert 0 <= row["metric.eval_acc.low"] < row["metric.eval_acc.high"] <= 1
+        assert 0 <= row["metric.eval_loss.low"] < row["metric.eval_loss.high"] <= 4
+
+
+@pytest.mark.usefixtures("importable")
+def test_flowers_quickstart_keeps_its_own_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
+    name = "pytorch_quickstart"
+    require(name)
+    made_private(name, tmp_path, EVALUATED)
+    client, server = (importlib.import_module(f"{name}.{half}_app").app for half in ("client", "server"))
+    config = {"num-server-rounds": 2, "fraction-evaluate": 0.5, "local-epochs": 1, "learning-rate": 0.1}
+    ff.LocalGrid(client, NODES, {**config, "out": str(out_of(name, tmp_path))}).run_app(server)
     require_model(name, tmp_path, tmp_path / "home")
+    require_evaluated(tmp_path / "home")
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("importable")
+def test_flowers_quickstart_keeps_its_own_evaluation_under_flwr_run(tmp_path: Path) -> None:
+    require("pytorch_quickstart")
+    app = made_private("pytorch_quickstart", tmp_path, EVALUATED)
+    with stranger(tmp_path / "account") as env:
+        flwr_run(env, str(app), "--run-config", "fraction-evaluate=0.5")
+    require_model("pytorch_quickstart", tmp_path, data_home(tmp_path / "account"))
+    require_evaluated(data_home(tmp_path / "account"))
 
 
 @pytest.mark.slow

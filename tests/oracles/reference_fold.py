@@ -41,7 +41,7 @@ def price_of(text: str) -> tuple[float, float]:
 
 MEMBERS = {
     "population.create": "epsilon delta adjacency unit simulated accounting leak salt ceiling_epsilon ceiling_delta "
-    "two_persons reservation_seconds",
+    "two_persons reservation_seconds proposal? person?",
     "population.raise": "epsilon delta reason old proposal? person?",
     "population.propose": "id epsilon delta reason person old",
     "population.withdraw": "proposal reason",
@@ -57,6 +57,7 @@ MEMBERS = {
     "run.interrupt": "message",
     "run.request": "request",
     "round.open": "attempt noise_row cohort_size cohort",
+    "round.close": "attempt closing nodes",
     "round.void": "attempt reason reports rejects",
     "round.commit": "attempt noise_row spent epsilon checkpoint participants participant_count statistics reports "
     "rejects nonce? charges? model?",
@@ -163,7 +164,13 @@ class Fold:
         need(row["population"] not in self.populations and 0 <= body["leak"] < body["delta"])
         need(body["accounting"] == ALIKE or body["adjacency"] != "add_remove")
         self.below(body, body)
-        self.populations[row["population"]] = {**body, "state": "open", "users": 0, "settled": 0.0, **NO_WINDOW}
+        proposal, person = body.get("proposal"), body.get("person")
+        need((proposal is None) == (person is None) and (proposal is None or body["two_persons"]))
+        need(proposal not in self.proposals)
+        state = "open" if proposal is None else "proposed"
+        self.populations[row["population"]] = {**body, "state": state, "users": 0, "settled": 0.0, **NO_WINDOW}
+        if proposal is not None:
+            self.proposals[proposal] = {**body, "state": "waiting", "population": row["population"]}
 
     def below(self, ceilings: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         for name in ("epsilon", "delta"):
@@ -178,14 +185,18 @@ class Fold:
         return found
 
     def population_raise(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
-        found = self.moves(row, body, 1)
-        self.below(found, body)
+        found = self.population(row)
+        own = {name: found[name] for name in ("epsilon", "delta")}
+        if found["state"] == "proposed":
+            need(body["old"] == own and all(body[name] == own[name] for name in own))
+        else:
+            self.below(self.moves(row, body, 1), body)
         if found["two_persons"]:
             proposal = self.waiting(row, body.get("proposal"))
             need(proposal["person"] != body.get("person"))
             need(all(proposal[name] == body[name] for name in ("epsilon", "delta")))
             proposal["state"] = "approved"
-        found.update(epsilon=body["epsilon"], delta=body["delta"])
+        found.update(epsilon=body["epsilon"], delta=body["delta"], state="open")
 
     def population_propose(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         need(self.population(row)["two_persons"] and body["id"] not in self.proposals)
@@ -200,6 +211,8 @@ class Fold:
 
     def population_withdraw(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         self.waiting(row, body["proposal"])["state"] = "withdrawn"
+        if self.population(row)["state"] == "proposed":
+            self.population(row)["state"] = "withdrawn"
 
     def population_tighten(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         found = self.moves(row, body, -1)
@@ -278,9 +291,15 @@ class Fold:
         need((body["noise_row"], body["attempt"]) == (row["round"], run["tries"]))
         run["open"], run["tries"] = (row["round"], body["attempt"]), run["tries"] + 1
 
+    def round_close(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
+        run = self.run(row)
+        need(run["open"] == (row["round"], body["attempt"]) and not run.get("closing"))
+        need(len(bytes.fromhex(body["closing"])) == 32 and body["nodes"] >= 2)
+        run["closing"] = True
+
     def round_void(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run = self.run(row)
-        need(run["open"] == (row["round"], body["attempt"]))
+        need(run["open"] == (row["round"], body["attempt"]) and not run.get("closing"))
         run["open"] = None
 
     def round_commit(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
@@ -293,12 +312,12 @@ class Fold:
         need(nonce is None or len(bytes.fromhex(nonce)) == 16)
         need(("charges" in body) == (run["accounting"] == SINGLY))
         self.nonces |= {nonce} - {None}
-        run.update(open=None, tries=0, spent=body["spent"], next=row["round"] + 1)
+        run.update(open=None, closing=False, tries=0, spent=body["spent"], next=row["round"] + 1)
 
     def run_finish(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         run, found = self.run(row), self.population(row)
         spent = run["planned"] if body.get("whole") else run["spent"]
-        need(run["open"] is None and mu_squared(body["spent"]) == mu_squared(spent))
+        need((run["open"] is None or run.get("closing", False)) and mu_squared(body["spent"]) == mu_squared(spent))
         settled = found["settled"] + mu_squared(spent)
         need(mu_squared(body["settled"]) == settled and ("odometers" in body) == (run["accounting"] == SINGLY))
         run.update(state=body["state"], request=None, ended=True, spent=spent)

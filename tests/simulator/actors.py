@@ -112,15 +112,16 @@ class Federation:
         """Make the populations."""
         world, rng = self.world, self.rng
         with Ledger.open(str(world.path), clock=lambda: world.now) as ledger:
+            strict = False
             for number in range(rng.randint(1, 3)):
                 name = f"people-{number}"
                 rules = Rules(
                     ceiling_epsilon=rng.choice((None, 6.0)),
-                    two_persons=rng.random() < 0.4,
+                    two_persons=(strict := rng.random() < 0.4 or strict),
                     reservation_seconds=rng.choice((None, 45.0, 90.0)),
                 )
                 adjacency = rng.choice(("zero_out", "zero_out", "replace_one", "add_remove"))
-                ledger.create_population(
+                made = ledger.create_population(
                     name,
                     rng.choice((1.0, 2.0, 3.0)),
                     1e-6,
@@ -130,6 +131,8 @@ class Federation:
                     rules=rules,
                     actor="officer",
                 )
+                for proposal in made.proposals:
+                    ledger.approve_raise(proposal.id, actor="officer", person="a second person")
                 self.names.append(name)
 
     # -- coordinators -----------------------------------------------------------------------------------------------
@@ -281,7 +284,8 @@ class Federation:
     def _select(self, handle: RunHandle, job: Job) -> tuple[list[Node], Any, Any]:
         nodes = self.rng.sample(self.nodes, self.rng.randint(1, 3))
         users = np.array(sorted(user for node in nodes for user in node.users), dtype=np.uint64)
-        indices = handle.register_users(users)
+        # Each population has users of its own: nobody has two budgets.
+        indices = handle.register_users(users + np.uint64(self.names.index(job.population) << 61))
         room = handle.allowance(indices)
         if room is not None:
             users, indices = users[room >= job.units], indices[room >= job.units]

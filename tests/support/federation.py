@@ -54,6 +54,15 @@ class TinyTask(Task):
         return {"r": -float(error.square().mean())}
 
 
+JOINED_ONCE: dict[str, Any] = {
+    "participation": {"scheme": "single"},
+    "mechanism": {"kind": "independent"},
+    "run__noise_seed": None,
+    "run__rounds": 2,
+}
+"""Changes of `plan`: a charged run of two rounds, in which each user takes part once."""
+
+
 def plan(**changes: Any) -> Plan:
     """The plan of these tests; `section__field=value` changes it, `section={...}` replaces a table."""
     table: dict[str, Any] = {

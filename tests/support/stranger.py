@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from fieldfare_server.deployment.submit import program
 
 CALLS_NOBODY = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -37,6 +39,16 @@ def stranger(account: Path) -> Iterator[dict[str, str]]:
         yield {**kept, **CALLS_NOBODY, **ports, "HOME": str(account), "PATH": path}
     finally:
         _end_all_of(account)
+
+
+def become_stranger(account: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give this process the new directory `account` as its HOME and no variable of ours; returns `data_home`."""
+    account.mkdir()
+    for name in os.environ:
+        if name.startswith(("FIELDFARE_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(account))
+    return data_home(account)
 
 
 def free_port() -> int:
@@ -65,10 +77,11 @@ def wait_for_port(port: int, seconds: float = 90) -> None:
             time.sleep(0.2)
 
 
-def connect(account: Path, address: str, root_certificates: Path) -> None:
+def connect(account: Path, address: str, root_certificates: Path | None = None) -> None:
     """Name the SuperLink at `address` "federation" in the account's Flower configuration, as Flower's pages say."""
     (account / ".flwr").mkdir(exist_ok=True)
-    table = f'[superlink.federation]\naddress = "{address}"\nroot-certificates = "{root_certificates}"\n'
+    trust = "insecure = true" if root_certificates is None else f'root-certificates = "{root_certificates}"'
+    table = f'[superlink.federation]\naddress = "{address}"\n{trust}\n'
     (account / ".flwr" / "config.toml").write_text(f'[superlink]\ndefault = "federation"\n{table}')
 
 

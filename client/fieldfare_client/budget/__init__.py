@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flwr.app import Message, RecordDict
 
 from fieldfare.errors import BadInput
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms, SignedTerms
-from fieldfare_client.budget.charges import Charges
-from fieldfare_client.budget.settings import Agreed, NodeBudget
 from fieldfare_flower.messages import Occasion, asked_users, only, read_terms
+
+if TYPE_CHECKING:  # with the accountant, which only a node that keeps a budget has
+    from fieldfare_client.budget.charges import Charges
+    from fieldfare_client.budget.settings import Agreed, NodeBudget
 
 VARIABLE = "FIELDFARE_BUDGET"
 
@@ -75,6 +78,13 @@ def _no_terms() -> NodeBudgetRefused:
 
 
 def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
+    try:
+        from fieldfare_client.budget.charges import Charges
+        from fieldfare_client.budget.settings import NodeBudget
+    except ModuleNotFoundError as error:
+        why = f"charges need {error.name!r}, which is not installed."
+        nearest = "pip install 'fieldfare[node,accounting]'"
+        raise NodeBudgetRefused(VARIABLE, why, nearest, reason="no-memory") from None
     try:
         settings = NodeBudget.read(Path(os.environ[VARIABLE]))
     except BadInput as error:

@@ -16,10 +16,13 @@
             model(**batch).loss.backward()
             optimizer.step()
 
-**Make everything that changes inside of `train`**: optimizer, scheduler, generators, caches. One user's data may move
-the node's sum by at most the clip norm only if each user's update depends on that user alone. What is kept outside of
-`train` carries one user's data into the next user's update, and cannot be seen in general: `ff.private.check(train,
-users)` compares, bit for bit, what a user gives alone and after another.
+**Each user trains in a process of its own**: a copy-on-write child of this one, in which nobody has trained. So nothing
+that `train` keeps in memory (an optimizer, a cache, a generator) reaches the next user, and one user's data move the
+node's sum by at most the clip norm. Not kept apart are files, the network, databases and a GPU's state. Make
+connections inside of `train`; load what is public at import, or each user loads it again. Where a process cannot be
+forked (a GPU, JAX, TensorFlow, Windows, macOS) users train one after another in this one, and the node's log says so:
+**make everything that changes inside of `train`**, and try it with `ff.private.check(train, users)`, which compares,
+bit for bit, what a user gives alone and after another.
 
 For each user the model is put back (parameters, buffers, flags, attributes), `random`, numpy and torch are seeded from
 the run, the round and the user, and `train` runs. The difference that it made to the parameters that require a gradient
@@ -27,7 +30,7 @@ is clipped and added. So any optimizer, `DataLoader`, augmentation, autocast or 
 constant buffers are welcome, and never leave the node; half-precision models train in half precision. A user whose
 training raises contributes zero and costs no other user anything. What `train` returns never leaves the node, and what
 it writes to `context.state` is not kept. `ff.private.metric("accuracy", 0.9)` tells a number of the user: where the
-plan lists it, it is noised with the update.
+plan lists it, it is noised with the update. A function under `@ff.private.measure` answers `ff.ask(..., grid=grid)`.
 
 `config` is the server's `train_config` with "server-round". A node may host one user: it answers Flower's own messages
 too (the plain dialect).
@@ -44,18 +47,35 @@ import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from flwr.app import Context, Error, Message
 
+from fieldfare.errors import BadInput
 from fieldfare.signed_terms import NodeBudgetRefused
+from fieldfare.trees import refuse_trees
 from fieldfare_client.private.checking import check
 from fieldfare_client.private.mod import Call, clip_reply
-from fieldfare_client.private.node import AppNode, Build, ListUsers, Loop, LostDevice, UserList, WrongDialect, metric
+from fieldfare_client.private.node import (
+    AppNode,
+    Build,
+    Isolation,
+    ListUsers,
+    Loop,
+    Measure,
+    UserList,
+    metric,
+)
+from fieldfare_client.private.node import (
+    LostDevice as LostDevice,
+)
+from fieldfare_client.private.node import (
+    WrongDialect as WrongDialect,
+)
 from fieldfare_flower.client_apps import is_registered
 from fieldfare_flower.local_grid import CLIENT_APP_RAISED
 
-__all__ = ["LostDevice", "WrongDialect", "check", "metric", "train", "users"]
+__all__ = ["check", "measure", "metric", "train", "users"]
 
 log = logging.getLogger("fieldfare.client")
 
@@ -91,20 +111,27 @@ def users(function: ListUsers) -> Handler:
     return _handler(function, listed.answer)
 
 
-def train(build: Build, rebuild: bool = False) -> Callable[[Loop], Handler]:
+def train(build: Build, rebuild: bool = False, isolation: Isolation = "auto") -> Callable[[Loop], Handler]:
     """Train each user of a round by the decorated loop: `@app.train()`, then this decorator below it.
 
-    The loop is called as `train(model, user, context, config)` and changes `model` in place.
+    The loop is called as `train(model, user, context, config)` and changes `model` in place, in a process of its own.
 
     Args:
         build: makes the model; called once a process, always with the same seeds. Its parameters that require a
             gradient must be, by name and shape, what the server trains.
         rebuild: build a model for every user: for loops that wrap it for good (`torch.compile`, Opacus, DDP).
+        isolation: "process": each user trains in a copy-on-write child of this process, in which nobody has trained;
+            a node that cannot fork refuses. "none": one after another in this process. "auto": as "process" where
+            that can be, else as "none", which the node's log says.
 
     Raises:
         TypeError: it is not the lower one of the two decorators, `build` is no callable, or the loop does not take
             four arguments.
+        BadInput: another `isolation`; `build` is a class of trees.
     """
+    if isolation not in get_args(Isolation):
+        raise BadInput(f"isolation = {isolation!r}", "is none.", " or ".join(f'"{one}"' for one in get_args(Isolation)))
+    refuse_trees("build", build)
     if not callable(build):
         raise TypeError(f"@ff.private.train(build): {type(build).__name__} is no callable that makes the model")
 
@@ -114,7 +141,7 @@ def train(build: Build, rebuild: bool = False) -> Callable[[Loop], Handler]:
         _require_arguments(loop, 4, "@ff.private.train", "train(model, user, context, config)")
         _require_below(loop, "@ff.private.train", "@app.train()")
         module = getattr(loop, "__module__", "")
-        node = _nodes[module] = AppNode(loop, build, rebuild, _lists.get(module))
+        node = _nodes[module] = AppNode(loop, build, rebuild, _lists.get(module), isolation)
         if node.user_list is not None:
             node.user_list.node = node
         handler = _handler(loop, node.answer)
@@ -122,6 +149,24 @@ def train(build: Build, rebuild: bool = False) -> Callable[[Loop], Handler]:
         return handler
 
     return decorate
+
+
+def measure(function: Measure) -> Measure:
+    """Answer questions about users by the decorated function; it belongs to the training loop above it in its module.
+
+    Args:
+        function: called as `measure(user, name, context)`, for one user at a time: the user's number, or one for each
+            of the user's rows, of what the question names. A user for whom it raises has no value, and counts.
+
+    Raises:
+        TypeError: `function` does not take three arguments, or there is no training loop above it.
+    """
+    _require_arguments(function, 3, "@ff.private.measure", "measure(user, name, context)")
+    node = _nodes.get(getattr(function, "__module__", ""))
+    if node is None:
+        raise TypeError("@ff.private.measure: there is no @ff.private.train above it in its module")
+    node.measure = function
+    return function
 
 
 def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
@@ -169,6 +214,7 @@ class Private(_Module):
     LostDevice = LostDevice
     WrongDialect = WrongDialect
     check = staticmethod(check)
+    measure = staticmethod(measure)
     metric = staticmethod(metric)
     train = staticmethod(train)
     users = staticmethod(users)

@@ -25,9 +25,10 @@ def check(
 ) -> None:
     """Train each of `users` alone, and after the others in several orders; compare the updates bit for bit.
 
-    Each time in a process that is forked from this one, where nobody may have trained yet. A silent end means that
-    nothing was found with these users: state that a loop carries only under other data, what it keeps outside of the
-    machine, and files that were there before stay unseen. Sends nothing and charges nothing.
+    Each time in a process that is forked from this one, where nobody may have trained yet: several trainings in one, as
+    on machines that cannot fork, unless the loop says `isolation = "process"`; and each training in one of its own. A
+    silent end means that nothing was found with these users: state that a loop carries only under other data, what it
+    keeps outside of the machine, and files that were there before stay unseen. Sends nothing and charges nothing.
 
     Args:
         train: the function under `@ff.private.train`.
@@ -56,7 +57,8 @@ def check(
         return node.train_once(instruction, point, pseudonym(ids[place]), ids[place], context)
 
     try:
-        require_independent(update, ids)
+        for apart in (True,) if node.isolation == "process" else (False, True):
+            require_independent(update, ids, apart=apart)
     except Dependent as found:
         raise BadInput(f"the training of user {ids[found.place]!r}", found.why, found.nearest) from None
     except TrainingRaised as found:

@@ -9,9 +9,9 @@ import numpy as np
 
 from fieldfare.errors import BadInput
 from fieldfare.schema import Arrays, Schema
+from fieldfare.trees import refuse_tree_bytes, refuse_trees
 
 _FORM = "a torch.nn.Module, or a list or a mapping of arrays, such as [model.coef_, model.intercept_]"
-_TREES = ("xgboost", "lightgbm", "catboost", "sklearn.tree", "sklearn.ensemble")
 
 
 class Altered(Exception):
@@ -32,10 +32,7 @@ class LocalArrays:
     """
 
     def __init__(self, built: object, rebuild: bool) -> None:
-        kind = type(built)
-        if kind.__module__.startswith(_TREES):
-            why = f"builds a {kind.__name__}: trees have no vector that could be clipped and bear noise."
-            raise BadInput("ff.private.train(build)", why, "a linear model, or a network")
+        refuse_trees("what ff.private.train(build) builds", built)
         if rebuild:
             why = "every user gets copies of the arrays."
             raise BadInput("ff.private.train(build, rebuild=True)", why, "leave rebuild out")
@@ -47,7 +44,8 @@ class LocalArrays:
         trained = {name: value for name, value in self._built.items() if value.dtype.kind == "f"}
         self.schema = Schema(tuple(trained), tuple(value.shape for value in trained.values()))
         if self.schema.numel == 0:
-            why = "builds no floating array to train: boosted trees (XGBoost) in bytes bear no noise."
+            refuse_tree_bytes("ff.private.train(build)", self._built.values())
+            why = "builds no floating array to train."
             raise BadInput("ff.private.train(build)", why, "arrays of floating numbers")
 
     def initial(self) -> Arrays:

@@ -11,7 +11,7 @@ from torch import nn
 
 from fieldfare.errors import BadInput
 from fieldfare.schema import Arrays, Schema
-from fieldfare_client.private.isolation import own_randomness
+from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.private.local_arrays import Altered
 from fieldfare_client.training.local_model import Buffers
 

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, Context, Message
 
 from fieldfare.errors import BadInput
 from fieldfare_client import budget
+from fieldfare_client.masking import masking_of
 from fieldfare_client.private.node import CLIPPING_NORM, norm_of
 from fieldfare_flower.messages import HEADER, TRAIN
 
@@ -29,11 +30,13 @@ def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
 
     Raises:
         NodeBudgetRefused: this node keeps a budget of its own, and a plain instruction carries no charge.
+        NotMasked: this node sends masked sums only, and a plain instruction has no masks.
         BadInput: the reply's arrays are not those of the instruction, so that they cannot be clipped. Nothing leaves.
     """
     if message.metadata.message_type.partition(".")[0] != TRAIN or HEADER in message.content.config_records:
         return call_next(message, context)
     budget.refuse_plain()
+    masking_of(context, message.content)
     norms = [norm_of(record) for record in message.content.config_records.values() if CLIPPING_NORM in record]
     if not norms:
         _warn_of_no_norm()

@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import mmap
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -25,15 +26,17 @@ from numpy.typing import NDArray
 from fieldfare.clipping import Flat, clip_one
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.lazily import has_torch, torch
+from fieldfare.questions import Question, parse
 from fieldfare.schema import Arrays, pseudonyms
-from fieldfare_client import budget
-from fieldfare_client.private.isolation import own_randomness, uses_cuda
+from fieldfare_client import budget, forked
+from fieldfare_client.masking import mask_reply, masking_of
+from fieldfare_client.own_randomness import own_randomness, uses_cuda
 from fieldfare_client.private.local_arrays import LocalArrays
 from fieldfare_client.private.progress import Progress
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.training.schedule import user_keys
 from fieldfare_flower import logs, own_data
-from fieldfare_flower.messages import HEADER, TrainInstruction, TrainReply, write_users
+from fieldfare_flower.messages import HEADER, TrainInstruction, TrainReply, read_question, write_users
 
 if TYPE_CHECKING:
     from fieldfare_client.private.local_model import LocalModel
@@ -41,8 +44,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("fieldfare.client")
 
 Build = Callable[[], Any]
+Measure = Callable[[str, str, Context], Any]
 Loop = Callable[[Any, str, Context, dict[str, Any]], Any]
 ListUsers = Callable[[Context], Iterable[str]]
+Isolation = Literal["auto", "process", "none"]
 CONFIG = "config"
 ROUND = "server-round"
 CLIPPING_NORM = "clipping_norm"
@@ -100,16 +105,25 @@ class UserList:
                 "@app.train() above @ff.private.train(build), in the same module",
             )
         names = np.fromiter(self.read(context), np.uint64)
-        content = budget.list_payable(message, write_users(names, self.node.model.schema))
+        question = self.node.question_of(message)
+        schema = self.node.model.schema if question is None else question.answer_schema
+        content = budget.list_payable(message, write_users(names, schema))
         return Message(content, reply_to=message)
 
 
 class AppNode:
     """The model and the loop of one app. Keeps the model between messages, no results."""
 
-    def __init__(self, loop: Loop, build: Build, rebuild: bool, user_list: UserList | None) -> None:
-        self._loop, self._build, self._rebuild = loop, build, rebuild
+    def __init__(
+        self, loop: Loop, build: Build, rebuild: bool, user_list: UserList | None, isolation: Isolation = "auto"
+    ) -> None:
+        self._loop, self._build, self._rebuild, self.isolation = loop, build, rebuild, isolation
         self.user_list = user_list
+        self.measure: Measure | None = None
+        """Answers questions about a user."""
+        self._shared: NDArray[np.float32] | None = None
+        """Where a forked child leaves the updates of its user, (queries, d)."""
+        self._said = ""
         self._model: LocalModel | LocalArrays | None = None
         self.reported: dict[str, float] = {}
         """What the loop has told `ff.private.metric` of the newest user."""
@@ -141,10 +155,12 @@ class AppNode:
                 "there is no list of users in its module.",
                 '@app.query("users") above @ff.private.users, in the same module',
             )
+        masking = masking_of(context, message.content)  # before anything is done for a server that it does not answer
         users = self.user_list.read(context)
         if HEADER not in message.content.config_records:
             return self._answer_plainly(message, context, users)
-        schema = self.model.schema
+        question = self.question_of(message)
+        schema = self.model.schema if question is None else question.answer_schema
         read = TrainInstruction.read(message.content, schema)
         with logs.about(read.occasion.run, read.occasion.round):
             settings = TrainingSettings.parse(read.settings)
@@ -165,15 +181,22 @@ class AppNode:
             failures: Counter[str] = Counter()
             progress = Progress(len(asked))
             for name in asked:
-                updates = self.updates(instruction, name, users[name], context, failures)
+                if question is None:
+                    updates = self.updates(instruction, name, users[name], context, failures)
+                else:
+                    updates = [self.contribution(question, users[name], context, failures)]
                 riding = () if metrics is None else metrics.centred(self._listed(metrics.names)).tolist()
                 for query, update in zip(total, updates, strict=True):
                     counts += (*clip_one(update, settings.clipping, layout), *riding)
                     query += update
                 progress.count()
             _report(failures, len(asked))
-            sums = schema.stacked(read.queries).split(total.reshape(-1).astype(np.float32))
-            content = TrainReply(read.occasion, sums, len(asked), tuple(counts.tolist())).write()
+            riders, flat = tuple(counts.tolist()), total.reshape(-1).astype(np.float32)
+            if masking is None:
+                sums = schema.stacked(read.queries).split(flat)
+                content = TrainReply(read.occasion, sums, len(asked), riders).write()
+            else:
+                content = mask_reply(masking, read.occasion, context.node_id, flat, len(asked), riders)
             own_data.note(len(asked), failures, content)
         return Message(content, reply_to=message)
 
@@ -221,6 +244,51 @@ class AppNode:
         if odd is not None:
             raise BadInput(f"array {odd!r}", f"has shape {tuple(sent[odd].shape)}.", str(expected[odd]))
 
+    def question_of(self, message: Message) -> Question | None:
+        """What is asked of users in place of training. Raises `BadInput` where this app does not measure it."""
+        asked = read_question(message.content)
+        if asked is None:
+            return None
+        question = parse(asked["question"])
+        if self.measure is None or question.is_of_task:
+            why = f"does not answer a question of {question.measure!r} here."
+            raise BadInput("@ff.private.measure", why, "a measure(user, name, context) below the training loop")
+        return question
+
+    def contribution(
+        self, question: Question, user: str, context: Context, failures: Counter[str]
+    ) -> NDArray[np.float32]:
+        """One user's contribution to an answer, float32 (width,); zero, and counted in `failures`, where it fails.
+
+        In a child of its own, as `updates`.
+        """
+        if not self._trains_apart():
+            return self._contribution_here(question, user, context, failures)
+
+        def measure() -> dict[str, Any]:
+            failed: Counter[str] = Counter()
+            return {"told": self._contribution_here(question, user, context, failed).tolist(), "failed": failed}
+
+        answer = self._ask(measure, failures)
+        return np.array(answer["told"] if answer else np.zeros(question.width), np.float32)
+
+    def _contribution_here(
+        self, question: Question, user: str, context: Context, failures: Counter[str]
+    ) -> NDArray[np.float32]:
+        """As `contribution`, in this process."""
+        assert self.measure is not None  # `question_of`
+        told: dict[str, list[float]] = {}
+        try:
+            for name in question.named:
+                with own_randomness(0):
+                    told[name] = np.atleast_1d(np.asarray(self.measure(user, name, copied(context)), float)).tolist()
+            found = question.contributions(question.of_one(told))[0]
+        except Exception as error:  # any: it is the app's code and the user's data
+            failures[f"{type(error).__name__} at {_place(error, self.measure)}"] += 1
+            log.debug("a user's measure failed", exc_info=True)
+            return np.zeros(question.width, np.float32)
+        return np.asarray(found, np.float32)
+
     # -- one user -------------------------------------------------------------------------------------------------
 
     def _listed(self, names: Sequence[str]) -> NDArray[np.float64]:
@@ -232,8 +300,52 @@ class AppNode:
     ) -> list[NDArray[np.float32]]:
         """One user's update for each query, float32 (d,), not clipped; zero, and counted in `failures`, where it fails.
 
-        Raises only what ends the node's task: KeyboardInterrupt, SystemExit, `LostDevice`.
+        In a child of its own where `isolation` has it so. Raises only what ends the node's task: KeyboardInterrupt,
+        `LostDevice` and, in this process, SystemExit.
         """
+        points, weights = instruction.points, instruction.weights
+        model = self.model
+        if not self._trains_apart():
+            return self._updates_here(instruction, name, user, context, failures)
+        shape = len(weights) // len(points), model.schema.numel
+        if self._shared is None or self._shared.shape != shape:
+            self._shared = np.frombuffer(mmap.mmap(-1, 4 * shape[0] * shape[1]), np.float32).reshape(shape)
+        shared = self._shared
+
+        def train() -> dict[str, Any]:
+            failed: Counter[str] = Counter()
+            shared[:] = self._updates_here(instruction, name, user, context, failed)
+            return {"failed": failed, "reported": self.reported}
+
+        answer = self._ask(train, failures)
+        if answer is None:
+            self.reported = {}
+            return list(np.zeros(shape, np.float32))
+        self.reported = answer["reported"]
+        return list(shared.copy())
+
+    def _trains_apart(self) -> bool:
+        """Whether users have children of their own; says once why not, where they should. Raises as `is_apart`."""
+        apart, why = forked.is_apart(self.isolation, wanted=True)
+        if why and why != self._said:
+            log.warning("every user trains in this process, and what a loop keeps there reaches the next one: %s", why)
+        self._said = why
+        return apart
+
+    def _ask(self, work: Callable[[], dict[str, Any]], failures: Counter[str]) -> dict[str, Any] | None:
+        """What `work` says in a child, its `failed` added to `failures`; None where it ended without a word."""
+        try:
+            answer = forked.ask(work)
+        except (forked.Ended, OSError) as error:
+            failures[str(error) if isinstance(error, forked.Ended) else type(error).__name__] += 1
+            return None
+        failures.update(answer["failed"])
+        return answer
+
+    def _updates_here(
+        self, instruction: Instruction, name: int, user: str, context: Context, failures: Counter[str]
+    ) -> list[NDArray[np.float32]]:
+        """As `updates`, in this process."""
         points, weights = instruction.points, instruction.weights
         queries = len(weights) // len(points)
         numel = self.model.schema.numel
@@ -350,7 +462,7 @@ def _require_device(error: Exception) -> None:
         raise LostDevice("CUDA does not work any more in this process; the node's log has the first error") from error
 
 
-def _place(error: Exception, loop: Loop) -> str:
+def _place(error: Exception, loop: Loop | Measure) -> str:
     """Where it happened: the innermost line of the loop's own file, else the innermost of all."""
     frames = traceback.extract_tb(error.__traceback__)
     code = getattr(loop, "__code__", None)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.registry import Table
+from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import accuracy
 from fieldfare_client.tasks.split import by_labels
@@ -78,6 +79,9 @@ class DigitsTask(Task):
             return torch.nn.Sequential(
                 torch.nn.Linear(64, self.hidden), torch.nn.ReLU(), torch.nn.Linear(self.hidden, CLASSES)
             )
+
+    def known_schema(self) -> Schema:
+        return Schema.of_layers(64, self.hidden, CLASSES)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.registry import Table
+from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import auc
 from fieldfare_client.tasks.split import by_hash
@@ -172,6 +173,9 @@ class FlightsTask(Task):
         torch.nn.init.zeros_(linear.bias)
         return torch.nn.Sequential(linear)
 
+    def known_schema(self) -> Schema:
+        return Schema.of_layers(FEATURES, 1)
+
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none")
 
@@ -222,6 +226,9 @@ class FlightsMLPTask(FlightsTask):
         with seeded(self.seed):
             first, last = torch.nn.Linear(FEATURES, self.hidden), torch.nn.Linear(self.hidden, 1)
             return torch.nn.Sequential(first, torch.nn.Tanh(), last)
+
+    def known_schema(self) -> Schema:
+        return Schema.of_layers(FEATURES, self.hidden, 1)
 
 
 TASKS = {"flights": FlightsTask, "flights-mlp": FlightsMLPTask}

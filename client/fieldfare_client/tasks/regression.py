@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fieldfare.errors import BadInput
+from fieldfare.lazily import torch
 from fieldfare.registry import Table
+from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.users import UserTable
 
@@ -92,6 +93,9 @@ class RegressionTask(Task):
         linear = torch.nn.Linear(len(self.eigenvalues), 1, bias=False)
         torch.nn.init.zeros_(linear.weight)
         return torch.nn.Sequential(linear)
+
+    def known_schema(self) -> Schema:
+        return Schema(("0.weight",), ((1, len(self.eigenvalues)),))
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return (outputs[:, 0] - targets).square() / 2

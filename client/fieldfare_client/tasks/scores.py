@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
+
+from fieldfare.lazily import torch
 
 
 def auc(scores: torch.Tensor, positive: torch.Tensor) -> float:

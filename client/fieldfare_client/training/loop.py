@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import torch
 
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task
+from fieldfare_client.forked import has_own_python
+from fieldfare_client.own_randomness import own_randomness, reseed
 from fieldfare_client.training.dropout import has_keyed, set_keys
 from fieldfare_client.training.engines import Chunk, Engine, is_plain, own_memory
 from fieldfare_client.training.local_model import Buffers
@@ -19,13 +23,14 @@ GATHER_BYTES = 2**16
 class LoopEngine(Engine):
     """For every model, in its own dtype. Three copies of it: weights, gradient, and velocity where there is momentum.
 
-    A user starts from the broadcast point, the initial buffers and a generator seeded by (user, round), so an update is
-    a function of that user's data alone.
+    A user starts from the broadcast point, the initial buffers and generators seeded by (user, round), so an update is
+    a function of that user's data alone; of what a task's Python keeps elsewhere, `fieldfare_client.forked` takes care.
     """
 
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
         self._keyed, self._buffers, self._plain = has_keyed(model), Buffers(model), is_plain(client)
+        self._own_python = has_own_python(task)
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         named = dict(self.model.named_parameters())
@@ -35,7 +40,7 @@ class LoopEngine(Engine):
         starts = [value.to(weight.dtype) for value, weight in zip(broadcast, weights, strict=True)]
         devices = [start.device] if start.device.type == "cuda" else []
         try:
-            with torch.random.fork_rng(devices):
+            with torch.random.fork_rng(devices), own_randomness(0) if self._own_python else nullcontext():
                 self._train_all(weights, starts, chunk, out)
         finally:
             self._buffers.restore()
@@ -59,7 +64,7 @@ class LoopEngine(Engine):
                 torch._foreach_copy_(weights, starts)
             self._buffers.restore()
             # For randomness that no key reaches: dropout in a function or inside of an LSTM.
-            torch.default_generator.manual_seed(keys[user])
+            (reseed if self._own_python else torch.default_generator.manual_seed)(keys[user])
             if out.device.type == "cuda":
                 torch.cuda.manual_seed(keys[user])
             velocity = [torch.zeros_like(weight) for weight in weights] if self.client.momentum else None

@@ -1,8 +1,8 @@
 """What a task measures of users on a model, before they train on it: the metrics that ride beside their updates.
 
 A user's number is the mean of the measure over the user's own first rows, cut to its bounds and centred; no other
-user's rows decide it. Users with as many rows are measured together, each in a batch of its own (`torch.func.vmap`),
-unless presence is secret, or the model or the measure cannot be mapped: then one after another. A user without rows, or
+user's rows decide it. Users are measured together, each row in a batch of its own (`torch.func.vmap`), unless presence
+is secret, or the model or the measure cannot be mapped: then one user after another. A user without rows, or
 whose measure fails or is not finite, contributes zero, which is the middle of the range.
 """
 
@@ -49,59 +49,83 @@ class Measures:
         self._model = task.build_model().to(device).eval()
         self._buffers, self._schema = Buffers(self._model), Schema.of(self._model)
         self._alone = isolated
+        self.none = (0.0,) * len(spec.names)
+        """The sums over nobody."""
 
-    def __call__(self, point: torch.Tensor, table: UserTable, users: NDArray[np.int64]) -> tuple[float, ...]:
+    def __call__(
+        self,
+        point: torch.Tensor,
+        table: UserTable,
+        users: NDArray[np.int64],
+        ready: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> tuple[float, ...]:
         """The sums over `users` of each metric in [-1, 1], in the order of `MetricsSpec.names`.
 
         Args:
             point: the model's trained parameters, flat float32 (d,).
             users: indices into `table`.
+            ready: the inputs and targets of all rows of `users`, in their order, where they are prepared already.
         """
         named = self._schema.split(point)
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
                 if parameter.requires_grad:
                     parameter.copy_(named[name])
-        sizes = np.minimum(table.sizes_of(users), self._spec.most_rows)
+        whole = table.sizes_of(users)
+        sizes = np.minimum(whole, self._spec.most_rows)
         means = np.full((len(users), len(self._spec.names)), np.nan)
-        for size in np.unique(sizes[sizes > 0]).tolist():
-            alike = np.flatnonzero(sizes == size)
-            step = 1 if self._alone else max(1, _TOGETHER // size)
-            for first in range(0, len(alike), step):
-                places = alike[first : first + step]
-                means[places] = self._of(table, users[places], size)
+        filled = np.flatnonzero(sizes)
+        found = None
+        if ready is not None and len(filled) and not self._alone:
+            measured = np.arange(whole.sum()) - np.repeat(np.cumsum(whole) - whole, whole) < self._spec.most_rows
+            kept = slice(None) if measured.all() else torch.from_numpy(measured).to(ready[0].device)
+            with contextlib.suppress(Exception):  # of one user's data, or of all: below is found out of whom
+                found = self._by_row(ready[0][kept], ready[1][kept], sizes[filled])
+        if len(filled):
+            means[filled] = self._of(table, users[filled], sizes[filled]) if found is None else found
         return tuple(self._spec.centred(means).sum(axis=0).tolist())
 
-    def _of(self, table: UserTable, users: NDArray[np.int64], size: int) -> Floats:
-        """The means of `users`, all with at least `size` rows of which the first are measured, shape (users, k)."""
+    def _of(self, table: UserTable, users: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
+        """The means of `users` over their first rows, as many as `sizes` says, shape (users, k)."""
         rows = table.rows(users, self._device)
-        ends = np.cumsum(rows.sizes)
+        starts = np.cumsum(rows.sizes) - rows.sizes
         batches = [
-            {name: column[end - own : end - own + size] for name, column in rows.columns.items()}
-            for own, end in zip(rows.sizes.tolist(), ends.tolist(), strict=True)
+            {name: column[start : start + size] for name, column in rows.columns.items()}
+            for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
         ]
         if len(batches) > 1 and not self._alone:
-            with contextlib.suppress(Exception):  # of one user's data, or of all: below is found out of whom
-                return self._together(batches)
+            with contextlib.suppress(Exception):  # as above
+                return self._together(batches, sizes)
         found = np.stack([self._one(batch) for batch in batches])
         failing: NDArray[np.bool_] = np.asarray(np.isnan(found).all(axis=1))
         if len(batches) > 1 and not self._alone and not failing.all():
             # In the same shape as without a failure, so that it moves no bit of the others' numbers.
             other = batches[int(np.argmin(failing))]
+            for place in np.flatnonzero(failing).tolist():
+                size = int(sizes[place])
+                batches[place] = {name: column[:1].expand(size, *column.shape[1:]) for name, column in other.items()}
             try:
-                whole = self._together([other if odd else own for own, odd in zip(batches, failing, strict=True)])
-                found = np.where(failing[:, None], np.nan, whole)
+                found = np.where(failing[:, None], np.nan, self._together(batches, sizes))
             except Exception as error:
                 log.info("users are measured one after another (%s)", type(error).__name__)
                 self._alone = True
         return found
 
-    def _together(self, batches: list[dict[str, torch.Tensor]]) -> Floats:
+    def _together(self, batches: list[dict[str, torch.Tensor]], sizes: NDArray[np.int64]) -> Floats:
         prepared = [standard_dtypes(self._task.prepare(batch)) for batch in batches]
-        inputs, targets = (torch.stack(part) for part in zip(*prepared, strict=True))
+        inputs, targets = (torch.cat(part) for part in zip(*prepared, strict=True))
+        return self._by_row(inputs, targets, sizes)
+
+    def _by_row(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: NDArray[np.int64]) -> Floats:
+        """The means of users whose rows follow each other, each row a batch of its own, shape (users, k)."""
+        if len(inputs) != sizes.sum():
+            raise ValueError("prepare() drops or adds rows")
+        self._buffers.restore()
         with torch.no_grad():
-            found: Floats = torch.func.vmap(self._measure)(inputs, targets).double().cpu().numpy()
-        return found
+            each = torch.func.vmap(self._measure, chunk_size=_TOGETHER)(inputs[:, None], targets[:, None])
+        sums = np.add.reduceat(each.double().cpu().numpy(), np.cumsum(sizes) - sizes, axis=0)
+        means: Floats = sums / sizes[:, None]
+        return means
 
     def _one(self, batch: Mapping[str, torch.Tensor]) -> Floats:
         self._buffers.restore()

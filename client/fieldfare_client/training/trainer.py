@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import mmap
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import ExitStack
@@ -34,6 +35,8 @@ from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client import forked
+from fieldfare_client.own_randomness import own_randomness, python_generators, reseed
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, EngineChoice, recall, remember
@@ -55,8 +58,9 @@ Clip = Callable[[torch.Tensor], Sequence[float] | None]
 
 CHUNK_BYTES = {"cpu": 10 * 2**20, "cuda": 2**30}
 """Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
-ALONE, WRITTEN = (
+ALONE, OWN_PROCESS, WRITTEN = (
     "one user at a time",
+    "each user trains in a process of its own",
     "a stack of linear layers, for which one batched product serves all users",
 )
 CLIPPED = 64
@@ -102,6 +106,8 @@ class Trainer:
         isolated: a user's clipped update is the same bit for bit whether other users train or not. The float64 sum
             still rounds: `fieldfare.privatise.Grid.charged_clip` charges for that.
         metrics: what is measured of each user on the first point; the sums follow those of `clip`.
+        apart: each user trains in a copy-on-write child of this process (`fieldfare_client.forked`): what the task's
+            code keeps of a user in memory reaches nobody else. The number of users who failed is all that is kept here.
 
     Raises:
         BadInput: the task lacks a metric, the model has nothing to train, or the plan says "batched" and this model
@@ -118,8 +124,9 @@ class Trainer:
         device: str | torch.device = "cpu",
         isolated: bool = False,
         metrics: MetricsSpec | None = None,
+        apart: bool = False,
     ) -> None:
-        self.task, self.client, self.clip, self.seed = task, client, clip, seed
+        self.task, self.client, self.clip, self.seed, self.apart = task, client, clip, seed, apart
         self.device, self.isolated = torch.device(device), isolated
         self._measures = None if metrics is None else Measures(task, metrics, self.device, isolated=isolated)
         self._model = make_ready(task.build_model().to(self.device))
@@ -128,7 +135,8 @@ class Trainer:
         self._identity: tuple[Hashable, ...] = (type(task), repr(self._model), client.model_dump_json(), str(device))
         if self.device.type == "cpu":
             keep_freed_memory()
-        self._alone, self._dtype = why_alone(self._model), one_dtype(self._model)
+        self._alone, self._dtype = why_alone(self._model) or (OWN_PROCESS if apart else ""), one_dtype(self._model)
+        self._own_python = forked.has_own_python(task)
         if self._alone and client.engine == "batched":
             raise BadInput(f"client.engine = 'batched' with run.task = {task.name!r}", f"{self._alone}.", "loop")
         _warn(self._model, task)
@@ -139,6 +147,8 @@ class Trainer:
         self._room = 2**30
         """The most users that the device's memory was seen to hold at once."""
         self._apart: Apart | None = None
+        self._measured: tuple[float, ...] | None = None
+        """The metrics of the newest chunk, where its rows could be prepared."""
 
     def _engine(self, kind: type[Engine]) -> Engine:
         if kind not in self._engines:
@@ -222,6 +232,12 @@ class Trainer:
         users = np.asarray(users, np.int64)
         if np.unique(users).size != users.size:
             raise BadInput("cohort", "names a user twice.")
+        if self.apart:
+
+            def train(user: NDArray[np.int64]) -> CohortUpdate:
+                return self.train(points, weights, table, user, at_round=at_round, queries=queries)
+
+            return self._train_apart(train, users, queries)
         rows = [weights[first : first + len(points)] for first in range(0, len(weights), len(points))]
         work = _Work(starts, rows, table, at_round)
         # Users of about the same size train together: more of their batches have the same length.
@@ -231,6 +247,7 @@ class Trainer:
         widths = self._widths(work, users)
         total = torch.zeros(queries, self.schema.numel, dtype=torch.float64, device=self.device)
         counts: list[float] = []
+        riding: list[tuple[float, ...]] = []
         failures: Counter[str] = Counter()
         first = 0
         while first < len(users):
@@ -259,12 +276,39 @@ class Trainer:
                     raise BadInput("several queries", "have no one norm to count users by.", "flat")
                 add_rows_(query, combined)
                 counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
+            if self._measures is not None:
+                measured = self._measured or self._measures(starts[0], table, users[first:last])
+                riding.append(measured)
             first = last
             del updates, combined  # before the next ones are made, not after
             remember(choice, (*self._identity, self.isolated, *shape, width))
         if self._measures is not None:
-            counts = [*counts, *self._measures(starts[0], table, users)]
+            counts = [*counts, *(map(math.fsum, zip(*riding, strict=True)) if riding else self._measures.none)]
         return CohortUpdate(total.view(-1), len(users), tuple(counts), failures)
+
+    def _train_apart(
+        self, train: Callable[[NDArray[np.int64]], CohortUpdate], users: NDArray[np.int64], queries: int
+    ) -> CohortUpdate:
+        """Add up what `train` returns for each user, called in a child process. A child that dies adds zero."""
+        shared = np.frombuffer(mmap.mmap(-1, 8 * queries * self.schema.numel), np.float64)
+        total, counts, failures = np.zeros_like(shared), [0.0] * 0, Counter[str]()
+        for place in range(len(users)):
+
+            def train_one(user: NDArray[np.int64] = users[place : place + 1]) -> forked.Answer:
+                self.apart = False  # in the child
+                own = train(user)
+                shared[:] = own.update.numpy()
+                return {"counts": own.counts, "failures": own.failures}
+
+            try:
+                answer = forked.ask(train_one)
+            except (forked.Ended, OSError) as error:
+                failures[str(error) if isinstance(error, forked.Ended) else type(error).__name__] += 1
+                continue
+            total += shared
+            counts = [a + b for a, b in itertools.zip_longest(counts, answer["counts"], fillvalue=0.0)]
+            failures.update(answer["failures"])
+        return CohortUpdate(torch.from_numpy(total), len(users), tuple(counts), failures)
 
     def _clip(self, updates: torch.Tensor) -> Sequence[float] | None:
         """Clip `updates`, float32 (users, d), in place. A GPU adds up a row in an order that their number decides."""
@@ -324,8 +368,13 @@ class Trainer:
         Raises:
             torch.OutOfMemoryError: the device holds fewer users at once.
         """
+        self._measured = None
         try:
-            combined = self._updates(engine, work, self._gather(work, users, width=width))
+            chunk = self._gather(work, users, width=width)
+            if self._measures is not None:  # before training
+                ready = None if width else (chunk.inputs, chunk.targets)
+                self._measured = self._measures(work.starts[0], work.table, users, ready)
+            combined = self._updates(engine, work, chunk)
         except Exception as error:  # any: it is the task's code and the user's data
             if isinstance(error, torch.OutOfMemoryError) and len(users) > 1:
                 raise
@@ -419,16 +468,18 @@ class Trainer:
             return Chunk(self._floating(inputs), targets, plan, sizes)
         ends = np.cumsum(rows.sizes).tolist()
         parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for place, (size, end) in enumerate(zip(rows.sizes.tolist(), ends, strict=True)):
-            if not size or place in failing:
-                continue
-            inputs, targets = standard_dtypes(
-                self.task.prepare({name: column[end - size : end] for name, column in rows.columns.items()})
-            )
-            if inputs.shape[0] != size or targets.shape[0] != size:
-                # Else every later user would train on the rows of the one before.
-                raise BadInput(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
-            parts[place] = self._floating(inputs), targets
+        with own_randomness(0):
+            for place, (size, end) in enumerate(zip(rows.sizes.tolist(), ends, strict=True)):
+                if not size or place in failing:
+                    continue
+                reseed(int(keys[place]))
+                inputs, targets = standard_dtypes(
+                    self.task.prepare({name: column[end - size : end] for name, column in rows.columns.items()})
+                )
+                if inputs.shape[0] != size or targets.shape[0] != size:
+                    # Else every later user would train on the rows of the one before.
+                    raise BadInput(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
+                parts[place] = self._floating(inputs), targets
         for place in failing:
             other, size = next(iter(parts.values())), int(rows.sizes[place])
             inputs, targets = (values[:1].expand(size, *values.shape[1:]) for values in other)
@@ -443,12 +494,16 @@ class Trainer:
     def _run(self, engine: Engine, start: torch.Tensor, chunk: Chunk) -> torch.Tensor:
         """The updates of a chunk of users, float32 (users, d)."""
         updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
+        together = self._own_python and not isinstance(engine, LoopEngine)
+        drawn = python_generators() if together else None
         with ExitStack() as settings:
             settings.enter_context(flushed_denormals())
             if self.isolated:
                 strict = not isinstance(engine, LoopEngine)
                 settings.enter_context(same_bits_every_time(self.device, strict))
             engine.updates(start, chunk, updates)
+        if together and python_generators() != drawn:  # the loop trains them, each with a seed
+            raise RuntimeError("the task draws numbers from numpy or random for several users at once")
         return updates
 
     def _updates(self, engine: Engine, work: _Work, chunk: Chunk) -> list[torch.Tensor]:

@@ -34,6 +34,7 @@ from fieldfare.errors import BadInput
 from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
+from fieldfare_client.forked import trains_apart
 from fieldfare_client.main_guard import GUARD, one_thread
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.training.clip import clip_with
@@ -363,7 +364,16 @@ def _serve(pipe: Connection, job: _Job) -> None:
     try:
         table = open_table(Path(job.table))
         task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
-        trainer = Trainer(task, client, lambda updates: None, seed=job.seed, isolated=job.isolated, metrics=job.metrics)
+        apart = trains_apart(task, client, job.isolated)
+        trainer = Trainer(
+            task,
+            client,
+            lambda updates: None,
+            seed=job.seed,
+            isolated=job.isolated,
+            metrics=job.metrics,
+            apart=apart,
+        )
         trainer.clip = clip_with(job.clipping, trainer.schema)
     except Exception as error:  # the parent raises it
         pipe.send(f"{type(error).__name__}: {error}")

@@ -89,7 +89,7 @@ class Answers(RunAnswers, JournalAnswers):
     def _population(self, snapshot: Reader, name: str, head: Head) -> Population:
         def read() -> tuple[Population, views.RunInBrief | None]:
             view = snapshot.population(name)
-            return Population.of(view, outlook(snapshot, view, self._demand)), view.active_run
+            return Population.of(view, outlook(snapshot, view, self._demand), snapshot.together(view)), view.active_run
 
         # All but the end that is expected changes only with a row of the journal, and calendar windows at midnight.
         answer, active = self._populations.get(head, f"{name} {day_of(snapshot.now())}", read)

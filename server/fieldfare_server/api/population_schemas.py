@@ -42,6 +42,16 @@ class WindowAnswer(Answer):
     runs_left: int | None = Field(description="runs like the last one that may still begin in it; null: no run yet")
 
 
+class TogetherAnswer(Answer):
+    """The guarantee of a user who is in several populations, as their budgets add up."""
+
+    model_config = like(populations=2, epsilon=6.1, delta=1e-5)
+
+    populations: int = Field(description="how many there are")
+    epsilon: float = Field(description="with delta what such a user loses at most")
+    delta: float = Field(description="see epsilon")
+
+
 class Population(Answer):
     """The users that share one budget, and the state of that budget."""
 
@@ -74,7 +84,9 @@ class Population(Answer):
     )
 
     name: str = Field(description="names the population in every other answer")
-    state: states.PopulationState = Field(description="closed: it takes no new run")
+    state: states.PopulationState = Field(
+        description="all but open: it takes no new run; proposed: a second person has not approved it"
+    )
     simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
     unit: str = Field(description="what a user is")
     adjacency: str = Field(description="how two neighbouring data sets differ")
@@ -85,6 +97,11 @@ class Population(Answer):
         description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
     )
     bound_delta: float = Field(default=0.0, description="see bound_epsilon")
+    together: TogetherAnswer | None = Field(
+        default=None,
+        description="the guarantee of a user who is also in all other populations of the ledger with which its users "
+        "cannot be compared, because presence is secret; null: there is none",
+    )
     ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
     ceiling_delta: float | None = Field(default=None, description="the same for delta")
     two_persons: bool = Field(default=False, description="a raise waits until another admin approves it")
@@ -167,9 +184,10 @@ class Population(Answer):
         )
 
     @classmethod
-    def of(cls, view: views.PopulationView, outlook: Outlook) -> Self:
+    def of(cls, view: views.PopulationView, outlook: Outlook, together: views.Together | None) -> Self:
         """A population of the ledger. `projected_end`, which depends on the time, is not set."""
         own = {
+            "together": together,
             "spent": LossAnswer.gauge(view.spent, view.spent_epsilon, view.delta),
             "committed": LossAnswer.gauge(view.committed, view.committed_epsilon, view.delta),
             "warnings": tuple(population_size_warnings(view.delta, view.users)),

@@ -257,7 +257,9 @@ class Round(Answer):
     )
     reason: str | None = Field(default=None, description="why a round was void")
     epsilon: float | None = Field(default=None, description="this run's spent epsilon after this round")
-    checkpoint: str | None = Field(default=None, description="SHA-256 of the released state")
+    checkpoint: str | None = Field(
+        default=None, description="SHA-256 of the released state; of a closed round, of its masked sum"
+    )
     statistics: dict[str, Any] = Field(default_factory=dict, description="public or released statistics only")
 
     @classmethod

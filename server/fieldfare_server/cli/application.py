@@ -19,8 +19,11 @@ COMMANDS = {
     "init": "Write a commented plan and a task over a CSV file into a directory: they run at once.",
     "demo": "Train on 336 776 real flights at one epsilon: noise independent, correlated, and none.",
     "plan": "What a plan will cost and how much noise it adds.",
+    "suggest": "Price other rounds, cohorts, clip norms, mechanisms and samplers, and write the plan with the "
+    "least noise.",
     "simulate": "Run a plan on this machine and charge its population.",
     "ask": "Ask users a question, charge their population, and print the answer with its interval.",
+    "tune": "Try settings of a plan on a share of its users, and write the best into a plan for the others.",
     "compare": "The same budget, several mechanisms: a table, and with --train a plot of held-out scores.",
     "mechanisms": "All kinds of mechanism, with the error of a prefix sum at equal privacy.",
     "run": "Submit a plan to a SuperLink and follow the run to its end.",

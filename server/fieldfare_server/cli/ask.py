@@ -169,9 +169,10 @@ def _admitted(home: StateDirectory, ledger: Ledger, asked: Asked, *, accept_delt
     from fieldfare_client.questions import names_of_asked  # imports PyTorch
 
     _provide(home, ledger, asked.question)
-    names = names_of_asked(asked.plan(1).task_reference)
+    everyone = names_of_asked(asked.plan(1).task_reference)
+    names = everyone[asked.plan(1).takes(everyone)]
     plan, cost = plan_for(asked, names, ledger)
-    print_warnings(check_population_size(plan, len(names), accepted=accept_delta))
+    print_warnings(check_population_size(plan, len(everyone), accepted=accept_delta))
     admit(plan, cost, ledger, names)
     if plan.run.cohort < len(names):
         print_warnings([f"{plan.run.cohort} of {len(names)} users are asked: the others have too little left"])

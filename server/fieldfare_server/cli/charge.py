@@ -27,6 +27,9 @@ def charge(
         Literal["reserve", "commit", "release"], typer.Option(help="reserve before it happens")
     ] = "reserve",
     mu: Annotated[float | None, typer.Option(help="of Gaussian DP")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="with --mu: so many sealed trials of it, of which only the best is ever shown")
+    ] = None,
     rho: Annotated[float | None, typer.Option(help="of zero-concentrated DP")] = None,
     epsilon: Annotated[float | None, typer.Option(help="of (epsilon, delta)-DP")] = None,
     delta: Annotated[float | None, typer.Option(help="with --epsilon [0]")] = None,
@@ -43,7 +46,7 @@ def charge(
     json_: JsonOption = False,
 ) -> None:
     """Reserve, commit or release a loss of another trainer. All users of the population are charged alike."""
-    given = {"mu": mu, "rho": rho, "epsilon": epsilon, "delta": delta, "rate": rate, "steps": steps}
+    given = {"mu": mu, "trials": trials, "rho": rho, "epsilon": epsilon, "delta": delta, "rate": rate, "steps": steps}
     given = {
         name: value for name, value in {**given, "noise_multiplier": noise_multiplier}.items() if value is not None
     }

@@ -20,7 +20,7 @@ from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, print_text, refusals
 from fieldfare_server.cli.plot import plot_story
-from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
+from fieldfare_server.cli.progress import Trace, check_first, grid_of, local_grid, run_here, simulated_nodes
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
@@ -64,6 +64,9 @@ def demo(
     all_: Annotated[
         bool, typer.Option("--all", help="also the ways that ask users by secret dice; takes a minute more")
     ] = False,
+    masked: Annotated[
+        bool, typer.Option("--masked", help="sum under masks that a blinder of this process knows; not with --all")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Train on 336 776 real flights at one epsilon: noise independent, correlated, and none.
@@ -74,6 +77,7 @@ def demo(
     """
     ways = WAYS if all_ else tuple(way for way in WAYS if way[2] is None)
     with refusals(json_):
+        plans = [(label, demo_plan(task, mechanism, sampling, masked)) for label, mechanism, sampling, _ in ways]
         # The other runs differ in noise and sampling alone.
         check_first(demo_plan(task), quiet=json_)
         # Its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
@@ -91,10 +95,7 @@ def demo(
         with _serve_page(home, port, enabled=serve and not json_) as address:
             if address:
                 err.print(f"Budget page: {address}")
-            traces = [
-                _private(home, label, demo_plan(task, mechanism, sampling), json_)
-                for label, mechanism, sampling, _ in ways
-            ]
+            traces = [_private(home, label, plan, json_) for label, plan in plans]
             traces.append(_without_noise(task, json_))
         title = "Late flights, by aircraft never trained on"
         picture = plot_story(traces, [who for *_, who in ways], to / "demo.png", title)
@@ -108,7 +109,10 @@ def _unused(path: Path) -> Path:
 
 
 def demo_plan(
-    task: str = "flights", mechanism: dict[str, object] | None = None, sampling: dict[str, object] | None = None
+    task: str = "flights",
+    mechanism: dict[str, object] | None = None,
+    sampling: dict[str, object] | None = None,
+    masked: bool = False,
 ) -> Plan:
     """The demo's plan for a task and a mechanism; with `sampling` as its participation, where presence is secret."""
     plan = {**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]}
@@ -116,6 +120,8 @@ def demo_plan(
         plan |= {"participation": sampling}
         plan["privacy"] = {**PLAN["privacy"], "population": AT_WILL, "adjacency": PRESENCE}
         del plan["run"]["min_reports"]
+    if masked:
+        plan["aggregation"] = {"kind": "masked"}
     return Plan.parse(plan)
 
 
@@ -138,7 +144,8 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
 
 
 def _private(home: StateDirectory, label: str, plan: Plan, quiet: bool) -> Trace:
-    return run_here(Session.begin(home, plan, True, actor=SIMULATION), local_grid(plan, 4), label, quiet)
+    session = Session.begin(home, plan, True, actor=SIMULATION)
+    return run_here(session, grid_of(session, simulated_nodes(plan, None, 4)), label, quiet)
 
 
 def _without_noise(task: str, quiet: bool) -> Trace:

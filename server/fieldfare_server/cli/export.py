@@ -14,13 +14,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.ridden import PREFIX
 
 log = logging.getLogger("fieldfare.export")
 
@@ -30,7 +31,15 @@ TEXT = ("state", "score_name", "reason")
 WHOLE = ("round", "attempt", "cohort_size", "reports", "participants")
 REAL = ("epsilon", "score", "noise_std", "noise_norm", "released_norm", "clip_norm", "opened_at", "closed_at")
 COLUMNS = ("round", "attempt", "state", *WHOLE[2:], *REAL, "score_name", "reason")
-"""One row an attempt. Epsilon: what the run has spent so far. Times: seconds since 1970. A missing value is empty."""
+"""One row an attempt. Epsilon: what the run has spent so far. Times: seconds since 1970. A missing value is empty.
+
+Behind them stand the columns of the run's metrics (`metric_columns`)."""
+
+
+def metric_columns(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns of what a stored plan's `[metrics]` shows: each mean, and the ends of its interval."""
+    shown = (plan.get("metrics") or {}).get("show") or {}
+    return tuple(f"{PREFIX}{name}{end}" for name in sorted(shown) for end in ("", ".low", ".high"))
 
 
 def check_export(path: Path) -> None:
@@ -60,12 +69,17 @@ def _is_export(path: Path) -> bool:
     try:
         if path.suffix == ".csv":
             with path.open(newline="", encoding="utf-8") as lines:
-                return next(csv.reader(lines), []) == list(COLUMNS)
+                return _are_columns(next(csv.reader(lines), []))
         from pyarrow import parquet
 
-        return list(parquet.read_schema(path).names) == list(COLUMNS)
+        return _are_columns(list(parquet.read_schema(path).names))
     except (OSError, ValueError, ImportError):
         return False
+
+
+def _are_columns(names: list[str]) -> bool:
+    count = len(COLUMNS)
+    return names[:count] == list(COLUMNS) and all(name.startswith(PREFIX) for name in names[count:])
 
 
 @contextlib.contextmanager
@@ -113,6 +127,7 @@ class RoundExport:
         self._written = 0
         self._took, self._rested = 0.0, time.monotonic()
         self._board: Any = None
+        self._metrics: tuple[str, ...] = ()
 
     def update(self, ledger: str, last: bool = False) -> None:
         """Write the attempts that closed since the last update. Raises `BadInput` without such a run, and OSError."""
@@ -128,7 +143,7 @@ class RoundExport:
                 return
             began = time.monotonic()
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self._path, _parquet(self._rows), mode=0o644)
+            replace_file(self._path, _parquet(self._rows, self._metrics), mode=0o644)
             self._rested = time.monotonic()
             self._took = self._rested - began
         else:
@@ -140,13 +155,15 @@ class RoundExport:
             self._board.close()
 
     def _read(self, ledger: Ledger) -> None:
-        for cursor, row in closed_attempts(ledger, self._run_id, self._cursor):
+        if not self._rows:
+            self._metrics = metric_columns(ledger.run(self._run_id).plan)
+        for cursor, row in closed_attempts(ledger, self._run_id, self._cursor, (*COLUMNS, *self._metrics)):
             self._cursor = cursor
             self._rows.append(row)
 
     def _csv(self) -> None:
         text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(text, (*COLUMNS, *self._metrics), lineterminator="\n")
         if self._written:
             writer.writerows(self._rows[self._written :])
             with self._path.open("a", encoding="utf-8", newline="") as file:
@@ -167,7 +184,7 @@ class RoundExport:
                 old.unlink()
             self._board = SummaryWriter(str(directory))
         for row in self._rows[self._written :]:
-            for name in (*WHOLE[2:], *REAL[:-2]):
+            for name in (*WHOLE[2:], *REAL[:-2], *self._metrics):
                 value = row[name]
                 if row["state"] == "committed" and value is not None and math.isfinite(value):
                     self._board.add_scalar(name, value, row["round"], walltime=row["closed_at"])
@@ -193,16 +210,16 @@ def closed_attempts(
             return
 
 
-def _parquet(rows: list[dict[str, object]]) -> bytes:
+def _parquet(rows: list[dict[str, object]], metrics: tuple[str, ...] = ()) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kinds = {
         **dict.fromkeys(TEXT, pa.string()),
         **dict.fromkeys(WHOLE, pa.int64()),
-        **dict.fromkeys(REAL, pa.float64()),
+        **dict.fromkeys((*REAL, *metrics), pa.float64()),
     }
-    table = pa.Table.from_pylist(rows, schema=pa.schema([(name, kinds[name]) for name in COLUMNS]))
+    table = pa.Table.from_pylist(rows, schema=pa.schema([(name, kinds[name]) for name in (*COLUMNS, *metrics)]))
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""`fieldfare model`: the released model of a run, as a file for plain PyTorch."""
+"""`fieldfare model`: the released model of a run, as a file for plain PyTorch or a directory for a model hub."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fieldfare_server.run.export_model import released_model, write_onnx, write_
 
 def model(
     run: Annotated[str, typer.Argument(metavar="RUN")],
-    to: Annotated[Path, typer.Option("--out", help="the file to write; never one that exists")],
+    to: Annotated[Path, typer.Option("--out", help="the file or directory to write; never one that exists")],
     round_: Annotated[
         int | None, typer.Option("--round", min=0, help="after so many committed rounds; default all of them")
     ] = None,
     format_: Annotated[
-        Literal["safetensors", "onnx"],
-        typer.Option("--format", help="safetensors: the full state dict, which load_state_dict takes"),
+        Literal["safetensors", "onnx", "hub"],
+        typer.Option("--format", help="safetensors: the full state dict; hub: a directory with card and evidence"),
     ] = "safetensors",
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -34,11 +34,16 @@ def model(
     """
     with refusals(json_):
         directory = StateDirectory.of(home, ledger)
-        with Ledger.open(directory.ledger) as opened:
-            view = opened.run(run)
-        released = released_model(directory, view, round_)
-        write = {"safetensors": write_safetensors, "onnx": write_onnx}[format_]
-        write(released, to)
+        # One snapshot: a round committed meanwhile must not show in half of a card.
+        with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
+            view = snapshot.run(run)
+            released = released_model(directory, view, round_)
+            if format_ == "hub":
+                from fieldfare_server.evidence.model_card import write_card  # imports PyTorch
+
+                write_card(snapshot, directory, released, to)
+            else:
+                {"safetensors": write_safetensors, "onnx": write_onnx}[format_](released, to)
         if json_:
             print_json(
                 {

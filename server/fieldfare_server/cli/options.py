@@ -16,10 +16,16 @@ def named(context: typer.Context, parameter: typer.CallbackParam, value: str) ->
     return value
 
 
+PlanArgument = Annotated[
+    Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file; without it, plan.toml of this directory")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
 AcceptDeltaOption = Annotated[
     bool,
     typer.Option("--accept-delta", help="accept a delta of 1/users or more, or a sampling rate far from the cohort"),
+]
+AcceptNoiseOption = Annotated[
+    bool, typer.Option("--accept-noise", help="accept a plan whose noise is far above its signal, or that cannot move")
 ]
 HomeOption = Annotated[
     Path | None,

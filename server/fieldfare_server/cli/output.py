@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import sys
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Interrupted, Refused
+from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Interrupted, Refused, is_of_the_disk
 from fieldfare.text import decimal
 from fieldfare_flower import logs
 
@@ -54,9 +53,6 @@ def exit_code(error: FieldfareError) -> int:
     if isinstance(error, BudgetRefused):
         return BUDGET_REFUSED
     return INTERRUPTED if isinstance(error, Interrupted) else BAD_INPUT
-
-
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 def fail(error: FieldfareError, as_json: bool) -> NoReturn:
@@ -100,7 +96,7 @@ def refusals(as_json: bool) -> Iterator[None]:
     except FieldfareError as error:
         fail(error, as_json)
     except OSError as error:
-        if error.errno not in _OF_THE_DISK:
+        if not is_of_the_disk(error):
             raise
         where = str(error.filename or "the disk")
         fail(Refused(where, f"it cannot be used ({error.strerror}).", "make room, or mend the disk"), as_json)

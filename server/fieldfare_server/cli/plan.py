@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,23 +13,20 @@ from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.task import parameters_of
-from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption
+from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument
 from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, refusals
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
-from fieldfare_server.planning.mechanism_choice import MechanismChoice, compare_mechanisms
-from fieldfare_server.run.pricing import price
+from fieldfare_server.run.pricing import price, size_of_model
 
 DEAR = 1.25
 """A sampled run whose price is this many times its own epsilon is pointed out."""
 
 
 def plan(
-    path: Annotated[
-        Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file [plan.toml, if there is one]")
-    ] = None,
+    path: PlanArgument = None,
     explain: Annotated[
         str, typer.Option(metavar="KEY", help="say what a key or a table of plans means, and leave")
     ] = "",
@@ -48,21 +44,15 @@ def plan(
         ),
     ] = None,
     accept_delta: AcceptDeltaOption = False,
-    suggest_mechanism: Annotated[
-        bool,
-        typer.Option(
-            "--suggest-mechanism",
-            help="compare mechanisms and samplers at the plan's budget, and leave; takes a minute",
-        ),
-    ] = False,
+    accept_noise: AcceptNoiseOption = False,
     json_: JsonOption = False,
 ) -> None:
     """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data unless
     --users task asks for a count.
     """
     with refusals(json_):
-        if sum((bool(explain), schema, template, suggest_mechanism)) > 1:
-            raise BadInput("plan", "one thing at a time.", "--explain KEY, --schema, --template or --suggest-mechanism")
+        if sum((bool(explain), schema, template)) > 1:
+            raise BadInput("plan", "one thing at a time.", "--explain KEY, --schema or --template")
         if schema:
             print_json(reference.json_schema())
             return
@@ -72,11 +62,8 @@ def plan(
         if explain:
             typer.echo(reference.explain(explain, _sections_with_task(path)))
             return
-        if suggest_mechanism:
-            _print_choices(compare_mechanisms(read_plan(plan_path(path))), json_)
-            return
         planned = read_plan(plan_path(path))
-        there = _users(planned, users)
+        there = users_of(planned, users)
         count = there if there is None or isinstance(there, int) else len(there)
         warnings = []
         if there is not None and count is not None:
@@ -85,6 +72,10 @@ def plan(
             warnings = [*admit(planned, None, None, there).warnings]
             warnings += check_population_size(planned, count, accepted=accept_delta)
         cost = price(planned)
+        if count is not None and (numel := size_of_model(planned)):
+            from fieldfare_server.planning.signal import require_signal  # imports the optimizers
+
+            warnings += require_signal(cost, numel, accepted=accept_noise)
         if json_:
             priced = {str(share): value for share, value in cost.priced().items()}
             shown = cost.to_json() | ({"epsilon_priced": priced} if priced else {})
@@ -109,7 +100,7 @@ def _sections_with_task(path: Path | None) -> tuple[reference.PlanSection, ...]:
     return tuple(task if section.table == "task" else section for section in sections)
 
 
-def _users(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
+def users_of(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
     """The users that `--users` says: the task's, by pseudonym, or a number of them.
 
     Raises `BadInput` for what is neither a number nor "task".
@@ -144,17 +135,3 @@ def _print_cost(cost: Cost, users: int | None) -> None:
         )
     if plan.run.noise_seed is not None:
         out.print("[bold yellow]NOT PRIVATE[/]: run.noise_seed fixes the noise; this plan can never be charged.")
-
-
-def _print_choices(choices: list[MechanismChoice], as_json: bool) -> None:
-    if as_json:
-        print_json({"choices": [asdict(choice) for choice in choices]})
-        return
-    print_table(
-        "Same budget, rounds and cohort: the least noise first",
-        ("mechanism", "users are asked by", "adjacency", "noise multiplier", "noise in a prefix sum"),
-        [(c.mechanism, c.scheme, c.adjacency, c.noise_multiplier, c.prefix_noise) for c in choices],
-        caption="Rows under add_remove need users that can be called at will, and hide who took part; zero_out shows "
-        "it. Balls in bins, b-min-sep and banded noise with random allocation are estimates: a run is charged by its "
-        "own certificate.",
-    )

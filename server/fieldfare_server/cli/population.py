@@ -12,7 +12,7 @@ from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.api.population_schemas import Charge, Population, WindowAnswer
+from fieldfare_server.api.population_schemas import Charge, Population, TogetherAnswer, WindowAnswer
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import CommandResult, actor, on_ledger, on_service
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
@@ -28,6 +28,10 @@ population = typer.Typer(help="The budgets that populations of users share.", no
 
 Name = Annotated[str, typer.Argument(help="the population's name")]
 Reason = Annotated[str, typer.Option(help="why; the audit log keeps it for ever")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="a file that holds your admin token: it says who you are, where two persons are needed"),
+]
 Proposal = Annotated[str, typer.Argument(help="the proposal's id, as `population show` lists it")]
 
 
@@ -53,9 +57,15 @@ def create(
     reservation_hours: Annotated[
         float | None, typer.Option(help="a run without a coordinator ends after this time [default: never]")
     ] = None,
+    token_file: TokenFile = None,
 ) -> CommandResult:
-    """Give a population of users a budget. Creates the ledger if it does not exist."""
+    """Give a population of users a budget. Creates the ledger if it does not exist.
+
+    Where a raise of another population needs two persons, this proposes the population.
+    """
     seconds = None if reservation_hours is None else 3600 * reservation_hours
+    strict = any(each.two_persons for each in opened.populations())
+    who, person = _asks(opened, strict, token_file, name, f"a new population {name!r}")
     made = opened.create_population(
         name,
         epsilon,
@@ -65,9 +75,11 @@ def create(
         simulated=simulated,
         leak=leak,
         rules=Rules(ceiling_epsilon, ceiling_delta, two_persons, seconds),
-        actor=actor(),
+        actor=who,
+        person=person,
     )
-    return _answer(opened, made, "created")
+    waits = f"waits for a second person (proposal {made.proposals[0].id})" if made.proposals else "created"
+    return _answer(opened, made, waits)
 
 
 @population.command(name="list")
@@ -120,6 +132,7 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
         ("state", view.state),
         ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),
         ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {decimal(view.bound_delta)}: the largest limit so far"),
+        *_together(view.together),
         ("spent", f"epsilon {view.spent.epsilon:.4g}"),
         (
             "reserved",
@@ -151,6 +164,13 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
     return lambda: print_table(f"Population {view.name}", ("", ""), rows)
 
 
+def _together(several: TogetherAnswer | None) -> list[tuple[str, str]]:
+    if several is None:
+        return []
+    shown = f"epsilon {several.epsilon:.4g} at delta {decimal(several.delta)}: who is in several is secret"
+    return [(f"a user of all {several.populations} populations", shown)]
+
+
 def _window(window: WindowAnswer | None) -> str:
     if window is None:
         return "none"
@@ -169,21 +189,11 @@ def raise_(
     reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="the new limit")] = None,
     delta: Annotated[float | None, typer.Option(help="the new delta")] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="a file that holds your admin token: it says who you are, where two persons are needed"),
-    ] = None,
+    token_file: TokenFile = None,
 ) -> CommandResult:
     """Raise a budget: the only way to get more of it. Where two persons are needed, this proposes the raise."""
-    who, person = actor(), None
-    if token_file is not None:
-        token = _admin(opened, token_file, name)
-        who, person = f"token {token.name}", token.id
-    elif opened.population(name).two_persons:
-        # A system user is no second person: it may hold the token that approves.
-        why = "two persons are needed, and who asks must be known."
-        raise BadInput(f"raising the budget of population {name!r}", why, "--token-file FILE, with your admin token")
     before = opened.population(name)
+    who, person = _asks(opened, before.two_persons, token_file, name, f"raising the budget of population {name!r}")
     made = opened.raise_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=who, person=person)
     if made.two_persons and made.proposals:
         return _answer(
@@ -199,18 +209,19 @@ def approve(
     proposal: Proposal,
     token_file: Annotated[Path, typer.Option(help="a file that holds your admin token: it says who you are")],
 ) -> CommandResult:
-    """Approve a raise that another person proposed, and apply it."""
+    """Approve a raise, or a new population, that another person proposed."""
     name = opened.proposal_population(proposal)
     token, before = _admin(opened, token_file, name), opened.population(name)
     made = opened.approve_raise(proposal, actor=f"token {token.name}", person=token.id)
-    return _answer(opened, made, _from("raised", before))
+    return _answer(opened, made, "created" if before.state == "proposed" else _from("raised", before))
 
 
 @population.command()
 @on_ledger()
 def withdraw(opened: Ledger, proposal: Proposal, reason: Reason) -> CommandResult:
-    """Take back, or refuse, a raise that waits."""
-    return _answer(opened, opened.withdraw_raise(proposal, reason=reason, actor=actor()), "keeps its budget")
+    """Take back, or refuse, a raise or a new population that waits."""
+    made = opened.withdraw_raise(proposal, reason=reason, actor=actor())
+    return _answer(opened, made, "withdrawn" if made.state == "withdrawn" else "keeps its budget")
 
 
 @population.command()
@@ -287,6 +298,18 @@ def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, 
         out.print(f"Population {name} keeps odometers: {len(charges)} runs recomputed, {view.spent_epsilon:.4g} spent.")
         for run, why in left.items():
             print_text(f"Run {run} stays charged to all users alike: {why}")
+
+
+def _asks(opened: Ledger, two_persons: bool, token_file: Path | None, name: str, what: str) -> tuple[str, str | None]:
+    """(who asks, for the journal; the id of the token that says so). Raises `BadInput` where it must be known."""
+    if token_file is not None:
+        token = _admin(opened, token_file, name)
+        return f"token {token.name}", token.id
+    if two_persons:
+        # A system user is no second person: it may hold the token that approves.
+        why = "two persons are needed, and who asks must be known."
+        raise BadInput(what, why, "--token-file FILE, with your admin token")
+    return actor(), None
 
 
 def _admin(opened: Ledger, token_file: Path, population: str) -> TokenView:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fieldfare.cost import Cost
+from fieldfare.errors import BadInput
 from fieldfare.plan import Plan, ServerOptimizerSpec
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, print_check_warnings
@@ -19,12 +20,14 @@ from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers.ftrl import FTRLSpec
 from fieldfare_server.planning.admission import admit
-from fieldfare_server.run.pricing import price_with_model
-from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
-from fieldfare_server.run.session import Session
+from fieldfare_server.run.pricing import numbers_released, price_with_model
 
 if TYPE_CHECKING:
+    from fieldfare_client.blinder import Blinder
+    from fieldfare_client.check import TaskReport
     from fieldfare_client.simulation import LocalGrid
+    from fieldfare_server.run.round.strategy import RoundReport
+    from fieldfare_server.run.session import Session, UsersOf
 
 
 @dataclass
@@ -67,18 +70,58 @@ class Trace:
         }
 
 
-def local_grid(plan: Plan, nodes: int) -> LocalGrid:
-    """A grid of `nodes` nodes in this process that run the plan's task, as many at once as there are processes."""
+def local_grid(plan: Plan, nodes: int, blinder: Blinder | None = None) -> LocalGrid:
+    """A grid of `nodes` nodes in this process that run the plan's task, as many at once as there are processes.
+
+    blinder: the one that all nodes name; they send nothing in clear then.
+    """
     from fieldfare_client.app import app as client_app  # imports PyTorch
+    from fieldfare_client.masking import BLINDER
     from fieldfare_client.simulation import LocalGrid
     from fieldfare_client.training.cores import processes
 
     at_once = min(nodes, processes(plan.client, plan.run.task))
-    return LocalGrid(client_app, nodes, {"task": plan.task_reference}, at_once=at_once)
+    pinned = "" if blinder is None else blinder.public_key
+    grid = LocalGrid(client_app, nodes, {"task": plan.task_reference}, {BLINDER: pinned}, at_once=at_once)
+    grid.blinder = blinder
+    return grid
 
 
-def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> None:
-    """Raise `BadInput` for a task with a fault, and for a plan that its users cannot fill, before anything is written.
+NODES_A_LEAST = 4
+"""Simulated nodes of a masked plan, for each that a sum must have: cohorts fall on fewer than there are."""
+
+
+def simulated_nodes(plan: Plan, asked: int | None, usual: int = 1) -> int:
+    """How many nodes a simulation of `plan` has. asked: None for what does.
+
+    Raises `BadInput` for fewer than the plan's sums need.
+    """
+    fewest = plan.aggregation.fewest_nodes
+    if asked is None:
+        return max(usual, NODES_A_LEAST * fewest)
+    if asked < fewest:
+        near = f"{NODES_A_LEAST * fewest}, or aggregation.kind = 'plain'"
+        raise BadInput(f"nodes = {asked}", f"the plan opens no sum of fewer than {fewest} nodes.", near)
+    return asked
+
+
+def grid_of(session: Session, nodes: int) -> LocalGrid:
+    """`local_grid` of a session's plan; where it is masked with a blinder of this process, which proves nothing to
+    anybody, but keeps key and journal beside the runs as a real one does."""
+    plan, files = session.plan, session.files
+    if not plan.aggregation.rings or files is None:
+        return local_grid(plan, nodes)
+    from fieldfare_client.blinder import Blinder
+
+    blinder = Blinder(files.directory.parent / ".blinder")
+    blinder.approve(plan.digest(), plan.aggregation.fewest_nodes, numbers_released(plan, session.schema))
+    return local_grid(plan, nodes, blinder)
+
+
+def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> TaskReport:
+    """What a check of the plan's task saw, before anything is written.
+
+    Raises `BadInput` for a task with a fault, and for a plan that its users cannot fill.
 
     Args:
         accept_delta: as `check_population_size`, whose warnings are printed.
@@ -86,10 +129,19 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
     """
     from fieldfare_client.app import user_names  # imports PyTorch
 
-    print_check_warnings(check_here(plan.task_reference, plan.client, quiet=quiet))
+    report = check_here(plan.task_reference, plan.client, quiet=quiet)
+    print_check_warnings(report)
     names = user_names(plan.task_reference)
     warnings = [*admit(plan, None, None, names).warnings]
     print_warnings(warnings + check_population_size(plan, len(names), accepted=accept_delta))
+    return report
+
+
+def users_of() -> UsersOf:
+    """The function that names a task's users. A run that is resumed compares them with those of its start."""
+    from fieldfare_client.app import user_names  # imports PyTorch
+
+    return user_names
 
 
 def priced_here(home: StateDirectory, plan: Plan) -> tuple[Cost, dict[str, bytes]] | None:
@@ -145,10 +197,13 @@ def stuck_warnings(trace: Trace, spec: ServerOptimizerSpec) -> list[str]:
 
 def run_here(session: Session, grid: LocalGrid, label: str, quiet: bool, private: bool = True) -> Trace:
     """Run `session` to its end on `grid`. Raises what `FieldfareStrategy.start` raises."""
+    from fieldfare_server.run.round.strategy import FieldfareStrategy  # imports Flower
+
     trace = Trace(label, session.account.id if private else "", private, noise_multiplier=session.noise_multiplier)
     trace.prefix_noise = 0.0 if session.cost is None else session.cost.prefix_noise_rms
     began = time.perf_counter()
-    session.account.begin_groups()
+    if not session.plan.aggregation.rings:  # each masked round is closed durably, before it is opened
+        session.account.begin_groups()
     print_warnings(geometry_warnings(session))
     with session:
         if quiet:

@@ -11,21 +11,29 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.export import check_export, live_export
-from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
-from fieldfare_server.cli.output import out, print_json, print_progress, print_text, refusals
-from fieldfare_server.cli.progress import check_first, local_grid, priced_here, run_here
+from fieldfare_server.cli.options import (
+    AcceptDeltaOption,
+    AcceptNoiseOption,
+    HomeOption,
+    JsonOption,
+    LedgerOption,
+    PlanArgument,
+    named,
+)
+from fieldfare_server.cli.output import out, print_json, print_progress, print_text, print_warnings, refusals
+from fieldfare_server.cli.progress import check_first, grid_of, priced_here, run_here, simulated_nodes, users_of
+from fieldfare_server.cli.task import is_simulated, judge
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
 from fieldfare_server.files.home import SHAREABLE, StateDirectory
 from fieldfare_server.files.plan_file import plan_path, read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.ledger.holders import SIMULATION
+from fieldfare_server.planning.signal import noise_in_model
 from fieldfare_server.run.session import Session
 
 
 def simulate(
-    path: Annotated[
-        Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file [plan.toml, if there is one]")
-    ] = None,
+    path: PlanArgument = None,
     engine: Annotated[
         Literal["local", "flower"], typer.Option(help="local: in this process; flower: `flwr run` with Ray")
     ] = "local",
@@ -37,7 +45,11 @@ def simulate(
         typer.Option(help="write the rounds to this file as they come: .csv, .parquet, or a TensorBoard directory"),
     ] = None,
     accept_delta: AcceptDeltaOption = False,
-    nodes: Annotated[int, typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over")] = 1,
+    accept_noise: AcceptNoiseOption = False,
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over [1; more for masked sums]"),
+    ] = None,
     ray_address: Annotated[
         str,
         typer.Option(metavar="HOST:PORT", help="engine flower: the Ray cluster to run on [one started here]"),
@@ -67,34 +79,58 @@ def simulate(
         ray = Ray(ray_address, actor_cpus, actor_gpus)
         if engine != "flower" and ray != Ray():
             raise BadInput("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
+        noise = None
         if engine == "flower":
             if path:
                 check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
             run_id = resume or new_run_id()
             print_progress(f"State: {directory.root}")
             with live_export(directory.ledger, run_id, export):
-                run_flower_simulation(directory, path, resume, nodes, run_id=run_id, ray=ray)
+                run_flower_simulation(directory, path, resume, nodes or 1, run_id=run_id, ray=ray)
         else:
+            planned = read_plan(path) if path else _resumed(directory, resume)
+            spread = simulated_nodes(planned, nodes)
             session = (
-                _begin(directory, read_plan(path), accept_delta, json_)
+                _begin(directory, planned, accept_delta, accept_noise, json_)
                 if path
-                else Session.resume(directory, resume, True)
+                else Session.resume(directory, resume, True, users=users_of())
             )
             run_id = session.account.id
             print_progress(f"State: {directory.root}")
-            with live_export(directory.ledger, run_id, export):
-                run_here(session, local_grid(session.plan, nodes), f"run {run_id}", quiet=json_)
-        _print_run(directory, run_id, json_)
+            with live_export(directory.ledger, run_id, export), session.interrupts:
+                run_here(session, grid_of(session, spread), f"run {run_id}", quiet=json_)
+            noise = noise_of(session)
+        _print_run(directory, run_id, noise, json_)
 
 
-def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, quiet: bool) -> Session:
-    check_first(plan, accept_delta=accept_delta, quiet=quiet)
+def _resumed(directory: StateDirectory, run: str) -> Plan:
+    with Ledger.open(directory.ledger) as ledger:
+        return Plan.stored(ledger.run(run).plan)
+
+
+def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, accept_noise: bool, quiet: bool) -> Session:
+    report = check_first(plan, accept_delta=accept_delta, quiet=quiet)
     directory.prepare()
     priced = priced_here(directory, plan)
-    return Session.begin(directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced)
+    if priced is not None:  # a certified plan's price is drawn when it starts
+        print_warnings(judge(priced[0], report, is_simulated(directory, plan), accept_noise))
+    return Session.begin(directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced, users=users_of())
 
 
-def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
+def noise_of(session: Session) -> tuple[float, float] | None:
+    """(norm of what noise is expected to have put into the released model, how far that model moved).
+
+    From the plan's sigma and the release alone, so it costs nothing. None where a run did not reach its end, or noise
+    is not known in advance (`signal.noise_in_model`).
+    """
+    if session.cost is None or session.next_round < session.plan.run.rounds:
+        return None
+    noise = noise_in_model(session.cost, session.schema.numel)
+    moved = float((session.params - session.model.initial).norm())
+    return None if noise is None or not moved else (noise, moved)
+
+
+def _print_run(directory: StateDirectory, run_id: str, noise: tuple[float, float] | None, as_json: bool) -> None:
     with Ledger.open(directory.ledger) as ledger, ledger.snapshot() as snapshot:
         run = snapshot.run(run_id)
         population = snapshot.population(run.population)
@@ -113,6 +149,8 @@ def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
                 "population_epsilon_limit": population.epsilon,
                 "score_name": score.get("score_name"),
                 "score": score.get("score"),
+                "noise_norm": noise[0] if noise else None,
+                "moved_norm": noise[1] if noise else None,
                 "model": str(model) if model.exists() else None,
             }
         )
@@ -124,5 +162,11 @@ def _print_run(directory: StateDirectory, run_id: str, as_json: bool) -> None:
     )
     if score.get("score") is not None:
         print_text(f"Held-out {score['score_name']}: {score['score']:.4f}")
+    if noise is not None:
+        print_text(
+            f"What privacy cost: the model moved by {noise[1]:.3g}, and noise of norm {noise[0]:.3g} is expected in it "
+            f"({min(1.0, (noise[0] / noise[1]) ** 2):.0%} of the square). This follows from the plan's sigma and the "
+            "release, not from users' data."
+        )
     if model.exists():
         print_text(f"Model: {model}. {SHAREABLE}")

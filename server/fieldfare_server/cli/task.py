@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldfare.cost import Cost
+from fieldfare.errors import BadInput, LedgerError
+from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.task_faults import Faulty
-from fieldfare_server.cli.options import JsonOption
+from fieldfare_server.cli.options import AcceptNoiseOption, HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import err, out, print_json, print_progress, refusals
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning.signal import require_signal
+from fieldfare_server.run.pricing import price
 
 if TYPE_CHECKING:
     from fieldfare_client.check import TaskReport
@@ -34,9 +41,19 @@ def check(
         Path | None,
         typer.Option(help="take [task] and [client] from this plan [plan.toml, if it is there and of this task]"),
     ] = None,
+    data_is_public: Annotated[
+        bool, typer.Option("--data-is-public", help="state that: what the check sees may then decide about the plan")
+    ] = False,
+    accept_noise: AcceptNoiseOption = False,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Try data, model, loss, training, score and reply of a task. Charges nothing and sends nothing.
+
+    A plan is judged too: by its own numbers, and against the updates that were tried where its population is marked as
+    simulated, or with --data-is-public. Of people's updates the norms are shown, and decide nothing: no look at their
+    data may, unless it is charged (fieldfare ask --clip-of).
 
     The same check comes before every run. Here it shows the whole text of an error, which may quote users' data: it is
     for the machine that holds them.
@@ -46,6 +63,9 @@ def check(
         if planned is not None and name in (None, planned.run.task):
             name = planned.task_reference
         report = check_here(name or "", planned.client if planned else None, quiet=json_)
+        if planned is not None and name == planned.task_reference:
+            public = data_is_public or is_simulated(StateDirectory.of(home, ledger), planned)
+            report.warnings += judge(price(planned), report, public, accept_noise)
     if json_:
         print_json({"task": name, "right": report.lines, "warnings": report.warnings, "seconds": report.seconds})
         return
@@ -55,6 +75,21 @@ def check(
     out.print(
         f"Task {(name or '').partition('?')[0]} is right ({report.seconds:.1f} s). Nothing was charged.", markup=False
     )
+
+
+def is_simulated(home: StateDirectory, plan: Plan) -> bool:
+    """Whether the ledger says that the users of the plan's population are not people. Without such a population no."""
+    try:
+        with Ledger.open(home.ledger) as opened:
+            return opened.population(plan.privacy.population).simulated
+    except (BadInput, LedgerError):
+        return False
+
+
+def judge(cost: Cost, report: TaskReport, public: bool, accepted: bool) -> list[str]:
+    """`require_signal` with what a check saw, as far as it may decide: a norm of people's updates is left out."""
+    norm = report.update_norm if public else None
+    return require_signal(cost, report.numel, norm, accepted=accepted)
 
 
 def _is_planned(name: str) -> bool:

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from scipy import stats
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.participation import Participation
@@ -107,6 +106,8 @@ def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> 
 
     delta = max over events E of P(E) - e^epsilon Q(E), and the event of a likelihood ratio above e^epsilon attains it.
     """
+    from scipy import stats  # half a second, which the page need not wait for
+
     best, at_least = (-math.inf, 0.0), 0.0
     each = FALSE_ALARMS / (4 * len(EPSILONS))
     for p, q in ((included, excluded), (-excluded, -included)):
@@ -176,6 +177,8 @@ def _bound(hits: int, there: int, alarms: int, gone: int, delta: float, confiden
     at most uniform. A product x of two such is that small with a chance of x (1 - log x) at most (Fisher). The largest
     x over all q is found on cells: neither chance exceeds what it is at one end of its cell.
     """
+    from scipy import stats
+
     q = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, cells)])
     few = stats.binom.cdf(alarms, gone, q[:-1])
 

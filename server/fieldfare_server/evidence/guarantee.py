@@ -10,10 +10,10 @@ import math
 
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.noise.discrete import Rounding
 from fieldfare.participation import CALLED, Adjacency
 from fieldfare.plan import RESOLUTION, Plan
 from fieldfare.plan_tables import ParticipationSpec
-from fieldfare.privatise import Rounding
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Fact, Guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts
@@ -41,8 +41,9 @@ NOT_COVERED = (
     "The server's operator, who can see each node's sum before noise is added and who holds the noise key.",
     "What leaks outside of the released models and statistics: network traffic, timing, a node's own disk.",
     "What can be learned about a user from other people's data, or from other releases about the same user.",
-    "Other populations of the same users, in this ledger or in another: each has a budget of its own, and what a user "
-    "loses adds up. A node's own budget limits all of them together; whether nodes keep one the server cannot tell.",
+    "Other populations of the same users: each has a budget of its own, and what a user loses adds up. In this ledger "
+    "registration refuses a user of another population, where neither hides who is there (from version 1.1 on); other "
+    "ledgers it cannot see. A node's own budget limits all together; whether nodes keep one the server cannot tell.",
     "Held-out data of the task, or of the app's own evaluation; the people in it are not users of the population.",
 )
 
@@ -191,6 +192,8 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
         *_bound_lines(facts.plan, planned),
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
         *_metrics_line(facts.plan),
+        *_tuning_line(facts.plan),
+        *_masks_line(facts.plan),
         Fact(name="Noise multiplier", value=noise),
         Fact(name="Sensitivity", value=sensitivity),
         Fact(name="Rounding", value=ROUNDING[facts.plan.privacy.rounding]),
@@ -207,12 +210,33 @@ def _metrics_line(plan: Plan) -> list[Fact]:
     if plan.metrics is None:
         return []
     wider = plan.riders.joint_bound / plan.clipping.joint_bound - 1
+    shown = ", ".join(f"{name} from {low:g} to {high:g}" for name, (low, high) in sorted(plan.metrics.show.items()))
     value = (
-        f"{', '.join(plan.metrics.names)}: each user's number is cut to public bounds and noised in one vector with "
-        f"the user's update, at weight {plan.metrics.weight:g}; the charge is that of both together, with {wider:.2%} "
-        "more noise"
+        f"{shown}: bounds that the plan declares public. Each user's number is cut to them and noised in one vector "
+        f"with the user's update, at weight {plan.metrics.weight:g}; the charge is that of both together, with "
+        f"{wider:.2%} more noise"
     )
     return [Fact(name="Metrics", value=value)]
+
+
+def _tuning_line(plan: Plan) -> list[Fact]:
+    """Which users were asked at all."""
+    if plan.tuning is None:
+        return []
+    share = f"the {plan.tuning.share:.3g} of the users that a hash keyed with the population's name sets apart"
+    of = f"a trial, on {share}" if plan.tuning.users == "share" else f"all but {share} for trials"
+    return [Fact(name="Users", value=f"{of}; each user is charged for the runs that asked that user")]
+
+
+def _masks_line(plan: Plan) -> list[Fact]:
+    """What masks of a rehearsal are worth, and what they cost."""
+    if not plan.aggregation.rings:
+        return []
+    value = (
+        f"masked sums of at least {plan.aggregation.fewest_nodes} nodes, rehearsed in one process: it could read each "
+        "update all the same. Clipping is by the nodes; the server did not check that they clipped"
+    )
+    return [Fact(name="Aggregation", value=value)]
 
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:

@@ -39,6 +39,7 @@ class RunEvidence:
     test: views.JournalView | None
     head: Head
     price: Price
+    together: views.Together | None
 
     @property
     def private(self) -> bool:
@@ -74,6 +75,7 @@ def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence
         test=watch.newest_row(ledger, run_id, Audited.action),
         head=ledger.head(),
         price=next(each.charge.price for each in ledger.priced_runs(run.population) if each.seq == run.seq),
+        together=ledger.together(population),
     )
 
 

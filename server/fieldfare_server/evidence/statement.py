@@ -76,6 +76,7 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
         ("Spent by this run", _epsilon(run.spent_epsilon, run.delta)),
         ("Planned for this run", _epsilon(run.planned_epsilon, run.delta)),
         ("Guarantee for all runs of the population", _epsilon(population.bound_epsilon, population.bound_delta)),
+        *_together(evidence),
         ("Gauge: spent of it by all runs", _epsilon(population.spent_epsilon, population.delta)),
         ("Gauge: committed of it by all runs", _epsilon(population.committed_epsilon, population.delta)),
         ("Set aside of delta for sampled runs", decimal(population.leak, 3)),
@@ -95,6 +96,14 @@ def _formal_guarantee(evidence: RunEvidence) -> Section:
         ]
     warnings = (f"Warning: {text}" for text in evidence.card.warnings)
     return Section("Formal guarantee", tuple(rows), (*warnings, *_filter_lines(population)))
+
+
+def _together(evidence: RunEvidence) -> list[Row]:
+    several = evidence.together
+    if several is None:
+        return []
+    shown = f"{_epsilon(several.epsilon, several.delta)}: registration cannot compare users whose presence is secret"
+    return [(f"Guarantee for a user of all {several.populations} populations of this ledger", shown)]
 
 
 def _filter_lines(population: PopulationView) -> tuple[str, ...]:

@@ -4,6 +4,7 @@
     ROOT/RUN/initial.safetensors             what an app's own model began as (`run.own_model`); public
     ROOT/RUN/noise.key                       mode 0600 (`files.keys`); the ledger holds only a commitment to it
     ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read it
+    ROOT/RUN/closing/DIGEST.safetensors      a masked sum that is closed, until its round is committed
     ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit
     ROOT/RUN/noise/DIGEST.safetensors        a state of the noise, from which checkpoints that name it count rows
 
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fieldfare.errors import CheckpointError
@@ -88,8 +91,8 @@ class RunFiles:
             raise CheckpointError(f"run id {run_id!r}", "it cannot name a directory.", code="run-id-no-directory")
         self.directory = Path(root) / run_id
         self._pending, self._committed = self.directory / "pending", self.directory / "checkpoints"
-        self._noise = self.directory / "noise"
-        self._key = self.directory / "noise.key"
+        self._noise, self._closing = self.directory / "noise", self.directory / "closing"
+        self._key, self._users = self.directory / "noise.key", self.directory / "users.digest"
         self._keep = keep
 
     def create(self, key: bytes) -> None:
@@ -116,9 +119,10 @@ class RunFiles:
             )
         self._remove_pending()
         self._key.unlink(missing_ok=True)
+        self._users.unlink(missing_ok=True)
         for public in (*self.directory.glob("*.strategy"), *self.directory.glob("*.safetensors")):
             public.unlink()
-        for directory in (self._pending, self._committed, self._noise, self.directory):
+        for directory in (self._pending, self._committed, self._noise, self._closing, self.directory):
             if directory.exists():
                 directory.rmdir()
 
@@ -148,10 +152,25 @@ class RunFiles:
             )
         return key
 
+    def has_users(self, names: NDArray[np.uint64]) -> bool:
+        """Whether these are the users, by pseudonym, with whom the run began. The first call fixes them.
+
+        The file tells nobody who they are: it holds a salt and a digest, for its owner alone, and goes with the key.
+        Raises OSError if the disk refuses.
+        """
+        known = self._users.exists()
+        salt = self._users.read_bytes()[:KEY_BYTES] if known else secrets.token_bytes(KEY_BYTES)
+        content = salt + hmac.digest(salt, np.sort(names).tobytes(), "sha256")
+        if not known:
+            make_file(self._users, content)
+        return hmac.compare_digest(self._users.read_bytes(), content)
+
     def secrets(self) -> list[Path]:
-        """The files that only a run under way may have: key, checkpoints, and what a crash left half-written."""
-        keys = [path for path in self._files(self.directory) if "noise.key" in path.name]
-        return [*keys, *self._files(self._pending), *self._files(self._committed), *self._files(self._noise)]
+        """The files that only a run under way may have: key, users' digest, checkpoints, and what a crash left."""
+        own = (self._key.name, self._users.name)
+        keys = [path for path in self._files(self.directory) if any(name in path.name for name in own)]
+        others = (self._pending, self._closing, self._committed, self._noise)
+        return [*keys, *(path for directory in others for path in self._files(directory))]
 
     def destroy(self) -> None:
         """Overwrite and remove all `secrets`, the key first: the run has ended. Idempotent, also after a crash.
@@ -212,6 +231,26 @@ class RunFiles:
                 code="checkpoint-unwritable",
             ) from error
         return digest
+
+    def write_closing(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+        """Write a masked sum that is closed, durably; returns its digest. Raises `CheckpointError` as `write`."""
+        self._closing.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(self.directory)
+        digest = self._write(self._closing, round, tensors, meta)
+        faults.point("round.closing.written")
+        return digest
+
+    def closing(self, digest: str) -> Checkpoint:
+        """What `write_closing` wrote. Raises `CheckpointError` if it is missing or changed."""
+        path = self._closing / (digest + _SUFFIX)
+        if not path.exists() or not hmac.compare_digest(_digest(path), digest):
+            raise CheckpointError(
+                f"closed round {path}",
+                "it is missing, or its bytes are not its own.",
+                "its backup; without it, end the run",
+                code="closing-missing",
+            )
+        return _read(path, digest)
 
     def write_noise(self, round: int, tensors: Mapping[str, torch.Tensor], position: Mapping[str, object]) -> str:
         """Write a state of the noise, durably, for checkpoints to name; returns its digest (SHA-256, hex).
@@ -281,9 +320,12 @@ class RunFiles:
             path.unlink()
         return None
 
-    def discard(self) -> None:
-        """Remove what is pending: its round is void."""
+    def discard(self, closing: str | None = None) -> None:
+        """Remove what is pending, and every closed sum but `closing`: their rounds are void, or committed."""
         self._remove_pending()
+        for path in self._files(self._closing):
+            if path.stem != closing:
+                path.unlink()
 
     def latest_committed(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
         """(tensors, meta) of the checkpoint that the ledger's newest commit names.

@@ -49,6 +49,23 @@ def read_plan(path: str | Path) -> Plan:
     return plan
 
 
+def plan_text(plan: Plan) -> str:
+    """A plan as a file's text: every table with its values, and without what is not set. `read_plan` reads it."""
+    tables = plan.model_dump(mode="json", exclude_none=True)
+    return "\n".join(
+        f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
+        for name, table in tables.items()
+        if table
+    )
+
+
+def _toml(value: object) -> str:
+    """A value of JSON as TOML, whose texts, numbers and lists are written alike."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items() if each is not None) + " }"
+    return json.dumps(value)
+
+
 def plan_of(value: str) -> Plan:
     """The plan of a run configuration: from its text, TOML or JSON, or from the file that `value` names.
 

@@ -196,8 +196,9 @@ class Ledger(Reader):
         leak: float | None = None,
         rules: populations.Rules | None = None,
         actor: str,
+        person: str | None = None,
     ) -> views.PopulationView:
-        """Create a population with its budget.
+        """Create a population with its budget, or propose it where another one's raises need two persons.
 
         Args:
             name: letters, digits, ".", "_" and "-", at most 100.
@@ -209,6 +210,7 @@ class Ledger(Reader):
                 `filter.default_leak`.
             rules: ceilings, a second person for raises, how long reservations last; None: none of these.
             actor: who creates it, for the journal.
+            person: who asks, as in `raise_population`.
 
         Raises:
             BadInput: the name is malformed or taken, or the budget is impossible.
@@ -218,6 +220,7 @@ class Ledger(Reader):
         def work(connection: Connection, entry: Entry) -> None:
             # Readers of the log see the hash; with the salt itself they could test guesses at pseudonyms.
             event = populations.create(
+                entry.state,
                 epsilon,
                 delta,
                 adjacency=adjacency,
@@ -226,10 +229,11 @@ class Ledger(Reader):
                 salt=entry.contents.keep(salt, lasting=True),
                 leak=leak,
                 rules=rules,
+                person=clean(person or actor, 200),
             )
             entry.append(event, actor, population=name)
 
-        self._journal.write(work)
+        self._journal.admit(work)
         return self.population(name)
 
     def raise_population(
@@ -366,14 +370,19 @@ class Ledger(Reader):
         token = start_run(self._journal, run, holder, self._lease_seconds)
         return RunHandle(self._journal, run.id, token, self._lease_seconds)
 
-    def resume_run(self, run_id: str, *, key_commitment: str, holder: str, wait: float = 0.0) -> RunHandle:
+    def resume_run(
+        self, run_id: str, *, key_commitment: str, holder: str, wait: float = 0.0, silent: float = 0.0
+    ) -> RunHandle:
         """Continue a run that its coordinator left, where it stands.
 
-        wait: seconds to wait for the lease to come free. Raises `LedgerError` if the run has ended, another
-        coordinator holds it, or `key_commitment` is not that of the run's noise key.
+        wait: seconds to wait for the lease to come free. silent: seconds that no coordinator must have renewed it
+        for. Raises `LedgerError` if the run has ended, another coordinator holds it, or `key_commitment` is not that of
+        the run's noise key.
         """
         seconds = self._lease_seconds
-        token = take_over(self._journal, run_id, key_commitment, holder, lease_seconds=seconds, wait=wait)
+        token = take_over(
+            self._journal, run_id, key_commitment, holder, lease_seconds=seconds, wait=wait, silent=silent
+        )
         return RunHandle(self._journal, run_id, token, seconds)
 
     def request(self, run_id: str, wish: Request | None, actor: str) -> views.RunView:
@@ -381,14 +390,15 @@ class Ledger(Reader):
         self._steer(run_id, lambda state: runs.request(state, run_id, wish), actor, placed=False)
         return self.run(run_id)
 
-    def abandon(self, run_id: str, *, reason: str, actor: str) -> views.RunView:
+    def abandon(self, run_id: str, *, reason: str, actor: str, silent: float = 0.0) -> views.RunView:
         """End a run that has no coordinator, so that what it reserved and did not spend returns to the budget.
 
-        Its open round, if any, is void: nothing of it was released. Raises `LedgerError` while the run is held.
+        Its open round, if any, is void: nothing of it was released. Raises `LedgerError` while the run is held, or if a
+        coordinator renewed its lease within the last `silent` seconds.
         """
         with self.read() as connection:
             key_commitment = rows.run_row(connection, run_id).key_commitment
-        with self.resume_run(run_id, key_commitment=key_commitment, holder=actor) as handle:
+        with self.resume_run(run_id, key_commitment=key_commitment, holder=actor, silent=silent) as handle:
             handle.finish("stopped", reason)
         return self.run(run_id)
 
@@ -404,7 +414,8 @@ class Ledger(Reader):
         for run_id, seconds in due:
             try:
                 why = f"its reservation expired: no coordinator held it for {seconds:g} s"
-                self.abandon(run_id, reason=why, actor="expiry")
+                # Asked again with the lease: the run may have been taken up and left again since it was read.
+                self.abandon(run_id, reason=why, actor="expiry", silent=seconds)
             except Disproved:
                 raise
             except LedgerError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, or_, select
 
+from fieldfare.accounting.filter import Rectangle, gauge
 from fieldfare.errors import BadInput
 from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
@@ -24,6 +26,7 @@ from fieldfare_server.ledger.events.populations import Created
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import Clock, read_head
 from fieldfare_server.ledger.sql.memory import Memory, PricedRun
+from fieldfare_server.ledger.sql.registration import hashes_of, require_apart
 from fieldfare_server.ledger.sql.users import SortedIndex, salted
 from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.state.windows import Window
@@ -120,11 +123,14 @@ class Reader:
         limit: int = 50,
         population: str | None = None,
         state: RunState | None = None,
+        plan_digest: str | None = None,
     ) -> views.RunPage:
-        """Runs, newest first; of one population, or in one state, if given."""
+        """Runs, newest first; of one population, in one state, or of one plan, if given."""
         query = rows.RUNS.order_by(models.runs.c.seq.desc()).limit(_require_limit(limit) + 1)
         if cursor is not None:
             query = query.where(models.runs.c.seq < cursor)
+        if plan_digest is not None:
+            query = query.where(models.runs.c.plan_digest == plan_digest)
         if state is not None:
             query = query.where(rows.state_now(self._clock()) == state)
         with self.read() as connection:
@@ -279,14 +285,38 @@ class Reader:
             position = rows.position(row, alike, standing, window)
             if names is None or position.room is None:
                 return position, 0
-            c = models.users.c
-            query = select(c.hashes).where(c.population_id == row.id).order_by(c.first)
-            blobs = [np.frombuffer(hashes, dtype="<u8") for (hashes,) in connection.execute(query)]
-        stored = np.concatenate(blobs) if blobs else np.zeros(0, dtype="<u8")
-        index = SortedIndex()
-        index.add(stored.astype(np.uint64), np.arange(stored.size))
-        known = index.get(np.unique(salted(names, row.salt)))
+            stored, index = hashes_of(connection, row.id, row.name), SortedIndex()
+            index.add(stored, np.arange(stored.size))
+            known = index.get(salted(names := np.unique(names), row.salt))
+            require_apart(connection, row.id, names[known < 0])
         return replace(position, room=position.room[known[known >= 0]]), int((known < 0).sum())
+
+    def together(self, own: views.PopulationView) -> views.Together | None:
+        """The guarantee of a user of a population who is in every other of this ledger that may have the same users.
+
+        Those are the others, simulated or not as it is, where one of the two hides who is there, so that registration
+        cannot compare them. It holds however the runs on all of them are chosen: each population is a filter that
+        stops within its rectangle (M, D), so all of them stop within the sums. None where there is no other.
+        """
+        c = models.populations.c
+        query = select(c.name, c.simulated, c.adjacency, c.bound_epsilon, c.bound_delta, c.leak).order_by(c.id)
+        with self.read() as connection:
+            found = [
+                each
+                for each in connection.execute(query)
+                if each.name == own.name
+                or (
+                    each.simulated == own.simulated
+                    and (hides_presence(own.adjacency) or hides_presence(each.adjacency))
+                )
+            ]
+        if len(found) < 2:
+            return None
+        within = [Rectangle.of(each.bound_epsilon, each.bound_delta, each.leak) for each in found]
+        leak = math.fsum(each.leak for each in within)
+        delta = max(2 * leak, *(each.bound_delta for each in found))
+        epsilon = gauge(math.fsum(each.mu_squared for each in within), delta, leak)
+        return views.Together(populations=len(found), epsilon=epsilon, delta=delta)
 
     def charge(self, population: str, key: str) -> views.ChargeView:
         """A charge of another trainer. Raises `BadInput` if there is none."""

@@ -7,7 +7,9 @@ are simulated, several rounds may share one transaction (`begin_groups`).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
@@ -100,8 +102,10 @@ class RunHandle:
     ) -> None:
         if not self._over:
             text = "" if error is None else type(error).__name__
-            # The text of an error may count users.
-            self.hand_back(text if error is None or self._run.hides_presence else f"{text}: {error}")
+            # What stopped the run is told, not that the ledger could not note it: then its lease runs out by itself.
+            with contextlib.suppress(*((LedgerError,) if error is not None else ())):
+                # The text of an error may count users.
+                self.hand_back(text if error is None or self._run.hides_presence else f"{text}: {error}")
 
     @property
     def schedule(self) -> Schedule | None:
@@ -227,6 +231,20 @@ class RunHandle:
         """The round that is open: after a crash, the one to roll forward (its checkpoint is complete) or to void."""
         return self._open
 
+    def close_round(self, round: OpenRound, closing: str, nodes: int) -> OpenRound:
+        """Make the set of a masked round final, durably, before its sum is opened; returns the round, closed.
+
+        From here on it is committed, or its run ends: `void_round` is refused.
+
+        Args:
+            closing: SHA-256, hex, of the file with the masked sum, who is in it, and the boxes.
+            nodes: how many nodes are in it, at least 2.
+        """
+        self._hold.write(lambda connection, entry: rounds.close(entry, self._run, round, closing, nodes))
+        self._open = replace(round, closing=closing)
+        faults.point("ledger.round.closed")
+        return self._open
+
     def void_round(
         self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
     ) -> None:
@@ -349,7 +367,7 @@ class RunHandle:
     def finish(self, state: EndState, message: str = "") -> None:
         """End the run: what it spent stays charged, what it reserved beyond that returns. An open round is voided."""
         self._require_none_held()
-        if self._open is not None:
+        if self._open is not None and self._open.closing is None:  # else the end itself is the end of the round
             self.void_round(self._open, f"the run ended: {state}")
 
         def work(connection: Connection, entry: Entry) -> None:

@@ -11,7 +11,7 @@ EndState = Literal["done", "stopped", "exhausted", "failed"]
 """States in which a run stays for ever, with its reservation returned."""
 RunState = Literal[ActiveState, EndState]
 RoundState = Literal["open", "committed", "void"]
-PopulationState = Literal["open", "closed"]
+PopulationState = Literal["open", "closed", "proposed", "withdrawn"]
 Accounting = Literal["individual", "worst-case"]
 """How a run is charged: to its users' odometers, or to all users alike."""
 ChargeState = Literal["reserved", "committed", "released"]

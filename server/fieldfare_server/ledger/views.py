@@ -57,6 +57,14 @@ class RunInBrief(View):
     rounds_left: int
 
 
+class Together(View):
+    """The guarantee, (epsilon, delta), of a user who is in several populations, by their largest budgets so far."""
+
+    populations: int
+    epsilon: float
+    delta: float
+
+
 class PopulationView(View):
     """A population and its budget. Every epsilon is at the population's delta. Times are seconds since 1970, UTC.
 

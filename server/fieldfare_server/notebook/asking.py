@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import BadInput
+from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
 from fieldfare.task import Task, hold
 from fieldfare_client.app import forget_users, user_names
 from fieldfare_server.cli.ask import offer, put, resumed
-from fieldfare_server.evidence.looks import Look, Offer
+from fieldfare_server.evidence.looks import Look, Offer, look
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import Budget, home_of, make_population
 from fieldfare_server.planning.questions import CLIP_EPSILON, Asked, require_clear
 from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.private.asking import Asking
 
 
 def ask(
@@ -36,6 +38,11 @@ def ask(
     resume: str = "",
     accept_delta: bool = False,
     clip_of: Plan | None = None,
+    grid: Any = None,
+    dialect: str = "plain",
+    query: str = "",
+    content: Any = None,
+    cohort: int | None = None,
 ) -> Look | Offer:
     """Ask the users of a task a question, and charge their population before the answer is shown.
 
@@ -46,8 +53,8 @@ def ask(
     a question is a run of one round, with its noise, journal, odometers and certificate.
 
     Args:
-        question: the `[question]` table: a kind (count, histogram, mean, quantile, auc, choose), a measure, and public
-            bounds of it.
+        question: the `[question]` table: a kind (count, histogram, mean, quantile, sums, auc, choose), a measure, and
+            public bounds of it.
         task: whose users are asked: a name, or an object of this process.
         parameters: of a task that is named.
         population: whose budget is charged.
@@ -61,6 +68,12 @@ def ask(
         accept_delta: ask although delta is large for so many users, with a warning.
         clip_of: in place of a question and a task: ask for the median update norm of this plan, at `epsilon` (0.1 if
             left out), from the plan's population or from `population`. Then `clip=look.answer[0].value`.
+        grid: in a Flower ServerApp: ask the users of this grid's nodes in place of a task's. `ledger`: as `home` of
+            `ff.PrivateStrategy`.
+        dialect: "plain": a user is a node, whose `@app.query` replies a MetricRecord with what the question names;
+            "cohort": a node answers for each of its users by `@ff.private.measure`.
+        query, content: the action of `@app.query(action)`, and the RecordDict that it gets.
+        cohort: users of the grid who are asked; None: as many as there are nodes (needed in the cohort dialect).
 
     Returns:
         The answer with its intervals (`Look`), or, of a dry run, the price and the width (`Offer`).
@@ -70,6 +83,17 @@ def ask(
         BudgetRefused: the budget does not hold it.
         Interrupted: Ctrl-C. In a named ledger the question can be resumed.
     """
+    privacy: dict[str, Any] = {"population": population, "delta": delta, "adjacency": adjacency}
+    for name, value in (("epsilon", epsilon), ("noise_multiplier", noise_multiplier)):
+        if value is not None:
+            privacy[name] = value
+    if grid is not None:
+        if question is None or resume or task or parameters or client or clip_of is not None or dry_run:
+            raise BadInput("ask", "a grid takes a question, and its own app answers.", "ff.ask({...}, grid=grid)")
+        home = StateDirectory.of(None) if ledger is None else home_of(ledger)[0]
+        run = {"task": OWN_APP} | ({} if cohort is None else {"cohort": cohort})
+        asked = Asked.of({"question": question, "run": run, "privacy": privacy})
+        return _ask_grid(grid, asked, home, budget, dialect, query, content)
     home, kept = home_of(ledger)
     if clip_of is not None and (question is not None or resume or task or parameters or client or noise_multiplier):
         raise BadInput("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
@@ -82,16 +106,31 @@ def ask(
         wanted = Asked.clip_of(clip_of.model_copy(update={"privacy": named}), epsilon or CLIP_EPSILON)
         return _put(home, wanted, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta, clip=True)
     run = {"task": hold(task) if isinstance(task, Task) else task}
-    privacy: dict[str, Any] = {"population": population, "delta": delta, "adjacency": adjacency}
-    for name, value in (("epsilon", epsilon), ("noise_multiplier", noise_multiplier)):
-        if value is not None:
-            privacy[name] = value
     table = {"question": question, "run": run, "task": dict(parameters or {}), "privacy": privacy}
     asked = Asked.of(table if client is None else {**table, "client": client})
     try:
         return _put(home, asked, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta)
     finally:
         del kept
+
+
+def _ask_grid(
+    grid: Any, asked: Asked, home: StateDirectory, budget: Budget | None, dialect: str, query: str, content: Any
+) -> Look:
+    """Ask the users of a grid's nodes. Raises `BadInput` for a question that only a task can answer."""
+    if asked.question.is_of_task:
+        why = "a Flower app has no such measure."
+        raise BadInput(
+            f"question of {asked.question.kind!r} by {asked.question.measure!r}", why, "task=, without grid="
+        )
+    if dialect == "cohort":
+        asked.plan_for_nodes()  # refuses where it is not said how many
+    if isinstance(budget, tuple):
+        raise BadInput(f"budget = {budget!r}", "is epsilon; the delta is the question's.", f"{budget[0]:g}")
+    asking = Asking(asked.plan, home, budget=budget, dialect=dialect, query=query, content=content)
+    run = asking.ask(grid)
+    with Ledger.open(home.ledger) as ledger:
+        return look(ledger, run)
 
 
 def _put(
@@ -106,7 +145,7 @@ def _put(
 ) -> Look | Offer:
     """Ask in `home`, which is a temporary one where it is `fresh`."""
     try:
-        plan = asked.plan(len(user_names(asked.of_users)))
+        plan = asked.plan(int(asked.plan(1).takes(user_names(asked.of_users)).sum()))
         cost = price_with_model(plan)
         if clip:
             require_clear(asked, plan, cost)

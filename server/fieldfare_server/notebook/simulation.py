@@ -18,7 +18,7 @@ from fieldfare_client.app import forget_users, user_names
 from fieldfare_client.main_guard import check_main_guard, require_main_guard
 from fieldfare_client.training.cores import processes
 from fieldfare_server.cli.compare import label_of
-from fieldfare_server.cli.progress import check_first, local_grid, run_here
+from fieldfare_server.cli.progress import check_first, grid_of, run_here, simulated_nodes
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
@@ -36,7 +36,7 @@ def simulate(
     population: str | None = None,
     budget: Budget | None = None,
     ledger: str | Path | None = None,
-    nodes: int = 1,
+    nodes: int | None = None,
     resume: str = "",
     accept_delta: bool = False,
     progress: bool = True,
@@ -60,7 +60,7 @@ def simulate(
             `ff.Ledger.open(url, create=True).create_population` or `fieldfare population create`.
         ledger: a state directory, as `--home`, or the URL of a ledger; None: a temporary one, which is removed with
             the last of the runs.
-        nodes: simulated nodes that the users are spread over.
+        nodes: simulated nodes that the users are spread over; None: 1, and more for masked sums.
         resume: continue this run of `ledger` in place of new ones. If its task is an object, make the plan before.
         accept_delta: run although delta is large for so many users, with a warning.
         progress: show a bar on a terminal, lines elsewhere.
@@ -80,7 +80,7 @@ def simulate(
     numbers = budget if isinstance(budget, tuple) else () if budget is None else (budget,)
     if len(numbers) > 2 or any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
         raise BadInput(f"budget = {budget!r}", "is epsilon, or (epsilon, delta).", "budget=10")
-    if not isinstance(nodes, int) or nodes < 1:
+    if nodes is not None and (not isinstance(nodes, int) or nodes < 1):
         raise BadInput(f"nodes = {nodes!r}", "must be a whole number, at least 1.", "1")
     require_main_guard()
     home, kept = home_of(ledger)
@@ -89,15 +89,16 @@ def simulate(
     runs: list[SimulatedRun] = []
     try:
         if resume:
-            session = Session.resume(home, resume, identity_is_stable=True)
+            session = Session.resume(home, resume, identity_is_stable=True, users=user_names)
             return Runs([_run(session, _labels([session.plan])[0], home, kept, nodes, progress)])
         if population is not None:
             plans = tuple(_charged_to(plan, population) for plan in plans)
         for plan in plans:
+            simulated_nodes(plan, nodes)
             check_first(plan, accept_delta=accept_delta)
         _prepare(home, plans, budget)
         for plan, label in zip(plans, _labels(plans), strict=True):
-            session = Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION)
+            session = Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION, users=user_names)
             runs.append(_run(session, label, home, kept, nodes, progress))
     finally:
         if any(plan.run.task.startswith(OBJECT) for plan in plans):
@@ -204,12 +205,15 @@ def _labels(plans: Sequence[Plan]) -> list[str]:
     ]
 
 
-def _run(session: Session, label: str, home: StateDirectory, kept: object, nodes: int, progress: bool) -> SimulatedRun:
+def _run(
+    session: Session, label: str, home: StateDirectory, kept: object, nodes: int | None, progress: bool
+) -> SimulatedRun:
     plan, run_id = session.plan, session.account.id
     try:
-        trace = run_here(session, local_grid(plan, nodes), label, quiet=not progress)
+        with session.interrupts:  # one that comes before the rounds would leave a run that nobody can continue
+            trace = run_here(session, grid_of(session, simulated_nodes(plan, nodes)), label, quiet=not progress)
     except Interrupted as error:
-        cause = str(error).replace(f"Continue it with --resume {run_id}.", "").strip()
+        cause = str(error).partition(" Continue it with")[0]
         how = f"Continue it with ff.simulate(resume={run_id!r}, ledger=...)."
         lost = "Its ledger was temporary, so it cannot be resumed."
         raise Interrupted(f"{cause} {how if kept is None else lost}") from None

@@ -42,8 +42,9 @@ def admit(
         plan: what would run.
         cost: its price; None, together with no ledger: its budget is not judged.
         ledger: where its population is; None: only the users are judged.
-        users: pseudonyms of all users whom the run will ever have, shape (n,), or how many there are. None: those whom
-            the population knows, and whoever may come.
+        users: pseudonyms of all users whom the run will ever have, shape (n,), or how many there are; of a plan with a
+            tuning share those whom it may ask are taken from them. None: those whom the population knows, and whoever
+            may come.
         first: runs of the same population that would be started before, each of which takes all that it may.
 
     Returns:
@@ -55,11 +56,15 @@ def admit(
     """
     known = ledger.population(plan.privacy.population) if ledger is not None else None
     if known is not None and known.state != "open":
-        raise BadInput(f"a run on population {known.name!r}", "the population is closed.", "another population")
+        raise BadInput(f"a run on population {known.name!r}", f"the population is {known.state}.", "another population")
     warnings: list[str] = []
+    if users is not None and plan.tuning is not None:
+        users = plan.tuning.size(users) if isinstance(users, int) else users[plan.takes(users)]
     if users is not None:
         warnings = check_feasible(plan, users)
-    elif known is not None and known.users:  # where presence is secret their number is secret, and any number will do
+    elif (
+        known is not None and known.users and plan.tuning is None
+    ):  # where presence is secret their number is secret, and any number will do
         require_feasible(plan, known.users)
     if ledger is None or cost is None:
         return Admission(np.inf, users=_size(users), warnings=tuple(warnings))
@@ -69,7 +74,7 @@ def admit(
     for other, priced in first:
         position = position.after(_quote(position, priced), demand_of(other, priced))
     if demand is not None and names is not None:
-        demand = replace(demand, newcomers=newcomers, closed=True)
+        demand = replace(demand, newcomers=newcomers, closed=True, some=False)
     made = admission.admit(position, cost.loss, _quote(position, cost), demand)
     return replace(made, warnings=tuple(warnings))
 

@@ -19,7 +19,7 @@ from fieldfare.errors import BadInput
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
-from fieldfare.plan_tables import ClientSpec, PrivacySpec
+from fieldfare.plan_tables import ClientSpec, PrivacySpec, TuningSpec
 from fieldfare.questions import Question, parse
 from fieldfare.questions.base import FEWEST
 from fieldfare.refusals import bad_input, with_lines
@@ -71,6 +71,7 @@ class Asked(Table):
     task: dict[str, JsonValue] = Field(default={}, description="parameters of the task")
     privacy: PrivacySpec
     client: ClientSpec | None = Field(default=None, description="the local training of measure update-norm")
+    tuning: TuningSpec | None = Field(default=None, description="ask the users of the tuning share, or the others")
 
     @field_validator("question", mode="before")
     @classmethod
@@ -127,6 +128,7 @@ class Asked(Table):
                     "adjacency": privacy.adjacency,
                 },
                 "client": plan.client.model_dump(mode="json", exclude_none=True),
+                "tuning": plan.tuning,
             }
         )
 
@@ -172,6 +174,7 @@ class Asked(Table):
         """
         privacy = self.privacy.model_dump(exclude_defaults=True)
         trains = {} if self.client is None else {"client": self.client.model_dump(mode="json", exclude_none=True)}
+        tuning = {} if self.tuning is None else {"tuning": self.tuning.model_dump()}
         return Plan.parse(
             {
                 "privacy": {**privacy, "adjacency": self.privacy.adjacency},
@@ -186,6 +189,7 @@ class Asked(Table):
                 "mechanism": {"kind": "independent"},
                 **STEP,
                 "client": {"epochs": 1, "batch_size": 1, "learning_rate": 1.0},
+                **tuning,
             }
         )
 

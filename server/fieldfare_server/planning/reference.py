@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from fieldfare import clipping, mechanisms
+from fieldfare.aggregation import aggregations
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.refusals import nearest_of, takes
@@ -27,6 +28,7 @@ Spec = type[BaseModel]
 KINDS: Mapping[str, Mapping[str, Spec]] = {
     "mechanism": {kind: mechanisms.spec(kind) for kind in mechanisms.kinds()},
     "clipping": {kind: clipping.clippings.spec(kind) for kind in clipping.clippings.kinds()},
+    "aggregation": {kind: aggregations.spec(kind) for kind in aggregations.kinds()},
     "server_optimizer": {kind: optimizers.spec(kind) for kind in optimizers.kinds()},
     "server_optimizer.schedule": {
         part.model_fields["kind"].default: part for part in get_args(get_args(Schedule)[0]) if part is not None
@@ -209,7 +211,7 @@ def json_schema() -> dict[str, object]:
             if place in own.get("properties", {}):
                 meaning = own["properties"][place].get("description", "")
                 own["properties"][place] = {"description": meaning, "oneOf": choices[table]}
-    for parent in ("MechanismSpec", "ClippingSpec", "ServerOptimizerSpec", "OptimizerSpec"):
+    for parent in ("MechanismSpec", "ClippingSpec", "ServerOptimizerSpec", "OptimizerSpec", "AggregationSpec"):
         tables.pop(parent, None)
     return {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "title": "A training plan of Fieldfare"}
 
@@ -227,6 +229,7 @@ CHOSEN: Mapping[str, object] = {
     "mechanism.kind": "blt",
     "clipping.kind": "flat",
     "clipping.norm": 1.0,
+    "aggregation.kind": "plain",
     "server_optimizer.kind": "sgd",
     "server_optimizer.learning_rate": 1.0,
     "server_optimizer.momentum": 0.9,

@@ -95,7 +95,7 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
     Raises:
         BadInput: the changed plan is impossible, takes too long to price here, or another is being priced.
     """
-    table = _changed(
+    table = changed(
         {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
     )
     plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
@@ -141,7 +141,11 @@ def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
     return cost_without_amplification(plan, resolution), "without amplification"
 
 
-def _changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what must follow from them.
+
+    `table` and the tables in it are changed and must be the caller's own. The samplers' rates follow the cohort.
+    """
     run, privacy, participation = table["run"], table["privacy"], table.setdefault("participation", {})
     cohort = changes.get("cohort")
     if cohort is not None:

@@ -94,13 +94,14 @@ def write_safetensors(model: ReleasedModel, path: Path) -> None:
     """
     run = model.run
     note = {
+        "format": "pt",  # transformers reads no file without it
         "fieldfare.run": run.id,
         "fieldfare.task": str(run.plan.get("run", {}).get("task", "")),
         "fieldfare.rounds": str(model.rounds),
         "fieldfare.epsilon-of-run": f"{run.spent_epsilon:.6g}",
         "fieldfare.plan": run.plan_digest,
     }
-    _require_new(path)
+    require_new(path)
     from safetensors.torch import save  # imports PyTorch
 
     replace_file(path, save(model.tensors, metadata=note), mode=0o644)
@@ -115,7 +116,7 @@ def write_onnx(model: ReleasedModel, path: Path) -> None:
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise BadInput("--format onnx", f"needs the package {missing[0]}.", "pip install 'fieldfare[onnx]'")
-    _require_new(path)
+    require_new(path)
     task = load_task(Plan.stored(model.run.plan).task_reference)
     module = task.build_model()
     module.load_state_dict(model.tensors)
@@ -138,7 +139,8 @@ def _example(task: Task) -> torch.Tensor:
     return torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype)
 
 
-def _require_new(path: Path) -> None:
+def require_new(path: Path) -> None:
+    """Raise `BadInput` for a path where something is, or whose directory is not there."""
     if path.exists():
         raise BadInput(f"--out {path}", "there is a file already.", "another name")
     if not path.absolute().parent.is_dir():

@@ -23,8 +23,13 @@ class Interrupts:
         self._at_once = False
         """Whether one is raised where it comes."""
         self._installed = False
+        self._depth = 0
+        """How many parts are open that it is entered for: what prepares a run, and the run."""
 
     def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth > 1:
+            return
         own = threading.current_thread() is threading.main_thread()
         # A handler of somebody else's goes on: it may not mean an exception at all.
         self._installed = own and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -34,6 +39,9 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
         if self._installed:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         pending, self._pending = self._pending, False

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Iterable, MutableMapping
+from dataclasses import replace
 from typing import overload
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
-from fieldfare.cost import Cost
+from fieldfare.cost import Cost, Ring
 from fieldfare.costing import Draw, cost_of, cost_with_resolution
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -50,7 +51,8 @@ def privatiser_of(plan: Plan, cost: Cost, numel: int) -> Privatiser:
     """How the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as `Privatiser.of`."""
     widest = float(cost.mechanism.row_norms().max())
     bound, users = plan.riders.joint_bound, most_users(plan)
-    return Privatiser.of(plan.privacy.rounding, cost.noise_multiplier, bound, numel, users, widest)
+    setting = (plan.privacy.rounding, cost.noise_multiplier, bound, numel, users, widest)
+    return Privatiser.of(*setting, plan.aggregation.rings)
 
 
 def demand_of(plan: Plan, cost: Cost) -> Demand | None:
@@ -58,7 +60,8 @@ def demand_of(plan: Plan, cost: Cost) -> Demand | None:
     if plan.privacy.accounting == "worst-case":
         return None
     separation, _ = cost.participation.separation_and_count(plan.run.rounds)
-    return Demand(cost.most_units(), cost.tight_units(), plan.run.rounds, plan.report_goal, separation)
+    some = plan.tuning is not None
+    return Demand(cost.most_units(), cost.tight_units(), plan.run.rounds, plan.report_goal, separation, some=some)
 
 
 def roughly_asked(plan: Plan, planned: PrivacyLoss) -> Demand:
@@ -88,11 +91,27 @@ def price_with_model(
     Raises `BadInput` as `cost_of` and `with_resolution`, and where there is no such task.
     """
     try:
-        schema = schema or Schema.of(_task_of(plan).build_model())
+        schema = schema or _schema_of(_task_of(plan))
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
     sums = (plan.riders.joint_bound, numbers_released(plan, schema), most_users(plan))
-    return cost_with_resolution(plan, cache, *sums, draw)
+    cost = cost_with_resolution(plan, cache, *sums, draw)
+    return replace(cost, ring=ring_of(privatiser_of(plan, cost, sums[1]), sums))
+
+
+def ring_of(privatiser: Privatiser, sums: tuple[float, int, int]) -> Ring | None:
+    """The words of a masked sum; None of a plain one. sums: bound, numbers, users."""
+    if not privatiser.bits or privatiser.grid is None:
+        return None
+    bound, numel, users = sums
+    return Ring(privatiser.bits, privatiser.grid.spacing, privatiser.grid.charged_clip(bound, numel, users) / bound - 1)
+
+
+def _schema_of(task: Task) -> Schema:
+    """Of the task's model, which is built unless the task's own class states it: that needs no PyTorch."""
+    # A subclass may build another model, so what it inherits counts for nothing.
+    known = vars(type(task)).get("known_schema")
+    return known(task) if known else Schema.of(task.build_model())
 
 
 def _task_of(plan: Plan) -> Task:
@@ -138,10 +157,19 @@ def require_plans(what: str, plans: Iterable[object]) -> None:
 
 
 def _price(plan: Plan) -> Cost:
+    return price_with_model(plan) if _is_here(plan) else cost_of(plan)
+
+
+def size_of_model(plan: Plan) -> int | None:
+    """Trained parameters of the plan's model; None where PyTorch or the task are not here."""
+    return Schema.of(_task_of(plan).build_model()).numel if _is_here(plan) else None
+
+
+def _is_here(plan: Plan) -> bool:
     if not plan.run.task or importlib.util.find_spec("torch") is None:
-        return cost_of(plan)
+        return False
     try:
         find_task(plan.run.task)
     except UnknownTask:
-        return cost_of(plan)
-    return price_with_model(plan)
+        return False
+    return True

@@ -16,12 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fieldfare import questions
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.aggregation import PLAIN
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, CheckpointError
@@ -59,6 +62,10 @@ KEEP_CHECKPOINTS = 2
 """Committed checkpoints kept on disk: the newest, from which a run resumes, and the one before it."""
 
 
+UsersOf = Callable[[str], NDArray[np.uint64]]
+"""A task's reference -> the pseudonyms of its users, shape (users,)."""
+
+
 class Session:
     """One run. As a context manager it gives the run's lease back at the end."""
 
@@ -89,8 +96,11 @@ class Session:
         self.dialect = _dialect_of(plan, files) if dialect is None else dialect
         self.rounds = Rounds(plan, cost, account, files, self.noise, self.model)
         roster = self.dialect.roster(self.schema, account.id, account.register_users)
+        roster.takes = plan.takes
         self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords, self.rounds.payable)
         self.interrupts = Interrupts()
+        self.ended = False
+        """Whether the ledger has noted the run's end."""
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None
@@ -112,6 +122,7 @@ class Session:
         dialect: Dialect | None = None,
         users_last: bool = True,
         priced: tuple[Cost, dict[str, bytes]] | None = None,
+        users: UsersOf | None = None,
     ) -> Self:
         """Reserve the plan's cost and start.
 
@@ -123,6 +134,7 @@ class Session:
             users_last: whether a user's name is the same in later runs. Where it is not, an odometer would go on with
                 another user's past: the run is charged to all users alike, whatever its plan says.
             priced: the run's cost, and what optimisers decided for it; None: the plan is priced now.
+            users: gives the pseudonyms of a task's users, where they are all known here: no others may resume.
 
         Raises:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
@@ -136,8 +148,7 @@ class Session:
             cost, decided = priced
         elif not plan.draws_its_price:
             cost = price(decided)
-        seed = plan.run.noise_seed
-        key = secrets.token_bytes(32) if seed is None else seeded_key(seed)
+        key = _new_key(plan)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
         _tidy(home, ledger, actor)
@@ -156,13 +167,15 @@ class Session:
             StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)
             model = TaskModel(plan.task_reference) if model is None else model
             model.save(files.directory)
+            if users is not None:
+                files.has_users(users(plan.task_reference))
             new = NewRun(
                 plan.run_json(cost.resolution),
                 plan.digest(),
                 plan.privacy.population,
                 plan.run.rounds,
                 cost.loss,
-                noise_source=plan.privacy.noise_source if seed is None else "seeded",
+                noise_source=plan.privacy.noise_source if plan.run.noise_seed is None else "seeded",
                 key_commitment=key_commitment(key),
                 trust_node_ids=plan.run.trust_node_ids,
                 leak=cost.leak,
@@ -193,7 +206,8 @@ class Session:
 
         noise: add what the plan's mechanism would add, to compare; without it the sum is shown as it is.
         """
-        return cls(plan, cost_of(plan) if noise else None, Rehearsal(), None, secrets.token_bytes(32), model, dialect)
+        plan = plan.model_copy(update={"aggregation": PLAIN})  # nothing is durable that could be opened once
+        return cls(plan, cost_of(plan) if noise else None, Rehearsal(), None, _new_key(plan), model, dialect)
 
     @classmethod
     def resume(
@@ -204,12 +218,15 @@ class Session:
         actor: str = "coordinator",
         model: Model | None = None,
         dialect: Dialect | None = None,
+        users: UsersOf | None = None,
     ) -> Self:
         """Continue a run after an interruption or a crash, exactly where its last commit left it.
 
         model, dialect: as `Session`'s; those with which the run began.
+        users: as of `begin`.
 
         Raises:
+            BadInput: the run has ended, or began with other users; neither changes it.
             LedgerError: another coordinator holds the run.
             CheckpointError: what is on disk is not what was committed, or the run's strategy is not there.
         """
@@ -233,17 +250,29 @@ class Session:
             wait=home.lease_patience,
         )
         try:
+            if users is not None and not files.has_users(users(plan.task_reference)):
+                raise BadInput(
+                    f"run {run_id}",
+                    "its users are not those with whom it began, and what is left of its rounds counts on them.",
+                    f"their data as they were; or fieldfare abandon {run_id}, and a new run",
+                    code="other-users",
+                )
             session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.noise_source))
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):
                     if session.rounds.settle_open_round(opened, files):
                         log.info("round %d was complete when the run stopped: committed", opened.index)
+                    elif session.rounds.sums.closed is not None:
+                        log.info("round %d was closed when the run stopped: it is opened again", opened.index)
                     else:
                         log.info("round %d was open when the run stopped: void", opened.index)
             if handle.checkpoint is not None:
                 session.rounds.restore(*files.latest_committed(handle.checkpoint), handle.next_round)
-            files.discard()  # a checkpoint of rounds that were never committed
+            closed = session.rounds.sums.closed
+            files.discard(
+                None if closed is None else closed.opened.closing
+            )  # a checkpoint of rounds that were never committed
         except BaseException as error:
             handle.hand_back(str(error))
             raise
@@ -263,6 +292,7 @@ class Session:
 
     def meet(self, grid: Grid) -> None:
         """Before the first look at the nodes of `grid`: bind users to nodes durably where nodes have proven keys."""
+        self.rounds.sums.meet(grid)
         if self.dialect.name != "cohort" or self._ledger is None or self._home is None or not keys_are_proven(grid):
             return
         register = self._ledger.node_register()
@@ -360,6 +390,7 @@ class Session:
         if self._lease_keeper is not None:
             self._lease_keeper.stop()
         self.account.finish(state, message)
+        self.ended = True
         if self._ledger is not None and self._home is not None:
             destroy(self._home, self._ledger, self.account.id, f"run {self.account.id}")
         return path
@@ -411,6 +442,12 @@ def require_identity(plan: Plan, stable: bool) -> None:
             "a SuperLink with --enable-supernode-auth (FIELDFARE_NODE_AUTH=required where ServerApps run says that it "
             "has, if it cannot be tried); or trust_node_ids = true, which the ledger and the page will show",
         )
+
+
+def _new_key(plan: Plan) -> bytes:
+    """The noise key of a new run or rehearsal of `plan`."""
+    seed = plan.run.noise_seed
+    return secrets.token_bytes(32) if seed is None else seeded_key(seed)
 
 
 def seeded_key(seed: int) -> bytes:

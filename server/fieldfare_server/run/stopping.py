@@ -1,32 +1,36 @@
-"""Why a run stops before its end, what it leaves, and says: one that has committed a round can be resumed."""
+"""Why a run stops before its end, what it leaves, and says: whether it can be resumed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fieldfare.errors import BadInput, FieldfareError, Interrupted, Refused
+from fieldfare.errors import BadInput, FieldfareError, Interrupted, Refused, is_of_the_disk
 from fieldfare_server.run.presence.selection import NotEnoughUsers, TooFewHere
 from fieldfare_server.run.round.aggregation import NON_FINITE
 from fieldfare_server.run.session import Session
 
 
 def stop_run(session: Session, cause: BaseException) -> FieldfareError:
-    """The error of a run that Ctrl-C, absent nodes, missing users or a fault of all users stopped.
+    """The error of a run that Ctrl-C, a full disk, absent nodes, missing users or a fault of all users stopped.
 
-    A run without a committed round ends here: it has spent nothing, and its whole reservation returns. Any other keeps
-    what it reserved, and its lease goes back when the session closes.
+    A run that nodes or users stop before its first commit ends here, for it would fail again: it has spent nothing,
+    and its whole reservation returns. Any other keeps what it reserved; its lease goes back when the session closes.
 
     Args:
-        cause: a `KeyboardInterrupt`, `Interrupted`, `NotEnoughUsers` or `EveryUserFailed`.
+        cause: a `KeyboardInterrupt`, `Interrupted`, `NotEnoughUsers`, `EveryUserFailed`, or error of the disk.
     """
     run, rounds = session.account.id, session.plan.run.rounds
     if isinstance(cause, KeyboardInterrupt):
         why = f"it was interrupted after {session.next_round} of {rounds} rounds."
     elif isinstance(cause, NotEnoughUsers):
         why = f"it ran out of users after {session.next_round} of {rounds} rounds. {cause}"
+    elif is_of_the_disk(cause):
+        where = f"{cause.what}: {cause.why}" if isinstance(cause, Refused) else f"{cause}."
+        why = f"{where} Make room, or mend the disk."
     else:
         why = str(cause).removeprefix(f"run {run}: ").removesuffix(".") + "."
-    if session.next_round == 0:
+    passes = isinstance(cause, KeyboardInterrupt) or is_of_the_disk(cause)
+    if session.next_round == 0 and not passes:
         nearest = "remove the cause and start it again"
         if isinstance(cause, TooFewHere):
             why, nearest = f"{cause.what}: {cause.why}", cause.nearest
@@ -36,7 +40,8 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
             f"{why} No round was committed, so the run has ended, and all that it reserved is free again.",
             nearest,
         )
-    end = f", or end it with `fieldfare abandon {run} --reason ...`" if isinstance(cause, NotEnoughUsers) else ""
+    given_up = isinstance(cause, NotEnoughUsers) or session.next_round == 0
+    end = f", or end it with `fieldfare abandon {run} --reason ...`" if given_up else ""
     return Interrupted(f"run {run}: {why} Continue it with --resume {run}{end}.")
 
 

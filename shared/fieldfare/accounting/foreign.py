@@ -4,6 +4,7 @@
 |---|---|
 | mu of Gaussian DP | (mu^2, 0), exact |
 | rho of zCDP | the least mu for which every rho-zCDP mechanism is a post-processing of N(mu, 1) against N(0, 1) |
+| mu of each of n sealed trials, of which only the best is shown | `fieldfare.accounting.sealed` |
 | (epsilon, delta) | "with probability delta tell, else randomised response": one vertex, leak delta |
 | Poisson-sampled Gaussian (rate, sigma, steps) | as our own sampled runs; amplified only where presence is secret |
 
@@ -18,7 +19,6 @@ a Gaussian mechanism whose mu is known costs less.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, Self
@@ -31,6 +31,7 @@ from fieldfare.accounting.event import Price
 from fieldfare.accounting.filter import RUN_SHARE
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.poisson import PoissonGaussian
+from fieldfare.accounting.sealed import MOST_TRIALS, least_mu, mu_of_curve
 from fieldfare.errors import BadInput
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.refusals import bad_input
@@ -46,11 +47,13 @@ SMALLEST_RHO = 1e-7
 class Foreign(Table):
     """What a trainer reports, for the adjacency of the population that it charges. Exactly one of the four.
 
-    mu: of Gaussian DP. rho: of zero-concentrated DP. epsilon and delta: of (epsilon, delta)-DP.
+    mu: of Gaussian DP, or, with trials, of each of so many sealed trials. rho: of zero-concentrated DP.
+    epsilon and delta: of (epsilon, delta)-DP.
     rate, noise_multiplier, steps: of a Poisson-sampled Gaussian mechanism, as DP-SGD is.
     """
 
     mu: float | None = Field(default=None, ge=0, le=LARGEST_MU, description="of Gaussian DP")
+    trials: int | None = Field(default=None, ge=2, le=MOST_TRIALS, description="with mu: sealed trials of that mu each")
     rho: float | None = Field(default=None, ge=0, le=LARGEST_RHO, description="of zero-concentrated DP")
     epsilon: float | None = Field(default=None, ge=0, le=LARGEST_EPSILON, description="of (epsilon, delta)-DP")
     delta: float | None = Field(default=None, ge=0, lt=1, description="with epsilon; 0 if it is not given")
@@ -69,7 +72,14 @@ class Foreign(Table):
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         given = {name for name, value in self if value is not None}
-        kinds = ({"mu"}, {"rho"}, {"epsilon", "delta"}, {"epsilon"}, {"rate", "noise_multiplier", "steps"})
+        kinds = (
+            {"mu"},
+            {"mu", "trials"},
+            {"rho"},
+            {"epsilon", "delta"},
+            {"epsilon"},
+            {"rate", "noise_multiplier", "steps"},
+        )
         if given not in kinds:
             raise BadInput(
                 f"a loss with {', '.join(sorted(given)) or 'nothing'}",
@@ -84,7 +94,10 @@ class Foreign(Table):
         Raises `BadInput` for sampled losses that cannot be priced.
         """
         if self.mu is not None:
-            return Price(self.mu * self.mu)
+            if self.trials is None:
+                return Price(self.mu * self.mu)
+            part = RUN_SHARE * leak
+            return Price(least_mu(self.mu, self.trials, part) ** 2, part)
         if self.rho is not None:
             mu = _of_rho(max(self.rho, SMALLEST_RHO)) if self.rho > 0 else 0.0
             return Price(mu * mu)
@@ -106,30 +119,9 @@ class Foreign(Table):
 def _of_rho(rho: float) -> float:
     """The least mu, rounded up, for which each rho-zCDP mechanism is a post-processing of the Gaussian's experiment."""
     grid = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400) * (rho + 14.0 * math.sqrt(rho) + 1e-9)])
-    variation = _total_variation(rho)
-    above = np.minimum([_delta(rho, float(e)) for e in grid], variation)
-    # As a function of x = exp(e): (0, 1), the swapped order at 1/x (delta(-e) = 1 - x + x delta'(e)), then the grid.
-    x = np.concatenate([[0.0], np.exp(-grid[:0:-1]), np.exp(grid)])
-    below = 1.0 - np.exp(-grid[:0:-1]) + np.exp(-grid[:0:-1]) * above[:0:-1]
-    points = list(zip(x.tolist(), np.concatenate([[1.0], below, above]).tolist(), strict=True))
-    hull: list[tuple[float, float]] = []
-    for point in points:
-        while len(hull) > 1 and _turns_down(hull[-2], hull[-1], point):
-            hull.pop()
-        hull.append(point)
-    mu = 0.0
-    for (x0, d0), (x1, d1) in itertools.pairwise(hull):
-        a = (d0 - d1) / (x1 - x0)  # on this segment delta = m - x a
-        m = d0 + x0 * a
-        if 0 < a < 1 and 0 < m < 1:
-            mu = max(mu, float(ndtri(m) - ndtri(a)))
     # Beyond the grid (delta < 1e-21) no vertex can ask for more: the bound falls as exp(-(e - rho)^2 / (4 rho)), the
     # Gaussian's curve slower, as exp(-(e - mu^2 / 2)^2 / (2 mu^2)), because mu^2 > 2 rho.
-    return math.nextafter(mu * (1 + 1e-9), math.inf)
-
-
-def _turns_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    return (b[1] - a[1]) * (c[0] - a[0]) >= (c[1] - a[1]) * (b[0] - a[0])
+    return mu_of_curve(grid, np.minimum([_delta(rho, float(e)) for e in grid], _total_variation(rho)))
 
 
 def _delta(rho: float, epsilon: float) -> float:

@@ -63,6 +63,7 @@ class Demand:
         separation: rounds between two participations of one user.
         newcomers: users who are known to be there, and not registered yet.
         closed: whether no other users will ever come.
+        some: whether it asks only some users, and the ledger, which has no names, cannot tell which.
     """
 
     most: int
@@ -72,6 +73,7 @@ class Demand:
     separation: int
     newcomers: int = 0
     closed: bool = False
+    some: bool = False
 
 
 def units_up(mu_squared: Floats) -> Units:

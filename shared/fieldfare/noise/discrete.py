@@ -16,7 +16,7 @@ The time of a draw depends on its value (rejection sampling): it must not be vis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
     Booleans = NDArray[np.bool_]
+
+Rounding = Literal["grid", "discrete", "none"]
+"""`privacy.rounding`: Gaussian noise rounded to a grid; a discrete Gaussian on it; or floats as they come."""
 
 LARGEST_SCALE: Final = 1 << 31
 _BLOCK: Final = 4096

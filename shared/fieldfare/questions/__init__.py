@@ -12,7 +12,7 @@ gives. Who answers is public, and so is how many do. A user without a value cont
 
 from __future__ import annotations
 
-from fieldfare.questions import area, choice, distribution, number
+from fieldfare.questions import area, choice, distribution, number, sums
 from fieldfare.questions.base import Estimate, Question, Values, kinds, parse
 
-__all__ = ["Estimate", "Question", "Values", "area", "choice", "distribution", "kinds", "number", "parse"]
+__all__ = ["Estimate", "Question", "Values", "area", "choice", "distribution", "kinds", "number", "parse", "sums"]

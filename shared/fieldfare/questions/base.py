@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -12,6 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput
 from fieldfare.registry import Registry, Table
+from fieldfare.schema import Schema
 
 WIDE: Final = 1.959963984540054
 """Standard deviations on either side of an estimate that hold 95 % of normal noise."""
@@ -116,6 +118,26 @@ class Question(Table):
     @abstractmethod
     def width(self) -> int:
         """How many numbers a user contributes."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """What a node that measures by itself is asked for, one user at a time."""
+        return (self.measure,)
+
+    def of_one(self, told: Mapping[str, Sequence[float]]) -> Values:
+        """The numbers of one user, who told these lists: of each row, its number."""
+        rows = np.array(told.get(self.measure, ()), np.float64)[:, None]
+        return Values(rows, np.zeros(len(rows), np.int64), 1)
+
+    @property
+    def is_of_task(self) -> bool:
+        """Whether only a node with a Fieldfare task can answer: it is about a model or an update."""
+        return bool(self.runs) or self.measure == self.update_norm
+
+    @property
+    def answer_schema(self) -> Schema:
+        """Of what answers: the contribution's numbers are those of one layer."""
+        return Schema(("weight",), ((1, self.width),))
 
     @abstractmethod
     def contributions(self, values: Values) -> Floats:

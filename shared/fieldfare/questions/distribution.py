@@ -13,16 +13,18 @@ that `Mechanism.prefix_row_norms` says: about 2.4 user counts at mu 1 for 64 bin
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput
-from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Single
 from fieldfare.questions.base import FEWEST, MOST_CELLS, WIDE, Estimate, ModelQuestion, Values, register
+
+if TYPE_CHECKING:
+    from fieldfare.mechanisms import Mechanism
 
 
 class _Bins(ModelQuestion):
@@ -133,6 +135,8 @@ class Quantile(_Bins):
 
 @lru_cache(maxsize=8)
 def _prefix_sums(bins: int) -> Mechanism:
+    from fieldfare.mechanisms import build  # with SciPy, which a node that answers questions has no use for
+
     return build({"kind": "optimal-cc", "engine": "exact"}, bins, Single())
 
 

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from fieldfare.accounting import PoissonGaussian, PrivacyLoss, calibrate, gaussian_epsilon
 from fieldfare.accounting import sampled as numerical
+from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.errors import BadInput
+from fieldfare.mechanisms import build
 from fieldfare.mechanisms.independent import Independent
-from fieldfare.participation import Poisson
+from fieldfare.participation import CyclicPoisson, Poisson
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "accounting.json").read_text())
 ROWS = {row["id"]: row for row in REFERENCE["rows"]}
@@ -308,3 +310,12 @@ def test_refuses_what_is_no_release(build) -> None:
 def test_torn_text_is_not_no_loss(text: str) -> None:
     with pytest.raises(BadInput):
         PrivacyLoss.from_json(text)
+
+
+@pytest.mark.parametrize("rounds", [16, 32, 128])
+def test_a_rate_of_one_is_calibrated_like_no_sampling(rounds: int) -> None:
+    """The closed form is the answer already, and no interval is left to search."""
+    everybody = CyclicPoisson(2, 1.0)
+    mechanism = build({"kind": "banded", "bands": 2}, rounds, everybody)
+    noise = calibrate(mechanism, everybody, epsilon=1.0, delta=1e-5, adjacency="add_remove")
+    assert noise == pytest.approx(float(mechanism.sensitivity(everybody)) / gaussian_mu(1.0, 1e-5), rel=1e-6)

@@ -30,6 +30,8 @@ TABLES: list[dict[str, Any]] = [
     {"kind": "quantile", "measure": "x", "low": 1e-3, "high": 3, "bins": 7, "spacing": "log", "some": True},
     {"kind": "auc", "model": "a", "bins": 4},
     {"kind": "choose", "models": ["a", "b", "c"], "measure": "loss", "high": 2},
+    {"kind": "sums", "entries": {"x": 2, "y": 1}, "low": -1, "high": 3},
+    {"kind": "sums", "entries": {"x": 2}, "low": -1, "high": 3, "norm": 2.5},
 ]
 ROWS: list[list[float]] = [
     [],
@@ -46,7 +48,7 @@ ROWS: list[list[float]] = [
 
 
 def numbers(question: Question) -> int:
-    return {"auc": 2, "choose": 3}.get(question.kind, 1)
+    return question.width if question.kind == "sums" else {"auc": 2, "choose": 3}.get(question.kind, 1)
 
 
 def values(users: list[list[float]], width: int) -> Values:
@@ -138,6 +140,20 @@ def test_without_noise_the_area_is_that_of_all_pairs() -> None:
     found = question.contributions(Values(np.array([row for rows in users for row in rows]), owner, 60))
     (answer,) = question.read(found.sum(axis=0), 1e-9, 60)
     assert answer.value == pytest.approx(oracle.area(users, 8))
+
+
+@pytest.mark.parametrize("norm", [None, 100.0])
+def test_without_noise_sums_are_those_of_a_loop(norm: float | None) -> None:
+    question = parse({"kind": "sums", "entries": {"b": 1, "a": 2}, "low": 0, "high": 9, "norm": norm})
+    told = [{"a": [1.0, 2.0], "b": [3.0]}, {"b": [12.0], "a": [-4.0, 0.5]}]
+    contributions = sum(question.contributions(question.of_one(each))[0] for each in told)
+    assert [each.value for each in question.read(np.asarray(contributions), 0.0, 2)] == pytest.approx([1, 2.5, 12])
+
+
+def test_sums_beyond_the_norm_keep_their_direction() -> None:
+    question = parse({"kind": "sums", "entries": {"a": 2}, "high": 9, "norm": 2.5})
+    assert question.contributions(question.of_one({"a": [3.0, 4.0]}))[0] == pytest.approx([0.6, 0.8])
+    assert [each.value for each in question.read(np.array([0.6, 0.8]), 0.0, 1)] == pytest.approx([1.5, 2.0])
 
 
 def test_the_best_model_comes_first() -> None:
@@ -288,6 +304,10 @@ def test_isotonic_is_the_nearest_sequence_that_does_not_fall() -> None:
         ({"kind": "choose", "models": ["a", "/etc"]}, "question.models"),
         ({"kind": "mean", "measure": "loss", "low": 0, "high": 1, "model": ".."}, "question.model"),
         ({"kind": "median"}, "there is no such kind"),
+        ({"kind": "sums", "entries": {"a": 2}}, "question.high"),
+        ({"kind": "sums", "entries": {}, "high": 1}, "entries"),
+        ({"kind": "sums", "entries": {"a": 0}, "high": 1}, "question.entries"),
+        ({"kind": "sums", "entries": {"a": 1025}, "high": 1}, "question.entries"),
     ],
 )
 def test_a_question_that_cannot_be_asked_is_refused_by_its_key(table: dict[str, Any], word: str) -> None:

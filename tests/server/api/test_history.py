@@ -188,7 +188,7 @@ def test_what_fits_is_judged_by_what_single_users_have_left(local: TestClient, l
             ),
             holder="test",
         )
-        run.register_users(np.arange(100, dtype=np.uint64))
+        run.register_users(np.arange(10**6, 10**6 + 100, dtype=np.uint64))
         users = np.arange(50) + 50 * turn
         charges = np.full(50, cost.most_units(), dtype=np.int64)
         run.commit_round(run.open_round(users), Outcome(users, cost.loss, charges=charges), f"{turn:064}")

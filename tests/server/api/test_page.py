@@ -12,7 +12,6 @@ from typing import Any
 import ledger_data
 import numpy as np
 import pytest
-from chromium import WAIT, chromium, headline, new_page, sign_in
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
@@ -22,6 +21,7 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger import Ledger, Outcome, RunHandle
 from fieldfare_server.planning.questions import Asked
+from support.chromium import WAIT, chromium, headline, new_page, sign_in
 
 
 @pytest.fixture(scope="module")

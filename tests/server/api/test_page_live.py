@@ -13,12 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
-from chromium import chromium, headline, new_page, sign_in
 from test_pausing import PATIENCE, wait
 
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
+from support.chromium import chromium, headline, new_page, sign_in
 from support.federation import LyingGrid, home, plan
 
 

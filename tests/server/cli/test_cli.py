@@ -288,10 +288,10 @@ def test_no_key_is_in_the_ledger_or_in_any_output(
 def test_plan_compares_delta_with_the_users_that_it_is_told(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
     fits = fieldfare("plan", plan_file(), "--users", "task", "--json")
     assert said(fits)["users"] == len(user_names("digits"))
-    assert said(fits)["warnings"] == []
+    assert [each for each in said(fits)["warnings"] if "delta" in each] == []
     warned = fieldfare("plan", plan_file(), "--users", "20000", "--json")
     assert warned.exit_code == 0
-    assert said(warned)["warnings"] == [
+    assert [each for each in said(warned)["warnings"] if "delta" in each] == [
         "privacy.delta = 1e-5: publishing one user at random of 20000 has delta 5e-5. Better: at most 5e-6."
     ]
     refused = fieldfare("plan", plan_file(), "--users", "100000")

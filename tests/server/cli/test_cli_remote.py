@@ -83,7 +83,20 @@ def test_a_command_prints_the_same_from_a_service_and_from_its_ledger(
 
 
 WRITING = {
-    *("ask", "init", "simulate", "run", "supervise", "serve", "abandon", "backup", "migrate", "charge"),
+    *(
+        "ask",
+        "tune",
+        "task check",
+        "init",
+        "simulate",
+        "run",
+        "supervise",
+        "serve",
+        "abandon",
+        "backup",
+        "migrate",
+        "charge",
+    ),
     *(
         f"population {verb}"
         for verb in ("create", "raise", "approve", "withdraw", "tighten", "window", "note", "close", "reopen")

@@ -49,11 +49,11 @@ def test_what_init_writes_runs_at_once(tmp_path: Path) -> None:
     assert text.startswith("#:schema plan.schema.json\n")
     assert (mine / "plan.schema.json").is_file()
     assert tomllib.loads(text)["task"] == {"file": "people.csv"}
-    (mine / "plan.toml").write_text(text.replace(f"rounds = {CHOSEN['run.rounds']}", "rounds = 29"))
+    (mine / "plan.toml").write_text(text.replace(f"rounds = {CHOSEN['run.rounds']}", "rounds = 36"))
     ended = run(mine, account, "simulate")
     assert ended.returncode == 0, ended.stderr
     assert f"State: {account}/.local/share/fieldfare\n" in ended.stderr
-    assert "29 of 29 rounds" in ended.stdout
+    assert "36 of 36 rounds" in ended.stdout
     # The run's delta and the population's, which may differ.
     assert ended.stdout.count("at delta 1e-5") == 2
     auc = float(ended.stdout.partition("Held-out auc: ")[2].split()[0])

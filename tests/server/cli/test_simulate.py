@@ -86,6 +86,24 @@ def test_rounds_as_parquet(tmp_path: Path) -> None:
     assert rows == [{name: seen[name] for name in COLUMNS} for seen in told(where)]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_metrics_of_a_run_have_columns_behind_the_others(tmp_path: Path, suffix: str) -> None:
+    import pyarrow.parquet as pq
+
+    where, arguments = prepare(tmp_path)
+    with (tmp_path / "plan.toml").open("a") as plan:
+        plan.write("[metrics]\nshow = { loss = [0, 4], correct = [0, 1] }\n")
+    to = tmp_path / f"rounds{suffix}"
+    result = simulate([*arguments, "--export", str(to)])
+    assert result.exit_code == 0, result.output
+    rows = list(csv.DictReader(to.read_text().splitlines())) if suffix == ".csv" else pq.read_table(to).to_pylist()
+    more = [f"metric.{name}{end}" for name in ("correct", "loss") for end in ("", ".low", ".high")]
+    assert list(rows[0]) == [*COLUMNS, *more]
+    for row, seen in zip(rows, told(where), strict=True):
+        assert [float(row[name]) for name in more] == [seen[name] for name in more]
+    check_export(to)  # it may be replaced
+
+
 def test_rounds_in_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

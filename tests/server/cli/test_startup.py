@@ -49,6 +49,12 @@ def imported(*arguments: str, **environment: str) -> tuple[set[str], str | None]
     return set(modules), threads
 
 
+@pytest.mark.parametrize("told", [{}, {"OMP_NUM_THREADS": "2"}], ids=["untold", "told"])
+def test_the_demo_trains_in_one_thread_unless_told_otherwise(told: dict[str, str]) -> None:
+    _, threads = imported("demo", "--help", **told)
+    assert threads == told.get("OMP_NUM_THREADS", "1")
+
+
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_help_and_version_import_neither_numbers_nor_a_database(option: str) -> None:
     modules, threads = imported(option)
@@ -89,9 +95,19 @@ def test_what_still_fits_of_a_population_with_odometers_needs_no_torch_and_no_se
 
 def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told() -> None:
     modules, threads = imported("plan", "deploy/plans/containers.toml", OMP_NUM_THREADS="2")
-    # Toeplitz mechanisms filter with scipy.signal, which imports scipy.stats.
-    assert not modules & {"alembic", "fastapi", "flwr", "matplotlib", "httpx", "sqlalchemy", "safetensors"}
+    assert not modules & (set(HEAVY) - {"scipy.optimize"} | {"sqlalchemy", "safetensors"})
     assert threads == "2"
+
+
+@pytest.mark.parametrize("command", ["plan", "budget", "population", "ledger", "mechanisms", "runs", "init"])
+def test_help_on_what_prices_and_reads_imports_neither_torch_nor_flower(command: str) -> None:
+    modules, _ = imported(command, "--help")
+    assert not modules & (set(HEAVY) - {"scipy.optimize", "httpx"})
+
+
+def test_help_on_the_service_needs_no_statistics() -> None:
+    modules, _ = imported("serve", "--help")
+    assert not modules & {"torch", "flwr", "scipy.stats", "matplotlib"}
 
 
 ABSENT = """
@@ -132,6 +148,17 @@ def test_what_trains_nothing_imports_no_torch(what: str, tmp_path: Path) -> None
     command = [sys.executable, "-c", ABSENT + WITHOUT_TORCH[what]]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_price_of_a_bundled_task_builds_no_model() -> None:
+    """Their models' sizes are stated, and the resolution of the noise needs no more."""
+    code = """
+import sys, fieldfare as ff
+for task in ("digits", "flights", "flights-mlp", "regression"):
+    ff.price(ff.Plan(task=task, epsilon=4, delta=1e-5, rounds=8, cohort=2, mechanism="blt"))
+assert not {"torch", "scipy.stats", "scipy.signal", "flwr", "sqlalchemy"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_needs_torch_says_so_where_it_is_missing() -> None:

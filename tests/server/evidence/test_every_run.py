@@ -233,7 +233,9 @@ def test_the_starter_leaves_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delitem(sys.modules, "csv_task", raising=False)
     assert CliRunner().invoke(application, ["init"]).exit_code == 0
     text = Path("plan.toml").read_text()
-    Path("plan.toml").write_text(text.replace("rounds = 40", "rounds = 25"))
+    Path("plan.toml").write_text(
+        text.replace("rounds = 40", "rounds = 25").replace("max_participations = 8", "max_participations = 5")
+    )
     ran = CliRunner().invoke(application, ["simulate", "--json"])
     assert ran.exit_code == 0, ran.output
     where = StateDirectory.of(None, None)

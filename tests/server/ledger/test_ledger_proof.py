@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Boolean, text, update
+from sqlalchemy import Boolean, event, text, update
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import FieldfareError, LedgerError
@@ -364,6 +364,31 @@ def test_each_check_reads_only_what_is_new(ledger_url: str, monkeypatch: pytest.
         assert proof.advance().whole
         assert proof.advance().whole
         assert applied == [rows + 1, rows + 2], "the round that was opened and committed, once"
+
+
+def test_a_check_scans_no_table_that_grows_with_runs_and_finds_a_revived_run_at_once(tmp_path: Path) -> None:
+    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        for _ in range(40):
+            start(ledger, 0.001).finish("stopped")
+        assert ledger.proof.advance().whole
+        asked: list[tuple[str, Any]] = []
+        event.listen(ledger.database.engine, "before_cursor_execute", lambda *about: asked.append(about[2:4]))
+        start(ledger, 0.001)
+        assert ledger.proof.advance().whole
+        plans = set()
+        with ledger.database.engine.connect() as connection:
+            for statement, values in [each for each in asked if each[0].startswith("SELECT")]:
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+                plans |= {row.detail for row in plan}
+        # Runs are counted in an index.
+        scans = {plan for plan in plans if plan.startswith("SCAN") and "COVERING INDEX" not in plan}
+        large = {f"SCAN {name}" for name in ("runs", "rounds", "audit", "participations", "users", "objects")}
+        assert plans
+        assert not scans & large
+        with ledger.database.engine.begin() as connection:
+            connection.execute(text("UPDATE runs SET state = 'running', ended_at = NULL WHERE seq = 5"))
+        assert "runs" in ledger.proof.advance().fault
 
 
 def test_the_proof_forgets_closed_rounds(ledger_url: str) -> None:

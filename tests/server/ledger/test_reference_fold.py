@@ -87,6 +87,8 @@ class Journal(RuleBasedStateMachine):
         simulated=flags,
         ceiling=st.sampled_from((None, 1.0, 2.5)),
         leak=st.sampled_from((0.0, 1e-7, 1e-4)),
+        proposal=st.none() | keys,
+        person=st.none() | keys,
     )
     def create(
         self,
@@ -99,10 +101,13 @@ class Journal(RuleBasedStateMachine):
         simulated: bool,
         ceiling: float | None,
         leak: float,
+        proposal: str | None = None,
+        person: str | None = None,
     ) -> None:
         terms = {"epsilon": epsilon, "delta": delta, "leak": leak, "ceiling_epsilon": ceiling, "ceiling_delta": None}
         kind = {"adjacency": adjacency, "accounting": "individual" if singly else "worst-case", "unit": "user"}
         rest = {"simulated": simulated, "two_persons": two, "reservation_seconds": None, "salt": "0" * 64}
+        rest |= {key: value for key, value in (("proposal", proposal), ("person", person)) if value is not None}
         self.append("population.create", {**terms, **kind, **rest}, population=name)
 
     @rule(name=names, epsilon=epsilons, delta=deltas, stale=st.sampled_from((0, 0, 0, 1)), key=keys, person=keys)
@@ -203,6 +208,12 @@ class Journal(RuleBasedStateMachine):
         about = {"participants": "0" * 64, "participant_count": 1, "statistics": "0" * 64, "checkpoint": "0" * 64}
         charge = {"spent": loss(spent), "epsilon": 1.0, "attempt": attempt, "noise_row": index}
         self.of_run("round.commit", {**about, **charge, "reports": 1, "rejects": {}, **extra}, run, round=index)
+
+    @rule(run=runs, nodes=st.integers(1, 3), lax=flags)
+    def finalise(self, run: str, nodes: int, lax: bool) -> None:
+        index, attempt = self.fold.runs.get(run, {"open": None})["open"] or (0, 0)
+        body = {"attempt": attempt + (lax and nodes == 2), "closing": "0" * 64, "nodes": nodes}
+        self.of_run("round.close", body, run, round=index)
 
     @rule(run=runs, wrong=st.sampled_from((0.0, 0.0, 0.0, 0.25)), whole=flags, said=flags)
     def finish(self, run: str, wrong: float, whole: bool, said: bool) -> None:

@@ -69,7 +69,9 @@ def test_the_template_is_a_plan_with_every_key_of_its_tables() -> None:
     plan = Plan.from_toml(text)
     assert text.startswith(f"#:schema {reference.SCHEMA_FILE}\n")
     for section in SECTIONS:
-        chosen = {"mechanism": "blt", "clipping": "flat", "server_optimizer": "sgd"}.get(section.table)
+        chosen = {"mechanism": "blt", "clipping": "flat", "aggregation": "plain", "server_optimizer": "sgd"}.get(
+            section.table
+        )
         if chosen in (None, section.kind) and section.table in Plan.model_fields:
             for key in section.keys:
                 assert f"\n{key.name} = " in text or f"\n# {key.name} = " in text, key.path
@@ -81,6 +83,7 @@ def test_the_template_is_a_plan_with_every_key_of_its_tables() -> None:
             text = text.replace(f"\n# {key.name} = {key.default}\n", f"\n{key.name} = {key.default}\n")
     assert "\nround_timeout = 600.0\n" in text
     text = text.replace("# [metrics]\n", "[metrics]\nshow = { correct = [0, 1] }\n")
+    text = text.replace("# [tuning]\n", "[tuning]\nshare = 0.1\n")
     assert Plan.from_toml(text.replace("# [availability]", "[availability]")).run == plan.run
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -108,6 +109,14 @@ def refused(state: StateDirectory, what: ff.Plan, reason: str) -> None:
     with Ledger.open(state.ledger) as ledger:
         last = ledger.runs().items[0]
         assert (last.state, last.next_round) == ("failed", 0)
+
+
+def test_a_node_that_lacks_the_accountant_trains_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `pip install 'fieldfare[node]'`, which has no SciPy."""
+    state = home(tmp_path)
+    agree(state, tmp_path / "node", monkeypatch)
+    monkeypatch.setitem(sys.modules, "fieldfare_client.budget.charges", None)
+    refused(state, of(), "no-memory")
 
 
 # -- the attack of one person and four populations --------------------------------------------------------------------

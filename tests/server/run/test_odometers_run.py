@@ -20,7 +20,7 @@ from fieldfare_server.ledger.sql import odometer_tables, rows
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from support.federation import LyingGrid, home, plan
+from support.federation import JOINED_ONCE, LyingGrid, home, plan
 
 USERS = 24
 
@@ -29,10 +29,7 @@ def third(**changes: Any) -> Plan:
     """A run that each user joins once, of a third of the users, for the whole budget of epsilon 2."""
     setting = {
         "privacy": {"population": "people", "epsilon": 2.0, "delta": 1e-5},
-        "participation": {"scheme": "single"},
-        "mechanism": {"kind": "independent"},
-        "run__noise_seed": None,
-        "run__rounds": 2,
+        **JOINED_ONCE,
         "run__cohort": 4,
         "run__min_reports": 4,
     }

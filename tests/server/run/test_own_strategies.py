@@ -258,7 +258,7 @@ class Starts(FedAvg):
         (lambda: Starts(), r"Starts\.start \(.*:\d+\): the rounds are opened, charged.*on_round"),
         (lambda: FedAdam(eta=0.2), r"FedAdam.*server_optimizer=.*'fedadam', 'learning_rate': 0\.2, 'beta1': 0\.9"),
         (lambda: Krum(), "Krum.*its aggregation would be replaced"),
-        (lambda: FedXgbBagging(), "FedXgbBagging.*its aggregation would be replaced"),
+        (lambda: FedXgbBagging(), "FedXgbBagging: trees have no vector"),
         (lambda: FedAvg(fraction_train=0.25), r"base\.fraction_train = 0\.25: .*Nearest allowed: cohort"),
         (lambda: FedAvg(fraction_evaluate=0.5), r"base\.fraction_evaluate = 0\.5.*evaluate_fn"),
         (lambda: FedAvg(min_available_nodes=9), r"base\.min_available_nodes = 9.*min_available"),

@@ -35,7 +35,7 @@ def app(each: int, **options: Any) -> ClientApp:
         return [f"{context.node_config['partition-id']}-{index}" for index in range(each)]
 
     @made.train()
-    @ff.private.train(net)
+    @ff.private.train(net, isolation="none")  # what the loop is given is looked at here
     def train(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
         SEEN.append({"user": user, **config})
         optimizer = torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=config["lr"])

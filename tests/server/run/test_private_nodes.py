@@ -7,17 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import Context
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from safetensors.torch import load_file
 from torch import nn
 
+from fieldfare.errors import FieldfareError
 from fieldfare_client import private
+from fieldfare_client.masking import BLINDER, NotMasked
 from fieldfare_client.simulation import LocalGrid
+from fieldfare_flower.local_grid import assume_task_identity
+from fieldfare_server.cli.progress import grid_of
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import USERS, TinyTask, home, plan
+
+MASKED_TABLE = {"kind": "masked", "least_nodes": 2}
 
 IDS = [f"user-{index:02d}" for index in range(USERS)]
 TABLE = TinyTask().users()
@@ -34,8 +40,8 @@ def adam(model: nn.Module, user: str, context: Context, config: dict[str, Any]) 
         raise ValueError("this user always fails")
 
 
-def nodes(count: int) -> LocalGrid:
-    """Nodes whose patients are trained by Adam."""
+def nodes(count: int, **node_config: str) -> LocalGrid:
+    """Nodes whose patients are trained by Adam, with `node_config` as their own configuration."""
     app = ClientApp()
 
     def hosted(context: Context) -> list[str]:
@@ -43,7 +49,7 @@ def nodes(count: int) -> LocalGrid:
 
     app.query("users")(private.users(hosted))
     app.train()(private.train(TinyTask().build_model)(adam))
-    return LocalGrid(app, count, {})
+    return LocalGrid(app, count, {}, dict(node_config))
 
 
 def test_a_run_of_own_loops_releases_charges_and_ends(tmp_path: Path) -> None:
@@ -56,6 +62,33 @@ def test_a_run_of_own_loops_releases_charges_and_ends(tmp_path: Path) -> None:
     assert row.spent_epsilon == pytest.approx(reports[-1].epsilon)
     model = TinyTask().build_model()
     model.load_state_dict(load_file(state_dir.root / session.account.id / "model.safetensors"), strict=True)
+
+
+def test_a_masked_run_of_own_loops_releases_the_bytes_of_a_plain_one(tmp_path: Path) -> None:
+    released = []
+    for number, changes in enumerate([{}, {"aggregation": MASKED_TABLE}]):
+        (tmp_path / str(number)).mkdir()
+        state = home(tmp_path / str(number))
+        with Session.begin(state, plan(**changes), identity_is_stable=True, run_id="run") as session:
+            blinder = grid_of(session, 8).blinder
+            grid = nodes(8) if blinder is None else nodes(8, **{BLINDER: blinder.public_key})
+            grid.blinder = blinder
+            FieldfareStrategy(session).start(grid)
+        released.append((state.root / "run" / "model.safetensors").read_bytes())
+    assert released[0] == released[1]
+
+
+def test_a_node_of_own_loops_that_names_a_blinder_sends_nothing_in_clear(tmp_path: Path) -> None:
+    app, reply = ClientApp(mods=[private]), list[Message]()  # type: ignore[list-item]
+    app.train()(lambda message, context: reply.append(message) or message)  # type: ignore[func-returns-value]
+    context = Context(run_id=1, node_id=1, node_config={BLINDER: "ffb1:" + "0" * 64}, state=RecordDict(), run_config={})
+    assume_task_identity()
+    with pytest.raises(NotMasked):
+        app(Message(RecordDict(), 1, "train"), context)
+    assert not reply
+    state = home(tmp_path)
+    with Session.begin(state, plan(), identity_is_stable=True) as session, pytest.raises(FieldfareError):
+        FieldfareStrategy(session).start(nodes(3, **{BLINDER: "ffb1:" + "0" * 64}))
 
 
 @pytest.mark.parametrize("count", [1, 4])

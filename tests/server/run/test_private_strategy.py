@@ -389,7 +389,7 @@ def list_patients(context: Context) -> list[str]:
 
 
 @cohort_app.train()
-@ff.private.train(Patient)
+@ff.private.train(Patient, isolation="none")
 def train_patient(model: torch.nn.Module, user: str, context: Context, config: dict[str, Any]) -> None:
     ROUNDS_SEEN.append((config["server-round"], config["lr"]))
     with torch.no_grad():

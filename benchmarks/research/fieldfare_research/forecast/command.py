@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from fieldfare_research.forecast.forecast import Forecast, predict
 from fieldfare_research.forecast.search import Assumed
 from fieldfare_research.forecast.suggestions import Suggestion
-from fieldfare_server.cli.options import JsonOption
+from fieldfare_server.cli.options import JsonOption, PlanArgument
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.files.plan_file import plan_path, read_plan
 from fieldfare_server.run.pricing import price
@@ -24,9 +23,7 @@ def forecast(
         float,
         typer.Option(help="directions that matter (trace over largest eigenvalue of the updates' covariance)"),
     ],
-    path: Annotated[
-        Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file [plan.toml, if there is one]")
-    ] = None,
+    path: PlanArgument = None,
     signal_to_noise: Annotated[
         float, typer.Option(help="typical squared update at the start over that at the best model")
     ] = Assumed.signal_to_noise,

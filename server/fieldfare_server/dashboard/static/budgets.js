@@ -15,7 +15,7 @@ export function levelTags(population) {
     population.overdrawn ? h("span", { class: "tag bad" }, "over its budget: no new run")
       : population.level === "exhausted" ? h("span", { class: "tag bad" }, "exhausted: no useful run fits")
         : population.level === "low" ? h("span", { class: "tag warn" }, `low: ${percent(population.committed_share)} committed`) : null,
-    population.state === "closed" ? h("span", { class: "tag" }, "closed") : null,
+    population.state !== "open" ? h("span", { class: "tag" }, population.state) : null,
   ];
 }
 

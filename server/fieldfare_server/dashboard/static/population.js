@@ -45,18 +45,23 @@ const plural = (n, one, many) => `${n} ${n === "1" || n === "at least 1" ? one :
 // The answer first: how many more runs like the last, for how many of its users, and until when.
 export function drawFits(parent, population) {
   const left = plural(runsLeft(population), "more run like the last fits.", "more runs like the last fit.");
-  const answer = population.state === "closed" ? "It is closed: no new run is admitted." : population.last_run === null ? "No run has been charged yet."
+  const answer = population.state !== "open" ? `It is ${population.state}: no new run is admitted.` : population.last_run === null ? "No run has been charged yet."
     : !population.last_run_fits && population.runs_left ? `One more run like the last does not begin this ${population.window.every}.`
     : population.last_run_fits ? left[0].toUpperCase() + left.slice(1) : "One more run like the last does not fit.";
   show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer, " ", levelTags(population)),
     population.last_run_fits && population.runs_left_users !== null ? h("p", { class: "small muted" }, `The next one fits for ${count(population.runs_left_users)} of ${count(population.users)} users${population.lasts_until ? `; at the pace so far the budget lasts until ${day(population.lasts_until)}` : ""}.`) : null,
     h("div", { class: "budget gap" }, figures(population, 0)),
     facts([[largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Lasts until, at this pace", lastsUntil(population)],
-      ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ["Users seen", usersOf(population)],
+      ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ...togetherOf(population.together), ["Users seen", usersOf(population)],
       ["Runs", count(population.runs)], ["Adjacency", population.adjacency.replace("_", "-")]]),
     drawWindow(population.window),
     drawLeft(population),
     population.last_run ? h("p", { class: "gap small" }, h("a", { href: runAddress(population.last_run) }, "The last run")) : null);
+}
+
+// Where presence is secret nobody can say who is in another population, too: their guarantees add up.
+function togetherOf(all) {
+  return all ? [[`Guarantee for a user of all ${all.populations} populations`, `ε ${number(all.epsilon)} at δ ${number(all.delta)}`]] : [];
 }
 
 // What may still begin this week; the budget stays the limit. Quiet where there are no windows.

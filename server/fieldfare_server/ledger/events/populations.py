@@ -29,6 +29,10 @@ class Created(Event):
     """SHA-256 of the salt of its users' hashes: with the salt, a reader of the log could test guesses at pseudonyms."""
     leak: float
     """D of the filter."""
+    proposal: str | None = None
+    """Where another population of the ledger needs two persons for a raise: it waits for the second by this id."""
+    person: str | None = None
+    """Who asked for it, then."""
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,18 @@ class Opened(Event):
 
 
 @dataclass(frozen=True)
+class RoundClosed(Event):
+    """The set of a masked round is final, and so is its masked sum: it may be opened, this once."""
+
+    action = "round.close"
+    attempt: int
+    closing: str
+    """SHA-256 of the file with the masked sum, who is in it, and the boxes."""
+    nodes: int
+    """How many nodes are in it."""
+
+
+@dataclass(frozen=True)
 class Voided(Event):
     """A round was closed, and nothing of it was released."""
 

@@ -55,7 +55,7 @@ def reserve(state: State, name: str, price: Price | None, asked: Mapping[str, st
         _require_same(earlier, asked)
         return None
     if population.row.state != "open":
-        raise BadInput(f"a charge to population {name!r}", "it is closed.", "another population")
+        raise BadInput(f"a charge to population {name!r}", f"it is {population.row.state}.", "another population")
     assert price is not None
     largest = population.largest(population.terms) if population.row.individual else None
     return events.ChargeReserved(**asked, price=price.to_json(), largest=largest)

@@ -45,6 +45,7 @@ RULES: dict[type[Event], Rule] = {
     r.KeyDestroyed: runs.key_destroyed,
     r.Audited: runs.audited,
     r.Opened: rounds.opened,
+    r.RoundClosed: rounds.closed,
     r.Voided: rounds.voided,
     r.Committed: rounds.committed,
     c.ChargeReserved: charges.reserved,

@@ -34,6 +34,8 @@ from fieldfare_server.ledger.state.rows import (
 from fieldfare_server.ledger.state.state import FoldedPopulation, State
 from fieldfare_server.ledger.state.windows import EVERY
 
+NEVER_OPEN = ("proposed", "withdrawn")
+"""States of a population that a second person has not approved."""
 LARGEST_EPSILON = 1e9
 """Beyond it mu^2 soon has no float, and nothing is promised long before."""
 
@@ -77,6 +79,7 @@ def find(state: State, name: str) -> FoldedPopulation:
 
 
 def create(
+    state: State,
     epsilon: float,
     delta: float,
     *,
@@ -86,18 +89,29 @@ def create(
     salt: str,
     leak: float | None = None,
     rules: Rules | None = None,
+    person: str,
 ) -> events.Created:
-    """A new population.
+    """A new population. It waits for a second person where one would be needed to raise another's budget: a second
+    population of the same users is a raise by another name.
 
-    salt: SHA-256 of its fresh salt. leak: D; None: the default.
+    salt: SHA-256 of its fresh salt. leak: D; None: the default. person: who asks, as in `raise_budget`.
 
-    Raises `BadInput` on an impossible budget, or one above its own ceiling.
+    Raises `BadInput` on an impossible budget, one above its own ceiling, and one that one person could raise where
+    others need two.
     """
     rules = rules or Rules()
     if adjacency not in ADJACENCIES:
         raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
     _require_budget(epsilon, delta)
     rules.check(epsilon, delta)
+    strict = sorted(name for name, each in state.populations.items() if each.row.two_persons)
+    if strict and not rules.two_persons:
+        raise BadInput(
+            "a population that one person can raise",
+            f"in this ledger a raise of {strict[0]!r} needs two persons, and the same users could be in both.",
+            "--two-persons",
+            code="one-person-population",
+        )
     return events.Created(
         epsilon=float(epsilon),
         delta=delta,
@@ -112,6 +126,8 @@ def create(
         reservation_seconds=None if rules.reservation_seconds is None else float(rules.reservation_seconds),
         salt=salt,
         leak=budget.require_leak(default_leak(adjacency, delta) if leak is None else leak, delta),
+        proposal=secrets.token_hex(6) if strict else None,
+        person=person if strict else None,
     )
 
 
@@ -126,6 +142,9 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
     kept = event.accounting == odometers.INDIVIDUAL
     require(not kept or not hides_presence(event.adjacency), "its odometers would tell who is there")
     _require_below(event.epsilon, event.delta, event.ceiling_epsilon, event.ceiling_delta)
+    waits = event.proposal is not None
+    require(waits == (event.person is not None), "it names a proposal or a person, and not both")
+    require(event.two_persons or not waits, "it waits for a second person, and needs none")
     yield PopulationRow(
         name=name,
         epsilon=event.epsilon,
@@ -133,7 +152,7 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
         adjacency=event.adjacency,
         unit=event.unit,
         simulated=event.simulated,
-        state="open",
+        state="proposed" if waits else "open",
         salt=event.salt,
         users=0,
         settled=budget.NOTHING.to_json(),
@@ -148,6 +167,10 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
         two_persons=event.two_persons,
         accounting=event.accounting,
     )
+    if waits:
+        yield _proposal(
+            state, record, event.proposal or "", event.epsilon, event.delta, "a new population", event.person or ""
+        )
 
 
 # -- raise ----------------------------------------------------------------------------------------------------------
@@ -190,25 +213,17 @@ def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[F
     """A raise that waits."""
     row = state.populations[record.place].row
     require(row.two_persons, "a raise is proposed where none is needed")
-    require(event.id not in state.proposals, "it is proposed twice")
     _require_old(event.old, row)
-    yield ProposalRow(
-        id=event.id,
-        population=row.name,
-        epsilon=event.epsilon,
-        delta=event.delta,
-        reason=event.reason,
-        state="waiting",
-        proposed_at=record.at,
-        proposed_by=record.actor,
-        person=event.person,
-    )
+    yield _proposal(state, record, event.id, event.epsilon, event.delta, event.reason, event.person)
 
 
 def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]:
     """A budget after its raise."""
     row = state.populations[record.place].row
-    _require_raise(row, event.epsilon, event.delta)
+    if row.state == "proposed":
+        require((event.epsilon, event.delta) == (row.epsilon, row.delta), "a new population opens with another budget")
+    else:
+        _require_raise(row, event.epsilon, event.delta)
     _require_old(event.old, row)
     if row.two_persons:
         proposal = waiting(state, event.proposal or "", row.name)
@@ -222,13 +237,36 @@ def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]
             )
         yield proposal._replace(state="approved", decided_at=record.at, decided_by=record.actor)
     bound = budget.larger((row.bound_epsilon, row.bound_delta), (event.epsilon, event.delta), row.leak)
-    yield row._replace(epsilon=event.epsilon, delta=event.delta, bound_epsilon=bound[0], bound_delta=bound[1])
+    now = "open" if row.state == "proposed" else row.state
+    yield row._replace(
+        epsilon=event.epsilon, delta=event.delta, bound_epsilon=bound[0], bound_delta=bound[1], state=now
+    )
 
 
 def withdrawn(state: State, record: Record, event: events.Withdrawn) -> Iterator[Fact]:
-    """A raise that waits no more."""
-    proposal = waiting(state, event.proposal, record.place)
+    """A raise, or a new population, that waits no more."""
+    proposal, row = waiting(state, event.proposal, record.place), state.populations[record.place].row
     yield proposal._replace(state="withdrawn", decided_at=record.at, decided_by=record.actor)
+    if row.state == "proposed":
+        yield row._replace(state="withdrawn")
+
+
+def _proposal(
+    state: State, record: Record, id: str, epsilon: float, delta: float, reason: str, person: str
+) -> ProposalRow:
+    """A budget that waits for a second person."""
+    require(id not in state.proposals, "it is proposed twice")
+    return ProposalRow(
+        id=id,
+        population=record.place,
+        epsilon=epsilon,
+        delta=delta,
+        reason=reason,
+        state="waiting",
+        proposed_at=record.at,
+        proposed_by=record.actor,
+        person=person,
+    )
 
 
 def waiting(state: State, proposal_id: str, population: str | None = None) -> ProposalRow:
@@ -342,8 +380,8 @@ def closed(state: State, record: Record, event: events.Closed | events.Reopened)
     """A population that is closed, or open again. Raises `BadInput` if it is already."""
     row = state.populations[record.place].row
     now = "closed" if isinstance(event, events.Closed) else "open"
-    if row.state == now:
-        raise BadInput(f"population {row.name!r}", f"it is {now} already.")
+    if row.state in (now, *NEVER_OPEN):
+        raise BadInput(f"population {row.name!r}", f"it is {row.state} already.")
     require(event.state == now, "it names another state")
     yield row._replace(state=now)
 
@@ -458,6 +496,8 @@ def _require_tightening(row: PopulationRow, epsilon: float, delta: float) -> Non
 
 
 def _require_open(row: PopulationRow) -> None:
+    if row.state in NEVER_OPEN:
+        raise BadInput(f"population {row.name!r}", f"it is {row.state}: a second person has not approved it.")
     if row.state != "open":
         raise BadInput(f"population {row.name!r}", "it is closed.", "reopen it, or a new population")
 

@@ -49,18 +49,22 @@ def opened(state: State, record: Record, event: events.Opened) -> Iterator[Fact]
     )
 
 
-def voided(state: State, record: Record, event: events.Voided) -> Iterator[Fact]:
-    """A round that released nothing: no charge, no participation, and its noise row is free again."""
+def closed(state: State, record: Record, event: events.RoundClosed) -> Iterator[Fact]:
+    """A masked round whose set is final. Training is deterministic: a second set would give away their difference."""
     _, row = _open(state, record, event.attempt)
-    # Who was selected is forgotten.
-    yield row._replace(
-        state="void",
-        cohort=None,
-        reason=event.reason,
-        reports=event.reports,
-        rejects=event.rejects,
-        closed_at=record.at,
-    )
+    require(not row.closing, "it is closed already")
+    require(event.nodes > 1 and len(bytes.fromhex(event.closing)) == 32, "it names no sum of several nodes")
+    yield row._replace(checkpoint=event.closing)
+
+
+def voided(state: State, record: Record, event: events.Voided) -> Iterator[Fact]:
+    """A round that released nothing: no charge, no participation, and its noise row is free again.
+
+    Raises `LedgerError` for one that is closed: only the end of its run ends it.
+    """
+    _, row = _open(state, record, event.attempt)
+    require(not row.closing, "a closed round is committed, or its run ends")
+    yield row.void(record.at, event.reason)._replace(reports=event.reports, rejects=event.rejects)
 
 
 def committed(state: State, record: Record, event: events.Committed) -> Iterator[Fact]:

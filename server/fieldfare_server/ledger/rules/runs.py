@@ -286,6 +286,8 @@ def requested(state: State, record: Record, event: events.Requested) -> Iterator
     yield row._replace(request=event.request, state=after)
 
 
+CLOSED_AT_END = "its run ended before it was committed"
+
 # -- its end --------------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +310,11 @@ def finished(state: State, record: Record, event: events.Finished) -> Iterator[F
     """A run that has ended, and a population that it costs no more than it spent."""
     run = under_way(state, record)
     row, population = run.row, state.populations[record.place].row
-    require(run.open is None, "the run ends with a round open")
+    if run.open is not None:
+        left = run.attempts[run.open].row
+        require(left.closing, "the run ends with a round open")
+        # In one event with the run's end, after which no attempt follows.
+        yield left.void(record.at, CLOSED_AT_END)
     right = row.planned if event.whole else row.spent
     require(event.spent == right, "it names a loss other than the committed one")
     settled = budget.loss(population.settled) + budget.loss(right)
@@ -341,7 +347,7 @@ def audited(state: State, record: Record, event: Event) -> Iterator[Fact]:
 
 def _require_open(population: PopulationRow, noise_source: str) -> None:
     if population.state != "open":
-        raise BadInput(f"a run on population {population.name!r}", "it is closed.", "another population")
+        raise BadInput(f"a run on population {population.name!r}", f"it is {population.state}.", "another population")
     if noise_source == SEEDED and not population.simulated:
         raise BadInput(
             f"a fixed noise seed on population {population.name!r}",

@@ -124,13 +124,14 @@ class Database:
 
         `head` is the row of that table, which the transaction has locked.
 
-        If the database goes away, or its disk is full, the transaction is tried again for `patience` seconds. If an
-        earlier try was committed after all (its event is in the journal), that try's result is returned. Raises
-        `LedgerError` when the database stays away or full, or is read-only or corrupt. Then nothing was committed,
-        unless the answer to the commit itself was lost: the ledger shows on resume which it is.
+        If the database goes away, the transaction is tried again for `patience` seconds, and on a full disk of this
+        machine for `FULL_DISK` seconds. If an earlier try was committed after all (its event is in the journal), that
+        try's result is returned. Raises `LedgerError` when the database stays away or full, or is read-only or corrupt.
+        Then nothing was committed, unless the answer to the commit itself was lost: the ledger shows on resume which it
+        is.
         """
         event_number = secrets.token_hex(16)
-        deadline = time.monotonic() + self.patience
+        began = time.monotonic()
         pause = 0.05
         tried: list[T] = []
         while True:
@@ -155,7 +156,8 @@ class Database:
             except (SQLAlchemyError, UnicodeError) as error:
                 if getattr(getattr(error, "orig", None), "sqlstate", None) == _LOCKED:
                     self._free()
-                if not _went_away(error) or time.monotonic() + pause > deadline:
+                patience = min(self.patience, FULL_DISK) if self.path is not None and _is_full(error) else self.patience
+                if not _went_away(error) or time.monotonic() + pause > began + patience:
                     raise self.error(error) from error
                 time.sleep(pause)
                 pause = min(2 * pause, 2.0)
@@ -252,6 +254,13 @@ class Database:
                 "role's part",
                 code="database-no-right",
             )
+        if _is_full(error):
+            return LedgerError(
+                f"ledger {self.name}",
+                "its disk is full.",
+                "make room, then the same again; what was committed is kept",
+                code="disk-full",
+            )
         return LedgerError(
             f"ledger {self.name}",
             f"the database refused: {cause[0] if cause else type(error).__name__}.",
@@ -296,6 +305,8 @@ _PRESENT = text(f"SELECT set_config('{CALLER}', :secret, true)")
 
 _BUSY = 60.0
 """Seconds to wait for another writer."""
+FULL_DISK = 2.0
+"""Seconds for which a write waits for room on a disk of this machine: whoever makes room wants to be told first."""
 
 _POSTGRES = {
     # Of each try; psycopg waits at least 2 seconds.
@@ -340,9 +351,16 @@ def _went_away(error: Exception) -> bool:
         return False
     if isinstance(error.orig, sqlite3.Error):
         # A full disk may have room again; a lock was waited for already.
-        return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        return _is_full(error)
     state = getattr(error.orig, "sqlstate", None)
     return error.connection_invalidated or state is None or state[:2] == "08" or state in _TRANSIENT
+
+
+def _is_full(error: Exception) -> bool:
+    cause = getattr(error, "orig", None)
+    return (
+        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
+    )
 
 
 _TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03", "53000", "53100", "53200", "53300", "25006")

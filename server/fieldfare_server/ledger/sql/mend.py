@@ -12,7 +12,7 @@ person reopens it. A journal that does not reach a head that this home has seen 
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,7 +99,7 @@ class Examination:
     ) -> None:
         self._connection, self._target, self._unfit = connection, target, unfit
         before = read_head(connection)
-        ends = [(list(copy.heads())[-1], copy) for copy in copies if copy.there]
+        ends = [(deque(copy.heads(), maxlen=1)[0], copy) for copy in copies if copy.there]
         self._copy = max(ends, key=lambda each: each[0].count)[1] if ends else None
         ledger = next((head.ledger for head in (*held, *(end for end, _ in ends))), before.ledger)
         start = chain.Head(ledger, 0, chain.genesis(ledger))
@@ -249,7 +249,7 @@ def charge_for(mending: Mending, connection: Connection, entry: Entry, actor: st
         population = entry.state.populations[run.row.population]
         about: dict[str, Any] = {"population": population.row.name, "run": name}
         hidden = hides_presence(population.row.adjacency)
-        if run.open is not None:
+        if run.open is not None and not run.attempts[run.open].row.closing:
             index, attempt = run.open
             entry.append(Voided(attempt, "its run was charged whole", 0, {}), actor, round=index, blind=hidden, **about)
             entry.flush()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, RowMapping, and_, bindparam, func, select, text
+from sqlalchemy import Connection, CursorResult, RowMapping, and_, bindparam, func, select, text, union_all
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
@@ -34,6 +34,7 @@ from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.rows import UsersRow
 from fieldfare_server.ledger.state.state import FoldedAttempt, FoldedPopulation, FoldedRun, State
+from fieldfare_server.ledger.states import ACTIVE
 
 T = TypeVar("T")
 
@@ -58,11 +59,17 @@ _CHARGES = select(models.charges).order_by(models.charges.c.population_id, model
 _NAMED = _r.id.in_(bindparam("names", expanding=True))
 _NUMBERS = select(_r.id, _r.seq).where(_NAMED)
 _RUNS = select(models.runs).order_by(_r.seq)
+# One list for each index, because SQLite reads every run where they stand in one condition.
 _RUNS_CHANGING = _RUNS.where(
-    _r.ended_at.is_(None) | _NAMED | ((_r.seq > bindparam("compared")) & (_r.seq <= bindparam("end")))
+    _r.seq.in_(
+        union_all(
+            select(_r.seq).where(_r.population_id.in_(bindparam("populations", expanding=True)), _r.state.in_(ACTIVE)),
+            select(_r.seq).where(_NAMED),
+            select(_r.seq).where(_r.seq > bindparam("compared"), _r.seq <= bindparam("end")),
+        )
+    )
 )
-_RUNS_NUMBER = select(func.max(_r.seq), func.count()).select_from(models.runs)
-_RUNS_INDIVIDUAL = select(_r.id, _r.seq).where(_r.ended_at.is_(None), _r.accounting == odometers.INDIVIDUAL)
+_RUNS_NUMBER = select(select(func.max(_r.seq)).scalar_subquery(), func.count()).select_from(models.runs)
 _KEPT = select(models.odometers.c.population_id).distinct()
 _PLEDGED = select(models.pledges.c.run_seq).distinct()
 # The state is a literal because SQLite uses the small index of open rounds only for one.
@@ -333,7 +340,8 @@ class Proof:
         """Compare runs under way, changed runs, and a slice of the others; returns where the next slice begins."""
         everything = self._newest_round is None
         end = self._compared + _SLICE
-        changing = {"names": sorted(self._touched | self._active()), "compared": self._compared, "end": end}
+        changing = {"names": sorted(self._touched | self._active()), "populations": list(names)}
+        changing |= {"compared": self._compared, "end": end}
         query = connection.execute(_RUNS) if everything else connection.execute(_RUNS_CHANGING, changing)
         rows = query.mappings().all()
         for row in rows:
@@ -349,7 +357,9 @@ class Proof:
 
     def _compare_odometers(self, connection: Connection, names: Mapping[int, str]) -> None:
         """Compare what users have spent and what runs were pledged of them, and note it as its `standing`."""
-        numbers = {row.id: row.seq for row in connection.execute(_RUNS_INDIVIDUAL)}
+        under_way = {"names": sorted(self._active())}
+        numbers = {row.id: row.seq for row in connection.execute(_NUMBERS, under_way)}
+        numbers = {name: seq for name, seq in numbers.items() if self._state.runs[name].row.individual}
         kept = {number for number, name in names.items() if self._state.populations[name].row.individual}
         for number in sorted(kept):
             name = names[number]

@@ -8,7 +8,7 @@ Who holds a run now is not in the journal: leases are left as they are, and a ru
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,18 @@ from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.leases import SECONDS
 from fieldfare_server.ledger.sql.projection import Changes, Contents
 from fieldfare_server.ledger.sql.proof import dictionaries, hash_row, sha256
+from fieldfare_server.ledger.sql.segments import objects
 from fieldfare_server.ledger.state.accounts import Accounts, step
-from fieldfare_server.ledger.state.rows import Fact, ParticipationRow, Pledge, Recharge, RoundRow, RunRow, UsersRow
+from fieldfare_server.ledger.state.rows import (
+    Fact,
+    ParticipationRow,
+    Pledge,
+    PopulationRow,
+    Recharge,
+    RoundRow,
+    RunRow,
+    UsersRow,
+)
 from fieldfare_server.ledger.state.rows import Odometers as OdometersFact
 from fieldfare_server.ledger.state.state import State
 
@@ -34,7 +44,8 @@ _BATCH = 1000
 """Rows of the journal whose facts are written together."""
 _CONTENT = (UsersRow, ParticipationRow, Recharge)
 """Facts that stand in tables of content."""
-_OBJECT = text("SELECT content FROM objects WHERE hash = :hash")
+_NAMES: dict[type, str] = {PopulationRow: "salt", RunRow: "plan", RoundRow: "statistics"}
+"""Fields that name an object."""
 _q = models.participations.c
 _TAKEN = select(_q.index, _q.count.label("number"), _q.users, _q.charges)
 
@@ -85,9 +96,11 @@ def rebuild(connection: Connection, load: Callable[[], None] | None = None) -> l
 
 def _fold(connection: Connection, known: _Known) -> list[RoundRow]:
     state, changes = State(thorough=False), Changes()
+    named = set[str]()
 
     def note(state: State, record: Record, facts: tuple[Fact, ...]) -> None:
         known.follow(state, record, facts)
+        named.update(getattr(fact, _NAMES[type(fact)]) for fact in facts if type(fact) in _NAMES)
         changes.add(state, (fact for fact in facts if not isinstance(fact, _CONTENT)))
 
     c = models.journal.c
@@ -104,6 +117,8 @@ def _fold(connection: Connection, known: _Known) -> list[RoundRow]:
             apply(state, row, note)
             previous = row["hash"]
         last = rows[-1]["id"]
+        known.fetch(named)
+        named.clear()
         changes.write(connection, known)
         for run in state.runs.values():
             if len(run.attempts) > (run.open is not None):
@@ -111,7 +126,8 @@ def _fold(connection: Connection, known: _Known) -> list[RoundRow]:
     if previous != head.hash:
         raise Unfit("audit", str(last + 1), "it is missing")
     opened = [run.attempts[run.open].row for run in state.runs.values() if run.open is not None]
-    return [row for row in opened if row.cohort is not None and known.find(row.cohort) is None]
+    # One that is closed is never made void: without its cohort it is not committed, and its run can only end.
+    return [row for row in opened if not row.closing and row.cohort is not None and known.find(row.cohort) is None]
 
 
 class _Known(Contents):
@@ -123,6 +139,7 @@ class _Known(Contents):
         self._numbers: dict[str, int] = {}
         """`seq` of each run, in the order of their starts."""
         self._accounts: dict[str, Accounts] = {}
+        self._objects: dict[str, bytes] = {}
         t = models.rounds.c
         for (cohort,) in connection.execute(select(t.cohort).where(t.cohort.is_not(None))):
             self.keep(cohort)
@@ -130,10 +147,15 @@ class _Known(Contents):
     def __getitem__(self, name: str) -> object:
         found = self.find(name)
         if found is None:
-            found = self._connection.execute(_OBJECT, {"hash": name}).scalar()
-            if found is None or sha256(bytes(found)) != name:
-                raise LedgerError(f"object {name}", "the journal names it, and it is missing or changed.", "a backup")
+            raise LedgerError(f"object {name}", "the journal names it, and it is missing or changed.", "a backup")
         return found
+
+    def find(self, name: str) -> object:
+        return self._objects.get(name, super().find(name))
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Have the objects of these names at hand, and of no others."""
+        self._objects = {sha256(content): content for content in objects(self._connection, names)}
 
     def follow(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
         """Work out what users have spent and are pledged after an event."""

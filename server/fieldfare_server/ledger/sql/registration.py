@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import Connection, select
 
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.participation import hides_presence
 from fieldfare_server.ledger.rules.populations import register
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.hold import Hold
@@ -15,6 +16,52 @@ from fieldfare_server.ledger.sql.users import SortedIndex, pseudonyms, salted
 
 _CHUNK = 1 << 17
 """Users registered in one transaction: bounds memory, and what is repeated after a crash."""
+
+
+def hashes_of(connection: Connection, population_id: int, name: str, first: int = 0) -> NDArray[np.uint64]:
+    """The salted hashes of a population's users `first`, `first` + 1, ..., in order.
+
+    Raises `LedgerError` if one is missing.
+    """
+    c, chunks, at = models.users.c, [np.zeros(0, dtype=np.uint64)], first
+    query = select(c.first, c.hashes).where(c.population_id == population_id, c.first >= first).order_by(c.first)
+    for begins, hashes in connection.execute(query):
+        if begins != at:
+            raise LedgerError(f"users of population {name}", f"user {at} is missing.")
+        chunks.append(np.frombuffer(hashes, dtype="<u8").astype(np.uint64))
+        at += chunks[-1].size
+    return np.concatenate(chunks)
+
+
+def require_apart(connection: Connection, population_id: int, names: NDArray[np.uint64]) -> None:
+    """Raise `BudgetRefused` if a user of a population is in another one of this ledger, too: it would have two budgets.
+
+    Each other population's hashes are made anew, with its salt, from the pseudonyms at hand, so that nothing is stored
+    by which a reader of the database could match users. Where a population hides who is there the answer would tell
+    that: nothing is compared, and budgets are added up instead (`Reader.together`). Two simulated
+    populations may have the same users.
+
+    names: pseudonyms of users that are new to the population, shape (n,).
+    """
+    if not names.size:
+        return
+    c = models.populations.c
+    shown = select(c.id, c.name, c.salt, c.simulated, c.adjacency)
+    own = connection.execute(shown.where(c.id == population_id)).one()
+    if hides_presence(own.adjacency):
+        return
+    for other in connection.execute(shown.where(c.id != population_id).order_by(c.id)).all():
+        if hides_presence(other.adjacency) or (own.simulated and other.simulated):
+            continue
+        both = int(np.isin(salted(names, other.salt), hashes_of(connection, other.id, other.name)).sum())
+        if both:
+            raise BudgetRefused(
+                f"{both} of {names.size} users who are new to population {own.name!r}",
+                f"they are in population {other.name!r} of this ledger, and a second budget for the same users would "
+                "let them lose more than either says.",
+                f"population = {other.name!r} in the plan, or users who are in no other population",
+                code="user-in-two-populations",
+            )
 
 
 class Registration:
@@ -62,7 +109,7 @@ class Registration:
         if (self._by_hash.get(hashes) < 0).any() or always_writes:
             # Where presence is secret no odometers are kept, and a new user is charged nothing.
             write = self._hold.write if always_writes else self._hold.admit
-            write(lambda connection, entry: self._add(connection, entry, hashes))
+            write(lambda connection, entry: self._add(connection, entry, missing, hashes))
             self._read_users()
         self._by_pseudonym.add(missing, self._by_hash.get(hashes))
         return self._by_pseudonym.get(wanted)
@@ -72,20 +119,18 @@ class Registration:
             self._load(connection)
 
     def _load(self, connection: Connection) -> None:
-        run, c = self._hold.run, models.users.c
-        unread = (c.population_id == run.population_id, c.first >= self._loaded)
-        for first, hashes in connection.execute(select(c.first, c.hashes).where(*unread).order_by(c.first)):
-            if first != self._loaded:
-                raise LedgerError(f"users of population {run.population}", f"user {self._loaded} is missing.")
-            new = np.frombuffer(hashes, dtype="<u8").astype(np.uint64)
-            self._by_hash.add(new, np.arange(first, first + new.size))
-            self._loaded += new.size
+        run = self._hold.run
+        new = hashes_of(connection, run.population_id, run.population, self._loaded)
+        self._by_hash.add(new, np.arange(self._loaded, self._loaded + new.size))
+        self._loaded += new.size
         self.count = self._loaded
 
-    def _add(self, connection: Connection, entry: Entry, hashes: NDArray[np.uint64]) -> None:
+    def _add(self, connection: Connection, entry: Entry, names: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> None:
         run = self._hold.run
         self._load(connection)  # another run may have registered some of them since
-        new = hashes[self._by_hash.get(hashes) < 0]
+        fresh = self._by_hash.get(hashes) < 0
+        require_apart(connection, run.population_id, names[fresh])
+        new = hashes[fresh]
         _, first = np.unique(new, return_index=True)
         new = new[np.sort(first)]
         if not new.size and not run.hides_presence:

@@ -37,7 +37,7 @@ SHORTEST = 16
 
 COORDINATOR_ACTIONS = (
     *("run.start", "run.certify", "run.resume", "run.interrupt", "run.request", "run.finish"),
-    *("run.key_destroyed", "run.audit", "round.open", "round.commit", "round.void", "users.register"),
+    *("run.key_destroyed", "run.audit", "round.open", "round.commit", "round.void", "round.close", "users.register"),
     *("charge.reserve", "charge.commit"),
     "head.key",
 )

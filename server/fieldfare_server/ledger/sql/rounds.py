@@ -16,7 +16,7 @@ from fieldfare.errors import BadInput, LedgerError
 from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain
-from fieldfare_server.ledger.events.runs import Committed, Opened, Voided
+from fieldfare_server.ledger.events.runs import Committed, Opened, RoundClosed, Voided
 from fieldfare_server.ledger.sql import blobs, models
 from fieldfare_server.ledger.sql.hold import RunFacts
 from fieldfare_server.ledger.sql.journal import Entry
@@ -39,6 +39,8 @@ class OpenRound:
     """Sorted user indices, shape (cohort size,)."""
     id: int
     """Of its row in the ledger; 0 for a round of a group, which has none before the group is committed."""
+    closing: str | None = None
+    """What it is closed with; None: it is not, and may be made void."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,11 +187,12 @@ def find_open(connection: Connection, run_seq: int) -> OpenRound | None:
     row = connection.execute(select(models.rounds).where(c.run_seq == run_seq, c.state == "open")).mappings().first()
     if row is None:
         return None
+    lost = row["checkpoint"] is not None and row["cohort"] is None  # of a closed round, whose run can only end
     try:
-        cohort = blobs.decode(row["cohort"], row["cohort_size"])
+        cohort = np.zeros(0, np.int64) if lost else blobs.decode(row["cohort"], row["cohort_size"])
     except ValueError as error:
         raise LedgerError(f"open round {row['index']}", f"its cohort is corrupt: {error}.") from None
-    return OpenRound(row["index"], row["attempt"], row["noise_row"], cohort, row["id"])
+    return OpenRound(row["index"], row["attempt"], row["noise_row"], cohort, row["id"], row["checkpoint"])
 
 
 def nonces(connection: Connection, run: RunFacts, next_round: int) -> list[bytes] | None:
@@ -207,6 +210,15 @@ def nonces(connection: Connection, run: RunFacts, next_round: int) -> list[bytes
             "the ledger's backup: without its nonces a run is never continued",
         )
     return [bytes.fromhex(nonce) for _, nonce in having] if run.nonces else None
+
+
+def close(entry: Entry, run: RunFacts, round: OpenRound, closing: str, nodes: int) -> None:
+    """Make the set of a masked `round` final; one that is closed with the same file stays so."""
+    known = entry.state.runs[run.id].attempts.get((round.index, round.attempt))
+    if known is not None and known.row.closing and known.row.checkpoint == closing:
+        return
+    run.record(entry, RoundClosed(round.attempt, closing, nodes), round.index)
+    faults.point("ledger.round.closing")
 
 
 def void(entry: Entry, run: RunFacts, round: OpenRound, reason: str, reports: int, rejects: Mapping[str, int]) -> None:

@@ -22,7 +22,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,8 +104,7 @@ class Frame:
                     self.users += [tuple(each) for each in connection.execute(_USERS, about)]
                 elif action == "population.odometers":
                     taken |= dict.fromkeys(loads(row["body"])["runs"], (0, 2**31 - 1))
-        if names := names - {EMPTY}:
-            self.objects = list(connection.execute(_OBJECTS, {"names": sorted(names)}).scalars())
+        self.objects = objects(connection, names)
         for run, (first, last) in taken.items():
             about = {"run": run, "first": first, "last": last}
             self.participations += [tuple(each) for each in connection.execute(_TAKEN, about)]
@@ -137,6 +136,12 @@ class Frame:
             for run, index, count, blob, charges in said["participations"]
         ]
         return cls(rows, [_bytes(content) for content in said["objects"]], users, taken, said["signed"]), end
+
+
+def objects(connection: Connection, names: Iterable[str]) -> list[bytes]:
+    """The objects of these names that there are, by one query."""
+    asked = sorted({*names} - {EMPTY})
+    return [bytes(content) for content in connection.execute(_OBJECTS, {"names": asked}).scalars()] if asked else []
 
 
 def linked(start: chain.Head, rows: list[dict[str, Any]]) -> chain.Head:

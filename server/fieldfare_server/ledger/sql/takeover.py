@@ -65,10 +65,11 @@ def _start(journal: Journal, run: NewRun, cost: Price, holder: str, lease_second
 
 
 def take_over(
-    journal: Journal, run_id: str, key_commitment: str, holder: str, *, lease_seconds: float, wait: float
+    journal: Journal, run_id: str, key_commitment: str, holder: str, *, lease_seconds: float, wait: float, silent: float
 ) -> int:
     """Take the lease of a run, waiting at most `wait` seconds for it to come free; returns the new token.
 
+    silent: seconds that must have passed since it was renewed, free or not.
     Raises `LedgerError` if the run has ended, another coordinator holds it, or `key_commitment` is not that of the
     run's noise key.
     """
@@ -80,7 +81,8 @@ def take_over(
     while True:
         now = time.monotonic()
         # The second test holds even where the wall clock was set back: no beat for as long as a holder may be silent.
-        if seen.free(journal.clock()) or now - unchanged_since >= seen.seconds:
+        is_free = seen.free(journal.clock()) or now - unchanged_since >= seen.seconds
+        if is_free and journal.clock() >= seen.renewed_at + silent:
             token = _try_take(journal, run_id, key_commitment, holder, seen, lease_seconds)
             if token is not None:
                 return token

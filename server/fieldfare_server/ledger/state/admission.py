@@ -182,7 +182,8 @@ def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: De
     if alike.leak + price.leak > terms.leak:
         raise budget.refusal(name, planned, price, alike, terms)
     limit = limit_units(terms)
-    nobody = not room.size  # none is known: each who comes has what a newcomer has
+    # None is known, or not which of them: each who comes has what a newcomer has.
+    nobody = not room.size or demand.some
     most_left = newcomer if nobody else limit - units_of(alike)
     if most_left < demand.most:
         # Not even a user who was never asked could be charged all of it.

@@ -115,12 +115,22 @@ class RoundRow(NamedTuple):
     spent: str | None
     epsilon: float | None
     checkpoint: str | None
+    """Of an open round: what it was closed with, if it is."""
     statistics: str
     rejects: Mapping[str, Any]
     reason: str
     opened_at: float
     closed_at: float | None
     nonce: str | None
+
+    @property
+    def closing(self) -> bool:
+        """Whether its masked sum may have been opened, and it is not committed: it is never made another time."""
+        return self.state == "open" and self.checkpoint is not None
+
+    def void(self, at: float, reason: str) -> RoundRow:
+        """This attempt with nothing released. Who was selected is forgotten."""
+        return self._replace(state="void", cohort=None, checkpoint=None, reason=reason, closed_at=at)
 
 
 class ParticipationRow(NamedTuple):

@@ -208,8 +208,8 @@ class State:
         run.attempts[key] = FoldedAttempt(row)
         if row.state == "open":
             run.open = key
-            run.tries += 1
-            self.counts["rounds"] += 1
+            run.tries += not row.closing
+            self.counts["rounds"] += not row.closing
             return
         run.open = None
         if row.state == "committed":

@@ -19,7 +19,6 @@ from fieldfare.errors import BadInput
 from fieldfare.hashing import uniforms
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import AvailabilitySpec
-from fieldfare_flower.own_data import is_flowers_simulation
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
 
 if TYPE_CHECKING:
@@ -100,6 +99,8 @@ class SimulatedAvailability:
 
 def is_simulated(grid: Grid | None) -> bool:
     """Whether all nodes of this grid are simulated here: in this process, by Flower's simulation, or as is stated."""
+    from fieldfare_flower.own_data import is_flowers_simulation  # Flower, which no price needs
+
     stated = os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
     return stated or bool(getattr(grid, "simulated", False)) or is_flowers_simulation(grid)
 
@@ -122,6 +123,14 @@ def not_callable(plan: Plan) -> BadInput:
 
 
 def require_simulated(plan: Plan, grid: Grid | None) -> None:
-    """Refuse a plan with simulated availability where users are real: it would leave them out for no reason."""
+    """Refuse a plan with simulated availability where users are real, which would leave them out for no reason; and
+    one with masked sums where no blinder is there."""
+    if plan.aggregation.rings and getattr(grid, "blinder", None) is None:
+        raise BadInput(
+            "aggregation.kind = 'masked'",
+            "these nodes have no blinder: masked sums are rehearsed in one process so far.",
+            "fieldfare simulate, or aggregation.kind = 'plain'",
+            code="masked-without-blinder",
+        )
     if plan.availability is not None and not is_simulated(grid):
         raise BadInput("availability", "describes simulated users, and these nodes are real.", "a plan without it")

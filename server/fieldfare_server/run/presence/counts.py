@@ -193,12 +193,13 @@ class Public(Counts):
         """Every round would be the same. Once a round is committed there is none: the app was right once."""
         if self.session.coming_round:
             return None
-        seen = (self.roster.failures, self.presence.failures)
+        seen = (self.roster.failures, self.presence.failures, self.presence.evaluations)
         return next(filter(None, (each.all_wrong(self.roster.nodes_online) for each in seen)), None)
 
     @property
     def first_cause(self) -> str:
-        return self.roster.failures.first_cause or self.presence.failures.first_cause
+        presence = self.presence
+        return self.roster.failures.first_cause or presence.failures.first_cause or presence.evaluations.first_cause
 
     @property
     def all_silent(self) -> bool:

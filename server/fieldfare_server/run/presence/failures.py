@@ -82,9 +82,9 @@ class Fault(NamedTuple):
 class Failures:
     """The wrong answers of one run in this process."""
 
-    def __init__(self, dialect: str) -> None:
-        """dialect: named in what to do."""
-        self._dialect = dialect
+    def __init__(self, dialect: str, part: str = "the nodes' ClientApp") -> None:
+        """dialect: named in what to do. part: whose answers they are, named in a refusal."""
+        self._dialect, self._part = dialect, part
         self._counts: Counter[Fault] = Counter()
         self._journal: Counter[str] = Counter()
         """Why nodes refuse the journal, in words of `REASONS`."""
@@ -198,7 +198,7 @@ class Failures:
         if self._budget.total() > self._counts.total():
             return self._budget_refused()
         self._remember(self._describe())
-        return BadInput("the nodes' ClientApp", f"{self._describe()}.", self._advise())
+        return BadInput(self._part, f"{self._describe()}.", self._advise())
 
     def _journal_refused(self) -> JournalRefused:
         """An older journal is the gravest of what may be wrong, so no other fault is named beside it."""

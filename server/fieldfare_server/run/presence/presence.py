@@ -53,6 +53,8 @@ class Presence(ABC):
         self.patience = Patience(self.waits)
         self.failures = Failures(session.dialect.name)
         """Why rounds went wrong. The roster keeps those of the first look."""
+        self.evaluations = Failures(session.dialect.name, "the nodes' @app.evaluate")
+        """Why evaluations, whose metrics ride in the rounds, went wrong."""
         self.counts = Secret(self) if session.plan.presence_is_secret else Public(self)
         self._receiver = Receiver()
         self._own_data = Tally()

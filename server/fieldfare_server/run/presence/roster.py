@@ -140,6 +140,8 @@ class Roster:
         """Users whom a node has claimed, by the nodes left out. These three are kept until something changes."""
         self.hear: Callable[[int, RecordDict], None] = lambda node, content: None
         """Told every accepted answer, the node and its content: what else the node says in it."""
+        self.takes: Callable[[NDArray[np.uint64]], NDArray[np.bool_]] = lambda names: np.ones(names.shape, np.bool_)
+        """Which users, by pseudonym, may be asked at all: others are never registered, and never selected."""
         self.told: Mapping[str, ConfigRecord] = {}
         """Records that go with every question: what the run costs, for nodes with a budget of their own."""
         self.bindings: Bound | None = None
@@ -330,7 +332,7 @@ class Roster:
         Where presence is secret every call leaves one row in the journal, also where no node is new. There, call it as
         often, and at the same times, whoever is present.
         """
-        claims, self._claims = self._claims, []
+        claims, self._claims = [(node, names[self.takes(names)]) for node, names in self._claims], []
         all_names = np.concatenate([names for _, names in claims]) if claims else np.zeros(0, np.uint64)
         indices = self._register_users(all_names)
         for node, names in claims:

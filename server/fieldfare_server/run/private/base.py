@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from fieldfare.errors import BadInput
+from fieldfare.trees import refuse_trees
 from fieldfare_server.run.private.plan import FLOWERS, refuse_flowers
 
 log = logging.getLogger("flwr")
@@ -59,6 +60,7 @@ class Base:
     """
 
     def __init__(self, strategy: object) -> None:
+        refuse_trees("base", strategy)
         if not isinstance(strategy, FedAvg):
             what = strategy.__name__ if isinstance(strategy, type) else type(strategy).__name__
             raise BadInput(

@@ -24,6 +24,7 @@ from fieldfare.lazily import torch
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare_flower.messages import (
+    EVALUATE,
     TRAIN,
     Occasion,
     TrainInstruction,
@@ -90,6 +91,8 @@ class Dialect(Protocol):
     ) -> tuple[list[Message], Reader | None]:
         """The instructions of a round, and how their replies are read (None: as sums of a cohort).
 
+        One a node, in the order of `by_node`; where metrics are those of evaluations, as many for these come first.
+
         by_node: pseudonyms of the users whom each node is asked to train.
         """
 
@@ -140,7 +143,7 @@ class CohortDialect:
                 index if batches is None else batches,
                 config,
             )
-            messages.append(_instruction(round, instruction.write(encoded), node))
+            messages.append(addressed(round, instruction.write(encoded), node))
         return messages, None
 
 
@@ -154,6 +157,7 @@ class PlainDialect:
         array_key, config_key: the names of the two records, as FedAvg's.
         deltas: clients reply with the change of each array, not with its new value.
         clip_on_nodes: also send the norm under Flower's own key, for a mod that clips before anything leaves the node.
+        evaluate_config: what evaluations get beside the arrays, with "server-round".
     """
 
     name = "plain"
@@ -168,8 +172,10 @@ class PlainDialect:
         config_key: str = "config",
         deltas: bool = False,
         clip_on_nodes: bool = False,
+        evaluate_config: Configure | None = None,
     ) -> None:
         self._model, self._simulated = model, simulated
+        self._evaluate_config = evaluate_config
         self._configure = configure
         self._array_key, self._config_key = array_key, config_key
         self._deltas, self._clip_on_nodes = deltas, clip_on_nodes
@@ -192,19 +198,27 @@ class PlainDialect:
         config = self._configure(round.occasion.round, point)
         if self._clip_on_nodes:
             config[CLIPPING_NORM] = round.clipping.norm
+        sends = [(TRAIN, config)]
+        if round.metrics is not None and round.metrics.evaluate:
+            configure = self._evaluate_config or same_config(ConfigRecord())
+            sends.insert(0, (EVALUATE, configure(round.occasion.round, point)))
         messages = []
-        for node in by_node:
-            # Each message has its own records: a ClientApp may empty the ones that it gets.
-            content = RecordDict({self._array_key: ArrayRecord(encoded), self._config_key: ConfigRecord(dict(config))})
-            messages.append(_instruction(round, content, node))
+        for kind, told in sends:
+            for node in by_node:
+                # Each message has its own records: a ClientApp may empty the ones that it gets.
+                content = RecordDict(
+                    {self._array_key: ArrayRecord(encoded), self._config_key: ConfigRecord(dict(told))}
+                )
+                messages.append(addressed(round, content, node, kind))
         base = {name: np.zeros_like(value) for name, value in sent.items()} if self._deltas else sent
         reader = functools.partial(read_plain_reply, self._model, schema, base, round.clipping, round.metrics)
         return messages, reader
 
 
-def _instruction(round: PublicRound, content: RecordDict, node: int) -> Message:
+def addressed(round: PublicRound, content: RecordDict, node: int, kind: str = TRAIN) -> Message:
+    """One message of a round, in a group that nobody can guess."""
     group = fresh_group(round.occasion.run, round.occasion.round)
-    return Message(content, node, TRAIN, ttl=round.timeout + SPARE_SECONDS, group_id=group)
+    return Message(content, node, kind, ttl=round.timeout + SPARE_SECONDS, group_id=group)
 
 
 def read_plain_reply(
@@ -243,7 +257,8 @@ def read_plain_reply(
                     change *= weight
                 yield change
 
-    riding = () if metrics is None else read_metrics(metrics, content)
+    # Metrics of an evaluation join the sum later (`Aggregate.ride`); until then they stand in the middle.
+    riding = () if metrics is None else read_metrics(metrics, RecordDict() if metrics.evaluate else content)
     if isinstance(spec, Flat) and spec.linf_filter is None:
         return Contribution(1, riding, changes, clipped_by_node=False)
     return _clip_whole(schema, spec, riding, changes)
@@ -260,6 +275,13 @@ def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
         return float(found[0])
 
     return tuple(spec.centred(np.array([value(name) for name in spec.names])).tolist())
+
+
+def read_evaluation(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
+    """One user's metrics in [-1, 1], from the reply to an evaluation. Raises `BadReply` where it has no listed one."""
+    if not any(name in record for record in records_of(content, MetricRecord).values() for name in spec.names):
+        raise BadReply("schema", "no metric that the plan lists")
+    return read_metrics(spec, content)
 
 
 def _clip_whole(

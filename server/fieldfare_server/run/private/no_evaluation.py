@@ -1,4 +1,4 @@
-"""No private run evaluates on nodes."""
+"""No private run evaluates outside of its rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import Strategy
 
 
 class WithoutNodeEvaluation(Strategy):
-    """A Flower strategy whose nodes never evaluate: their metrics would be users' data outside of the guarantee."""
+    """A Flower strategy without a step of evaluation: metrics ride in its rounds, or would leave un-noised."""
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.lazily import torch
 from fieldfare.schema import Arrays, Schema
+from fieldfare.trees import refuse_trees
 from fieldfare_flower.npy import BadReply, read_array, write_array
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.run.private.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_variance
@@ -61,8 +62,12 @@ class OwnModel:
         """The values of Flower's record by name.
 
         Raises:
-            BadInput: a type that cannot travel in a private model, or values that are not finite.
+            BadInput: no record, a type that cannot travel in a private model, or values that are not finite.
         """
+        if not isinstance(record, ArrayRecord):
+            refuse_trees("initial_arrays", record)
+            why = f"is a {type(record).__name__}."
+            raise BadInput("initial_arrays", why, "ArrayRecord(model.state_dict())", code="array-unusable")
         values = {}
         for name, array in record.items():
             try:

@@ -17,14 +17,14 @@ from fieldfare_server.files.plan_file import plan_of
 PREFIX = "dp."
 """How the keys of Flower's run configuration begin that this strategy reads."""
 
-_TABLES = ("mechanism", "clip", "server_optimizer", "participation", "availability", "metrics")
+_TABLES = ("mechanism", "clip", "server_optimizer", "participation", "availability", "metrics", "tuning")
 """Keywords that are a table."""
 _PLACES = dict.fromkeys(PrivacySpec.model_fields, "privacy") | dict.fromkeys(RunSpec.model_fields, "run")
 KEYWORDS = tuple(name for name in (*_PLACES, *_TABLES) if name not in ("task", "evaluate_every"))
 """The keywords that describe a plan."""
 FLOWERS = {
     "fraction_train": "cohort",
-    "fraction_evaluate": "metrics={'show': {'accuracy': [0, 1]}}, of what training replies; or evaluate_fn",
+    "fraction_evaluate": "metrics={'show': {'accuracy': [0, 1]}} beside fraction_evaluate=1.0; or evaluate_fn",
     "min_train_nodes": "cohort, min_reports",
     "min_evaluate_nodes": "evaluate_fn, on the server",
     "min_available_nodes": "min_available",
@@ -85,6 +85,7 @@ def plan_from(
     rounds: int | None = None,
     timeout: float | None = None,
     nodes: int | None = None,
+    evaluate: float = 0.0,
 ) -> Plan:
     """The plan that a run is started with.
 
@@ -96,6 +97,7 @@ def plan_from(
         timeout: `timeout` of `start`, in seconds.
         nodes: how many nodes are online, from which the participation limits of keywords without any follow; None: not
             known yet.
+        evaluate: FedAvg's `fraction_evaluate`: above 0, the metrics are those of evaluations.
 
     Raises:
         BadInput: names the key, the value and the nearest allowed value.
@@ -127,6 +129,10 @@ def plan_from(
     table = merged(table, overrides, _PLACES)
     if (table.get("metrics") or {}).get("rows") is not None:
         raise BadInput("metrics.rows", "a Flower app measures in its own way.", "leave it out", code="client-table")
+    if evaluate:
+        if not table.get("metrics") or isinstance(evaluate, bool) or not 0 < evaluate <= 1:
+            raise refuse_flowers("fraction_evaluate", evaluate)
+        table["metrics"] = {**table["metrics"], "evaluate": True}
     run = table.setdefault("run", {})
     if rounds is not None and run.setdefault("rounds", rounds) != rounds:
         raise BadInput(

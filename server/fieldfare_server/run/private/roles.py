@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
+from fieldfare.trees import refuse_tree_bytes, refuse_trees
 
 Role = Literal["trained", "frozen", "tied", "buffer"]
 Buffers = Literal["initial", "private"]
@@ -100,7 +101,8 @@ def assign_roles(
         statistics = (name for name in roles.named("buffer") if name.rpartition(".")[2] in STATISTICS)
         roles = replace(roles, changing=tuple(statistics))
     if not any(arrays[name].size for name in roles.named("trained")):
-        why = "none of them can be trained: numbers without a gradient, such as XGBoost's trees, bear no such noise."
+        refuse_tree_bytes("initial_arrays", arrays.values())
+        why = "none of them can be trained: they have no gradient."
         raise BadInput("initial_arrays", why, "a floating array that requires_grad", code="arrays-unfit")
     return roles
 
@@ -114,7 +116,9 @@ def _by_name(arrays: Mapping[str, NDArray[np.generic]]) -> Roles:
 
 
 def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles:
-    module = model if isinstance(model, torch.nn.Module) else model()
+    refuse_trees("model", model)
+    module = model() if callable(model) and not isinstance(model, torch.nn.Module) else model
+    refuse_trees("model", module)
     if not isinstance(module, torch.nn.Module):
         raise BadInput(
             "model",

@@ -27,14 +27,14 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 OnRound = Callable[[int, ArrayRecord, MetricRecord], object]
 
 
-def log_start(plan: Plan, arrays: ArrayRecord, config: ConfigRecord) -> None:
+def log_start(plan: Plan, arrays: ArrayRecord, config: ConfigRecord, evaluation: ConfigRecord) -> None:
     """What a run starts with, in the lines of Flower's own strategies."""
     size = sum(len(array.data) for array in arrays.values()) / 1024**2
-    shown = ", ".join(f"{key!r}: {'<bytes>' if isinstance(v, bytes) else v}" for key, v in config.items())
     log.info("\t├── Number of rounds: %d", plan.run.rounds)
     log.info("\t├── ArrayRecord (%.2f MB)", size)
-    log.info("\t├── ConfigRecord (train): %s", f"{{{shown}}}" if config else "(empty!)")
-    log.info("\t├── ConfigRecord (evaluate): %s", "(empty!)")
+    for name, record in (("train", config), ("evaluate", evaluation)):
+        shown = ", ".join(f"{key!r}: {'<bytes>' if isinstance(v, bytes) else v}" for key, v in record.items())
+        log.info("\t├── ConfigRecord (%s): %s", name, f"{{{shown}}}" if record else "(empty!)")
 
 
 def log_summary(plan: Plan, model: OwnModel, dialect: str, kind: Kind, home: Path) -> None:
@@ -84,10 +84,13 @@ def describe(plan: Plan) -> list[str]:
     privacy, spec = plan.privacy, plan.participation
     target = f"epsilon {privacy.epsilon:g}" if privacy.epsilon else f"noise multiplier {privacy.noise_multiplier:g}"
     turns = f"each at most once in {spec.separation} rounds" if spec.scheme == "min-separation" else spec.scheme
+    metrics = plan.metrics
+    evaluated = ", ".join(metrics.names) if metrics is not None and metrics.evaluate else ""
     return [
         f"Privacy: {target} at delta {decimal(privacy.delta)}, {privacy.adjacency}, population {privacy.population}",
         f"Noise: {plan.mechanism.kind}, clipping: {plan.clipping.kind} at {plan.clipping.norm:g}",
         f"Cohort: {plan.run.cohort} users a round, {turns}",
+        *([f"Evaluation: by each user of a round, before training: {evaluated}"] if evaluated else []),
     ]
 
 
@@ -128,7 +131,7 @@ class ShownRounds:
         if report.cohort is not None and report.reports is not None:
             metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
         metrics.update(statistics_of([*report.metrics.values()]))
-        self._result.train_metrics_clientapp[number] = metrics
+        keep(self._result, number, metrics, session.plan)
         log.info("\t└──> Aggregated MetricRecord: %s", metrics)
         spent = "Privacy spent: epsilon=%.6f at delta=%g after %d releases"
         log.info(spent, report.epsilon, delta, number)
@@ -141,6 +144,14 @@ class ShownRounds:
             log.info("\t└──> MetricRecord: %s", evaluated)
             if evaluated is not None:
                 self._result.evaluate_metrics_serverapp[number] = evaluated
+
+
+def keep(result: Result, number: int, metrics: MetricRecord, plan: Plan) -> None:
+    """Put a round's metrics where Flower has them: those of evaluations also under their own names."""
+    result.train_metrics_clientapp[number] = metrics
+    if plan.metrics is not None and plan.metrics.evaluate:
+        own = {name.removeprefix(PREFIX): value for name, value in metrics.items() if name.startswith(PREFIX)}
+        result.evaluate_metrics_clientapp[number] = MetricRecord(own)
 
 
 def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:

@@ -44,6 +44,7 @@ from fieldfare_server.run.private.shown_rounds import (
     OnRound,
     ShownRounds,
     describe,
+    keep,
     log_lines,
     log_start,
     log_summary,
@@ -68,7 +69,7 @@ _NEVER_CALLED = ("configure_train", "aggregate_train", "configure_evaluate", "ag
 """What Flower calls in every round, and what a private run cannot leave to a subclass."""
 
 
-class _There(NamedTuple):
+class There(NamedTuple):
     """Who is there when a run is started."""
 
     nodes: list[GridNode]
@@ -108,6 +109,10 @@ class PrivateStrategy(WithoutNodeEvaluation):
         buffer_weight: what multiplies private buffers in the vector that is clipped.
         reply: "model": clients reply with new values; "deltas": with changes.
         clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves the node.
+        fraction_evaluate: above 0: every user of a round also evaluates the model that the round sends, by the app's
+            own `@app.evaluate`; the entries of its MetricRecord that `metrics` lists ride with the user's update,
+            charged and noised with it. `cohort` says how many users, whatever the fraction is. Same as
+            `metrics={..., "evaluate": True}`.
         arrayrecord_key, configrecord_key: names of the two records of an instruction, as FedAvg's.
         run: the run's id: a run of this id that has not ended is continued, otherwise a new one gets it.
         resume: the id of a run to continue.
@@ -155,6 +160,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
         run: str | None = None,
         resume: str | None = None,
         home: str | Path | None = None,
+        fraction_evaluate: float = 0.0,
         **keys: Any,
     ) -> None:
         described = {
@@ -171,11 +177,10 @@ class PrivateStrategy(WithoutNodeEvaluation):
             "server_optimizer": server_optimizer,
         }
         for name, value in keys.items():
-            if name == "fraction_evaluate" and value == 0.0:
-                continue  # no client evaluates: that is so here
             if name not in KEYWORDS:
                 raise refuse_unknown(name, value, KEYWORDS)
             described[name] = value
+        self._fraction_evaluate, self._evaluation = fraction_evaluate, ConfigRecord()
         self._plan, self._run_config = plan, run_config
         self._keywords = {name: value for name, value in described.items() if value is not None}
         self._own = {"dialect": dialect, "buffers": buffers, "budget": budget, "run": run, "resume": resume}
@@ -249,7 +254,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
             num_rounds: must be the plan's, where the plan has one; None: the plan's, or 3.
             timeout: seconds to wait for a round's replies; None: the plan's `round_timeout`.
             train_config: copied, and sent whole with `server-round` added.
-            evaluate_config: must be empty: clients' metrics would leave un-noised.
+            evaluate_config: sent with evaluations, with `server-round` added; empty where there are none.
             evaluate_fn: called for round 0 and after each commit, with all arrays. If it raises, no committed round is
                 lost: start the run again with `resume`.
 
@@ -263,9 +268,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
             BudgetRefused: the budget is exhausted (also Flower's `PrivacyBudgetExhausted`); its `result` has the model.
             Interrupted: the run can be resumed.
         """
-        if evaluate_config:
-            raise BadInput("evaluate_config", "clients' metrics would leave un-noised.", "evaluate_fn, on the server")
-        config = ConfigRecord(dict(train_config or {}))
+        config, evaluation = ConfigRecord(dict(train_config or {})), ConfigRecord(dict(evaluate_config or {}))
         self._read_run_config(grid)
         model = self._make_model(initial_arrays)
         outlast_server_errors(grid)
@@ -274,7 +277,11 @@ class PrivateStrategy(WithoutNodeEvaluation):
             plan = self._settle_plan(grid, there, model, num_rounds, timeout)
             self._find_population(plan)
             log.info("Starting %s strategy:", type(self).__name__)
-            log_start(plan, initial_arrays, config)
+            if evaluation and not (plan.metrics is not None and plan.metrics.evaluate):
+                near = "fraction_evaluate=1.0 and metrics={'show': {'accuracy': [0, 1]}}"
+                raise BadInput("evaluate_config", "no node evaluates, so nobody would read it.", near)
+            self._evaluation = evaluation
+            log_start(plan, initial_arrays, config, evaluation)
             log_summary(plan, model, self.dialect, there.kind, self._home.root)
             return self._start(grid, plan, model, config, there, evaluate_fn)
 
@@ -313,7 +320,17 @@ class PrivateStrategy(WithoutNodeEvaluation):
     def _make_plan(self, rounds: int | None, timeout: float | None, nodes: int | None) -> Plan:
         has_rounds = self._plan is not None or "rounds" in {**self._keywords, **self._overrides}
         wanted = FLOWERS_ROUNDS if rounds is None and not has_rounds else rounds
-        return plan_from(self._plan, self._keywords, self._overrides, rounds=wanted, timeout=timeout, nodes=nodes)
+        fraction = self._fraction_evaluate
+        plan = plan_from(
+            self._plan, self._keywords, self._overrides, rounds=wanted, timeout=timeout, nodes=nodes, evaluate=fraction
+        )
+        if self.dialect == "cohort" and plan.metrics is not None and plan.metrics.evaluate:
+            raise BadInput(
+                "metrics.evaluate in dialect 'cohort'",
+                "@app.evaluate answers for a whole node: how much one of its users moves that is not bounded.",
+                "ff.private.metric in the training loop, user by user",
+            )
+        return plan
 
     def _make_model(self, initial_arrays: ArrayRecord) -> OwnModel:
         values = OwnModel.read(initial_arrays)
@@ -322,7 +339,8 @@ class PrivateStrategy(WithoutNodeEvaluation):
         )
         return OwnModel(values, roles, self._buffer_weight)
 
-    def _make_dialect(self, model: OwnModel, config: ConfigRecord, there: _There) -> Dialect:
+    def _make_dialect(self, model: OwnModel | None, config: ConfigRecord, there: There) -> Dialect:
+        assert model is not None  # the arrays of `start`
         configure = self._configured_by(self._base, model, config) if self._base else same_config(config)
         if self.dialect == "cohort":
             return CohortDialect(configure)
@@ -334,12 +352,13 @@ class PrivateStrategy(WithoutNodeEvaluation):
             config_key=self._config_key,
             deltas=self._deltas,
             clip_on_nodes=self._clip_on_nodes,
+            evaluate_config=same_config(self._evaluation),
         )
 
     def _configured_by(self, base: Base, model: OwnModel, config: ConfigRecord) -> Configure:
         return lambda index, point: base.configure(index + 1, model.record(point), config)
 
-    def _look(self, grid: Grid, timeout: float | None) -> _There:
+    def _look(self, grid: Grid, timeout: float | None) -> There:
         """Who is there. Waits for the first node, at most as long as for a round."""
         adjacency = {**self._keywords, **self._overrides}.get("adjacency", "zero_out")
         deadline = time.monotonic() + (timeout or 600.0)
@@ -351,10 +370,10 @@ class PrivateStrategy(WithoutNodeEvaluation):
             before = len(nodes)
             time.sleep(NODE_POLL)
             nodes = list_nodes(grid)
-        return _There(nodes, kind_of(grid, nodes))
+        return There(nodes, kind_of(grid, nodes))
 
     def _settle_plan(
-        self, grid: Grid, there: _There, model: OwnModel, num_rounds: int | None, timeout: float | None
+        self, grid: Grid, there: There, model: OwnModel, num_rounds: int | None, timeout: float | None
     ) -> Plan:
         """The plan of this run: of the run to continue, or made now. Raises `BadInput`."""
         stored = self._stored_plan()
@@ -367,7 +386,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
             self._require_same_layout(model)
         require_simulated(plan, grid)
         if self.dialect == "plain":
-            _require_keys(there)
+            require_keys(there)
             if there.kind == "simulated" and stored is not None:
                 raise BadInput(
                     f"resume of run {self._resume or self._run}",
@@ -417,7 +436,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
     # -- the run --------------------------------------------------------------------------------------------------
 
     def _start(
-        self, grid: Grid, plan: Plan, model: OwnModel, config: ConfigRecord, there: _There, evaluate_fn: Evaluate | None
+        self, grid: Grid, plan: Plan, model: OwnModel, config: ConfigRecord, there: There, evaluate_fn: Evaluate | None
     ) -> Result:
         result, began = Result(), time.monotonic()
         resumed = self._stored_plan() is not None
@@ -437,7 +456,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
         self._session = session
         with session:
             for done in self._committed(session) if resumed else ():
-                result.train_metrics_clientapp[done.index + 1] = past_metrics(done, plan)
+                keep(result, done.index + 1, past_metrics(done, plan), plan)
             if resumed and session.next_round:
                 result.arrays = session.model.record(session.params)
                 log.info("Run %s continues after round %d", session.account.id, session.next_round)
@@ -462,9 +481,12 @@ class PrivateStrategy(WithoutNodeEvaluation):
         return result
 
     def _open_session(
-        self, plan: Plan, model: OwnModel, config: ConfigRecord, there: _There, grid: Grid, resumed: bool
+        self, plan: Plan, model: OwnModel | None, config: ConfigRecord, there: There, grid: Grid, resumed: bool
     ) -> Session:
-        """Begin or resume the run; a missing population is made where `budget` says so."""
+        """Begin or resume the run; a missing population is made where `budget` says so.
+
+        model: None for that of the plan's task.
+        """
         found = self._find_population(plan)
         if found is not None and self._budget not in (None, found.epsilon):
             log.info("Population %s exists: its budget is epsilon %g", found.name, found.epsilon)
@@ -506,7 +528,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
             command += f" --adjacency {privacy.adjacency}"
         raise BadInput(f"population {name!r}", "there is none of that name.", f"`{command}`, or budget=")
 
-    def _create_population(self, plan: Plan, there: _There) -> PopulationView:
+    def _create_population(self, plan: Plan, there: There) -> PopulationView:
         """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
         privacy, budget = plan.privacy, self._budget
         assert budget is not None  # `_find_population` refuses without it
@@ -544,7 +566,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
                 cursor = page.next
 
 
-def _require_keys(there: _There) -> None:
+def require_keys(there: There) -> None:
     """Refuse nodes without a public key: there is no one to tell apart. Raises `BadInput`."""
     keyless = [node for node in there.nodes if not has_key(node)]
     if there.kind == "real" and keyless:

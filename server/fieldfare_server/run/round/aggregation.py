@@ -14,23 +14,27 @@ on earlier releases.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from fieldfare.errors import CheckpointError
 from fieldfare.lazily import torch
 from fieldfare.metrics import NO_RIDERS, Riders
 from fieldfare.privatise import Grid
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_flower.npy import BadReply
+from fieldfare_server.ledger import OpenRound
+from fieldfare_server.run.round.running_noise import RunningNoise
 
 CHUNK = 1 << 15
 """Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum. So few that
@@ -168,6 +172,11 @@ class Aggregate:
         self.users += reply.users
         return True
 
+    def ride(self, metrics: tuple[float, ...]) -> None:
+        """Add one user's metrics in [-1, 1], shape (k,), to those of users whose update is in the sum."""
+        weights = np.asarray(self.riders.weights[self.riders.indicators :])
+        self.total[-len(weights) :] += self._snap(np.asarray(metrics, np.float64) * weights)
+
     def _snap(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.grid is not None:
             self.grid.snap_(torch.from_numpy(values))
@@ -176,3 +185,42 @@ class Aggregate:
     def sum(self) -> torch.Tensor:
         """`total` as a tensor that shares its memory, float64 (queries x d + counts,)."""
         return torch.from_numpy(self.total)
+
+    def feed(self, digest: hashlib._Hash) -> None:
+        """Hash what the round's nonce is bound to."""
+        digest.update(self.total.data)
+
+    def privatise(self, noise: RunningNoise) -> torch.Tensor:
+        """The sum that may be released. May overwrite `total`."""
+        return noise.privatise(self.sum())
+
+
+class PlainSums:
+    """How a run sums replies that it reads."""
+
+    closed: ClassVar[None] = None
+
+    def __init__(self, make: Callable[[Occasion, tuple[float, ...], Reader | None], Aggregate]) -> None:
+        self.empty = make
+
+    def meet(self, grid: object) -> None:
+        """Any grid will do."""
+
+    def instruct(self, messages: object, shares: object) -> None:
+        """Nodes are told nothing more."""
+
+    def left_closed(self, opened: OpenRound) -> None:
+        """No plain round is ever closed. Raises `CheckpointError`."""
+        raise CheckpointError(f"round {opened.index}", "it is closed, and its plan has no masks.")
+
+    def close(self, opened: OpenRound, total: object, nodes: object, reported: object) -> OpenRound:
+        """Nothing is to be opened: what is summed is read."""
+        return opened
+
+    def open(self, opened: OpenRound, total: Any) -> Aggregate:
+        """The sum itself."""
+        assert isinstance(total, Aggregate)
+        return total
+
+    def done(self) -> None:
+        """Nothing is left of a round."""

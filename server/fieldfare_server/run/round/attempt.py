@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message
 
+from fieldfare.metrics import MetricsSpec
 from fieldfare_flower.messages import Occasion
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.private.dialects import CohortDialect, PublicRound
+from fieldfare_server.run.private.dialects import CohortDialect, PublicRound, read_evaluation
 from fieldfare_server.run.round.aggregation import Aggregate
+from fieldfare_server.run.round.masked import MaskedSum
 from fieldfare_server.run.round.replies import ReceivedReply
 from fieldfare_server.run.session import Session
 
@@ -26,8 +28,8 @@ class Attempt:
     asked: Sequence[Users]
     """For each message: the users of the cohort whom its node is asked to train, as indices."""
     messages: Sequence[Message]
-    """One instruction for each node that hosts users of the cohort."""
-    sum: Aggregate
+    """One instruction for each node that hosts users of the cohort, and before them as many for their evaluations."""
+    sum: Aggregate | MaskedSum
     """Raw."""
     most: int | None
     """How many users' updates are summed at most; None: those of all who answer."""
@@ -37,10 +39,20 @@ class Attempt:
     """The nodes whose reply is summed, with all users that they were asked for."""
     full: bool = False
     """Whether enough have answered, before the others did."""
+    metrics: MetricsSpec | None = None
+    """What rides in the sum."""
 
     def __post_init__(self) -> None:
-        self.nodes = [message.metadata.dst_node_id for message in self.messages]
+        self.evaluations = len(self.messages) - len(self.asked)
+        """How many messages ask for one: they are the first."""
+        self.nodes = [message.metadata.dst_node_id for message in self.messages[self.evaluations :]]
         self.silent = set(self.nodes)
+        self._unmeasured = set(self.nodes[: self.evaluations])
+        """Nodes whose evaluation has not been answered."""
+        self._measured: dict[int, tuple[float, ...]] = {}
+        """Of nodes of one user each: the user's metrics."""
+        self.included: list[int] = []
+        """The nodes whose reply is summed."""
 
     @classmethod
     def open(cls, session: Session, cohort: Users) -> Attempt:
@@ -58,31 +70,63 @@ class Attempt:
             heads = session.shown_heads(by_node)
             for message in messages:
                 message.content.update(heads[message.metadata.dst_node_id])
+        rounds.sums.instruct(messages, points.shares)
         asked = [users for users, _ in by_node.values()]
         # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is never cut:
         # one user's presence would then decide whether another user is summed.
         most = None if plan.samples else plan.run.cohort
-        return cls(opened, asked, messages, rounds.empty_sum(occasion, points.shares, reader), most)
+        return cls(opened, asked, messages, rounds.sums.empty(occasion, points.shares, reader), most, metrics=metrics)
 
-    def add(self, answers: Iterable[ReceivedReply], failures: Failures) -> None:
+    def add(self, answers: Iterable[ReceivedReply], failures: Failures, evaluations: Failures) -> None:
         """Sum the replies as they arrive. Each counts once, under the message that it answers.
 
-        Who a reply says it is from decides nothing. failures: told why a reply cannot be used.
+        Who a reply says it is from decides nothing. The metrics of an evaluation join the sum with the update of the
+        same user, or not at all: whoever is in the sum is charged.
+
+        failures, evaluations: told why a reply, or one to an evaluation, cannot be used.
         """
         for answer in answers:
             if answer.slot is None:
                 self.sum.reject("duplicate or stray reply")
                 continue
-            users, node, before = self.asked[answer.slot], self.nodes[answer.slot], self.sum.users
-            self.silent.discard(node)
-            if self._add(answer, int(users.size), node, failures):
-                self.reported.append(users)
-                # A user whose training fails counts with zero, so a node that is well leaves out no one.
-                if self.sum.users - before == users.size:
-                    self.good.append(node)
-            if self.most is not None and self.sum.users >= self.most:
-                self.full = True
-                return
+            place = answer.slot - self.evaluations
+            node = self.nodes[place if place >= 0 else answer.slot]
+            if place < 0:
+                self._unmeasured.discard(node)
+                self._measure(answer, node, evaluations)
+            elif not self.full:
+                self._add_of(self.asked[place], answer, node, failures)
+            if self.full and self._unmeasured.isdisjoint(self.included):
+                break
+        for node in self.included:
+            if node in self._measured:
+                self.sum.ride(self._measured[node])
+
+    def _add_of(self, users: Users, answer: ReceivedReply, node: int, failures: Failures) -> None:
+        """Add the reply of a node that was asked for `users`."""
+        before = self.sum.users
+        self.silent.discard(node)
+        if self._add(answer, int(users.size), node, failures):
+            self.reported.append(users)
+            self.included.append(node)
+            # A user whose training fails counts with zero, so a node that is well leaves out no one.
+            if self.sum.users - before == users.size:
+                self.good.append(node)
+        self.full = self.most is not None and self.sum.users >= self.most
+
+    def _measure(self, answer: ReceivedReply, node: int, failures: Failures) -> None:
+        """Keep the metrics of an evaluation; counted by its reason where it cannot be used."""
+        reason = failures.refuse(answer.reply, answer.reason, node)
+        if not reason and answer.reply is not None and self.metrics is not None:
+            try:
+                self._measured[node] = read_evaluation(self.metrics, answer.reply.content)
+            except Exception:  # whatever a crafted reply makes Flower's records raise, it is one reply
+                reason = "no listed metric"
+                failures.note_rejected(reason, node)
+        if reason:
+            self.sum.reject(f"evaluation: {reason}")
+        else:
+            failures.note_answer()
 
     def _add(self, answer: ReceivedReply, sent: int, node: int, failures: Failures) -> bool:
         """Add one reply to the sum; False, and counted by its reason, where it cannot be used."""

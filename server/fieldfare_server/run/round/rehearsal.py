@@ -45,6 +45,7 @@ class Account(Protocol):
     def void_round(
         self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
     ) -> None: ...
+    def close_round(self, round: OpenRound, closing: str, nodes: int) -> OpenRound: ...
     def commit_round(self, round: OpenRound, outcome: Outcome, checkpoint_digest: str) -> None: ...
     def begin_groups(self) -> None: ...
     def hold_round(self, round: OpenRound, outcome: Outcome) -> None: ...
@@ -108,6 +109,9 @@ class Rehearsal:
         self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
     ) -> None:
         return
+
+    def close_round(self, round: OpenRound, closing: str, nodes: int) -> OpenRound:
+        raise NotImplementedError("a rehearsal stores nothing that could be opened again")
 
     def commit_round(self, round: OpenRound, outcome: Outcome, checkpoint_digest: str) -> None:
         self._taken_part.add(round.index, np.asarray(outcome.participants, np.int64))

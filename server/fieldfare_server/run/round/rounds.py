@@ -39,8 +39,9 @@ from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, StepInfo
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.pricing import most_users, numbers_released, privatiser_of
-from fieldfare_server.run.round.aggregation import Aggregate, Reader, split_chunks, squared_norm
+from fieldfare_server.run.round.aggregation import Aggregate, PlainSums, Reader, split_chunks, squared_norm
 from fieldfare_server.run.round.commits import Commits, without_prefix
+from fieldfare_server.run.round.masked import MaskedSum, MaskedSums, OpenedSum
 from fieldfare_server.run.round.noise_state import NoiseState
 from fieldfare_server.run.round.record import Released, RoundRecord
 from fieldfare_server.run.round.rehearsal import Account, Statistics
@@ -78,6 +79,7 @@ class Rounds:
                 self._dearest = np.asarray(cost.tight_units(), dtype=np.int64)
             numel = numbers_released(plan, self.model.schema)
             self.running_noise = RunningNoise.of(cost, privatiser_of(plan, cost, numel), numel, noise, self._nonces)
+        self.sums = self._sums_of()
         self.metrics = RiddenMetrics(plan, cost, self.running_noise.privatiser.std)
         self._noise_state = NoiseState(self.running_noise, files, self._nonces)
         initial = self.model.initial
@@ -109,7 +111,10 @@ class Rounds:
         """What nodes are told with the model, as JSON. Public."""
         current = self.current_clipping
         return {
-            "client": self.plan.client.model_dump(mode="json"),
+            # A node of an older version knows no isolation.
+            "client": self.plan.client.model_dump(
+                mode="json", exclude={"isolation"} if self.plan.client.isolation == "auto" else None
+            ),
             "clipping": current.model_dump(mode="json"),
             "seed": self.plan.run.seed,
             # Batched training moves one user's update by round-off when another user is absent. Where it is secret who
@@ -117,6 +122,13 @@ class Rounds:
             "isolated": self.plan.presence_is_secret,
             **({} if self.plan.metrics is None else {"metrics": self.plan.metrics.model_dump(mode="json")}),
         }
+
+    def _sums_of(self) -> PlainSums | MaskedSums:
+        """How the plan's sums are made."""
+        if self.running_noise.privatiser.bits and self.files is not None:
+            numel = numbers_released(self.plan, self.model.schema)
+            return MaskedSums(self.plan, self.account, self.files, self.running_noise, numel)
+        return PlainSums(self.empty_sum)
 
     def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
         """The sum, still empty, for the replies to `occasion`. shares: one for each query. reader: as `Aggregate`'s."""
@@ -157,14 +169,14 @@ class Rounds:
     def commit_round(
         self,
         opened: OpenRound,
-        total: Aggregate,
+        summed: Aggregate | MaskedSum,
         reported: Sequence[Users],
         show: Callable[[Released], None] = lambda released: None,
     ) -> None:
         """Turn the final sum of an open round into a released model, in the order of DESIGN section 3.
 
         Args:
-            total: the raw sum; it is overwritten.
+            summed: the raw sum, which is overwritten; or a masked one that is closed.
             reported: indices of the users that it sums, one array for each node.
             show: called with the released model once its charge is durable: now, or at the end of its group.
 
@@ -178,9 +190,10 @@ class Rounds:
         # The sum is final: bind fresh bits to it, and privatise under them. From here on, everything is post-processing
         # of the noised sum.
         self._require_noise_row(opened)
+        total = self.sums.open(opened, summed)
         faults.point("strategy.summed")
-        self._draw_nonce(opened.index, total.sum())
-        noised = self.running_noise.privatise(total.sum())
+        self._draw_nonce(opened.index, total)
+        noised = total.privatise(self.running_noise)
         faults.point("strategy.privatised")
 
         # Step. The denominator is the planned cohort: the number of replies depends on users.
@@ -227,14 +240,16 @@ class Rounds:
 
         # Checkpoint, commit, release.
         self.commits.commit(opened, record, newest, show)
+        self.sums.done()
 
     # -- after a crash --------------------------------------------------------------------------------------------
 
     def settle_open_round(self, opened: OpenRound, files: RunFiles) -> bool:
-        """Close a round that a crash left open; returns whether it was committed.
+        """Settle a round that a crash left open; returns whether it was committed.
 
         With a whole checkpoint the round is rolled forward, with the very bytes that were to be committed. Without one,
-        nothing that was made of its sum exists any more: the round is void, and its noise row is free.
+        nothing that was made of its sum exists any more: the round is void, and its noise row is free. A masked round
+        that is closed stays open: its sum may have been opened, so it is opened again (`sums.closed`), the same.
         """
         pending = files.pending()
         if pending is not None:
@@ -244,6 +259,9 @@ class Rounds:
                 self._require_nonces(record, opened.index + 1, newest)
                 self.commits.commit_written(opened, record, pending.digest)
                 return True
+        if opened.closing is not None:
+            self.sums.left_closed(opened)
+            return False
         files.discard()
         self.account.void_round(opened, "the coordinator stopped during this round", reports=0, rejects={})
         return False
@@ -298,7 +316,7 @@ class Rounds:
                 "resume the run",
             )
 
-    def _draw_nonce(self, index: int, total: torch.Tensor) -> None:
+    def _draw_nonce(self, index: int, total: Aggregate | OpenedSum) -> None:
         """Make the nonce of round `index`, whose final sum is `total`, and hand it to the noise."""
         if self._nonces is None:
             return
@@ -310,7 +328,7 @@ class Rounds:
             )
         # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as well.
         digest = hashlib.sha256(self.model.schema.digest().encode() + b"\0")
-        digest.update(total.contiguous().numpy().data)
+        total.feed(digest)
         self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
 
     def _require_nonces(self, record: RoundRecord, rounds: int, newest: Sequence[bytes]) -> None:
@@ -347,7 +365,7 @@ class Rounds:
 
     def _statistics(
         self,
-        total: Aggregate,
+        total: Aggregate | OpenedSum,
         update: torch.Tensor,
         params: torch.Tensor,
         score: Mapping[str, float],

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fieldfare.cost import Cost
 from fieldfare.lazily import torch
+from fieldfare.masking.words import Words
 from fieldfare.noise import SecureNoise
 from fieldfare.privatise import Privatiser
 from fieldfare.streams.base import Stream
@@ -56,6 +57,11 @@ class RunningNoise:
     def privatise(self, total: torch.Tensor) -> torch.Tensor:
         """`total`, float64 (numel,), plus the next row of noise; float32 or float64. May overwrite `total`."""
         return total if self.stream is None else self.privatiser.privatise(total, self.stream)
+
+    def privatise_words(self, words: Words) -> torch.Tensor:
+        """The opened words of a masked sum, (numel,), plus the next row of noise, then read; float64."""
+        assert self.stream is not None
+        return self.privatiser.privatise_words(words, self.stream)
 
     def state(self) -> tuple[dict[str, torch.Tensor], StreamFacts]:
         """The whole state. It never holds the key."""

@@ -2,6 +2,8 @@
 
     select -> open (durable) -> send -> aggregate -> [void] -> privatise -> step -> checkpoint -> commit -> release
 
+With masks the server reads no reply: after [void] the set is closed (durable), then opened once (`masked`).
+
 It is no FedAvg: a private sum needs a fixed denominator, aggregation by parameter name, replies that can do no harm, a
 charge that is durable before any model is seen, and an end that returns the last model. Nothing derived from users'
 data leaves this module except privatised parameters, and those only after their charge is committed (I1).
@@ -10,22 +12,32 @@ data leaves this module except privatised parameters, and those only after their
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from fieldfare.errors import BudgetRefused, EveryUserFailed, Interrupted
+from fieldfare.errors import (
+    BudgetRefused,
+    CheckpointError,
+    EveryUserFailed,
+    Interrupted,
+    LedgerError,
+    is_of_the_disk,
+)
 from fieldfare.plan import Plan
 from fieldfare.questions import Estimate
 from fieldfare_flower import logs
 from fieldfare_server import faults
+from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.availability import require_callable, require_simulated
 from fieldfare_server.run.presence.presence import Presence
-from fieldfare_server.run.presence.selection import NotEnoughUsers
+from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
+from fieldfare_server.run.round.aggregation import Aggregate
 from fieldfare_server.run.round.attempt import Attempt
+from fieldfare_server.run.round.masked import MaskedSum
 from fieldfare_server.run.round.record import Released
 from fieldfare_server.run.session import Session
 from fieldfare_server.run.stopping import require_finite_model, require_finite_replies, stop_run
@@ -102,9 +114,9 @@ class FieldfareStrategy:
             BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
             BadInput: the released model is not finite, or every node's ClientApp is wrong; the run has ended.
             JournalRefused: the nodes saw a journal that this one does not go on from; the run has ended.
-            Interrupted: Ctrl-C, nodes that vanished, users that ran out, or users whose data are the caller's own and
-                all of whom failed; the run can be resumed.
-            Refused: the same before the first commit; the run has ended, and its reservation is free again.
+            Interrupted: Ctrl-C, a full disk, nodes that vanished, users that ran out, or users whose data are the
+                caller's own and all of whom failed; the run can be resumed.
+            Refused: nodes or users, as above, before the first commit; the run has ended, and its reservation is free.
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
@@ -136,16 +148,22 @@ class FieldfareStrategy:
             finally:
                 # However the loop ends: what a group holds becomes durable, and then may be seen.
                 session.rounds.commits.commit_held()
+            session.finish("done", "all rounds committed")
         except BudgetRefused as refusal:
             session.finish("exhausted", str(refusal))
             raise
         except (KeyboardInterrupt, Interrupted, NotEnoughUsers, EveryUserFailed) as cause:
             raise stop_run(session, cause) from cause.__cause__
-        session.finish("done", "all rounds committed")
+        except (LedgerError, CheckpointError, OSError) as cause:
+            if session.ended or not is_of_the_disk(cause):
+                raise
+            raise stop_run(session, cause) from cause
 
     def run_round(self, grid: Grid) -> bool:
         """One attempt at the next round; returns whether it was committed. Raises as `take_to_end`."""
         session, presence = self.session, self._meet(grid)
+        if (closed := session.rounds.sums.closed) is not None:  # a crash left it: the same set is opened, and no other
+            return self._commit(presence, closed.opened, closed.total, closed.reported)
 
         # Select among the users who are there, and whose participation and odometer allow it.
         cohort = presence.select()
@@ -154,34 +172,45 @@ class FieldfareStrategy:
 
         # Open the round in the ledger, and address the nodes that host the cohort.
         attempt = Attempt.open(session, cohort)
-        opened, total, asked = attempt.opened, attempt.sum, len(attempt.messages)
+        opened, total, asked = attempt.opened, attempt.sum, len(attempt.nodes)
         log.debug("round %d open, attempt %d", opened.index, opened.attempt)
         faults.point("strategy.sent")
         self._on_sent(asked, presence.roster.nodes_online)
 
         # Send, and sum each reply as it arrives.
-        attempt.add(presence.exchange(attempt.messages, len(total.shares)), presence.failures)
+        answers = presence.exchange(attempt.messages, len(total.shares))
+        attempt.add(answers, presence.failures, presence.evaluations)
         total.rejects += presence.note_attempt(attempt.nodes, attempt.good, attempt.silent, attempt.full)
         presence.require_training()
         faults.point("strategy.aggregated")
         self._on_received(len(attempt.reported), asked - len(attempt.reported))
 
         # Too few reports: the round is void. Nothing is released or charged, and no noise row is used.
-        needed = session.plan.report_goal
-        if total.users < needed:
+        needed, nodes = session.plan.report_goal, session.plan.aggregation.fewest_nodes
+        wrong = presence.counts.wrong_app is not None
+        if total.users < needed or len(attempt.included) < nodes or wrong:
             cause = presence.counts.first_cause
             reason = f"{total.users} reports, {needed} needed" + (f"; {cause}" if cause else "")
+            if nodes:
+                reason = f"{len(attempt.included)} nodes, {nodes} needed; {reason}"
             session.rounds.commits.commit_held()  # a void round ends its group
             session.account.void_round(opened, reason, reports=total.users, rejects=dict(total.rejects))
             presence.note_void(opened.index, total.users)
             require_finite_replies(session, total.rejects, asked)
             return False
 
-        # Privatise, step, checkpoint, commit and release.
+        # The set is final. With masks: durably, before its sum is opened.
+        opened = session.rounds.sums.close(opened, total, attempt.included, attempt.reported)
+        return self._commit(presence, opened, total, attempt.reported)
+
+    def _commit(
+        self, presence: Presence, opened: OpenRound, total: Aggregate | MaskedSum, reported: Sequence[Users]
+    ) -> bool:
+        """Privatise, step, checkpoint, commit and release."""
         presence.await_release()
-        counted = presence.counts.shown(int(cohort.size)), presence.counts.shown(total.users)
-        session.rounds.commit_round(
-            opened, total, attempt.reported, lambda released: self._on_round(self._report(released, *counted))
+        counted = presence.counts.shown(int(opened.cohort.size)), presence.counts.shown(total.users)
+        self.session.rounds.commit_round(
+            opened, total, reported, lambda released: self._on_round(self._report(released, *counted))
         )
         presence.note_commit()
         return True

@@ -32,6 +32,20 @@ def uses_cuda() -> bool:
     return has_torch() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
+def reseed(key: int) -> None:
+    """Seed `random`, numpy and torch on the CPU from `key`, between users inside of `own_randomness`."""
+    random.seed(key)
+    np.random.seed(key % 2**32)
+    if has_torch():
+        torch.default_generator.manual_seed(key)
+
+
+def python_generators() -> tuple[object, ...]:
+    """The states of `random` and of numpy's global generator, to be compared."""
+    state = np.random.get_state(legacy=False)["state"]
+    return random.getstate(), int(state["pos"]), bytes(state["key"])
+
+
 @contextmanager
 def own_randomness(key: int) -> Iterator[None]:
     """Seed `random`, numpy, Keras if it is loaded and torch if it is installed from `key` inside; compute gradients.

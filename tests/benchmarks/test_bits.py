@@ -1,0 +1,132 @@
+"""A stored result names the code that makes its bits; its change is seen, and nothing that makes bits is left out."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fieldfare.plan import Plan
+
+ROOT = Path(__file__).parents[2]
+NOW = {"noise": "a", "training": "b", "sampling": "c", "price": "d"}
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks/claims"))
+
+
+@pytest.fixture
+def bits(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return importlib.import_module("bits")
+
+
+def test_words_about_code_do_not_count_and_code_does(bits: Any) -> None:
+    text = '"""Says\nit."""\n\ndef f():\n    """Do."""\n    # so\n    return "x"  # and so\n'
+    assert bits.code_of(text) == 'def f():\n    return "x"'
+    assert bits.code_of(text.replace('"x"', '"y"')) != bits.code_of(text)
+    assert bits.code_of('x = """\nkept\n"""\n') == 'x = """\nkept\n"""'
+
+
+def test_a_change_of_a_part_is_a_change_of_its_digest_alone(bits: Any, tmp_path: Path) -> None:
+    for part, patterns in bits.MAKES.items():
+        path = bits.files_of(patterns)[0]
+        copy = tmp_path / part / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True)
+        copy.write_text(path.read_text())
+        before = bits.digests(tmp_path / part)
+        copy.write_text(copy.read_text() + "# a word\n")
+        bits.digests.cache_clear()
+        assert bits.digests(tmp_path / part) == before
+        copy.write_text(copy.read_text() + "x = 1\n")
+        bits.digests.cache_clear()
+        after = bits.digests(tmp_path / part)
+        assert [name for name in after if after[name] != before[name]] == [part]
+    bits.digests.cache_clear()
+
+
+@pytest.mark.parametrize("scheme", ["min-separation", "poisson"])
+def test_what_a_run_executes_makes_its_bits_or_is_known_not_to(scheme: str, bits: Any, tmp_path: Path) -> None:
+    """Every file of the product that is entered while a run is made stands in one of the two lists, and in one only."""
+    harness, sampled = importlib.import_module("harness"), scheme == "poisson"
+    apart = {"scheme": "min-separation", "separation": 2, "max_participations": 2}
+    table = {
+        "privacy": {
+            "population": "p",
+            "epsilon": 8.0,
+            "delta": 1e-5,
+            "adjacency": "add_remove" if sampled else "zero_out",
+        },
+        "run": {"task": "digits", "rounds": 3, "cohort": 4, "evaluate_every": 3},
+        "participation": {"scheme": "poisson", "rate": 0.1} if sampled else apart,
+        "mechanism": {"kind": "independent"} if sampled else {"kind": "nu", "nu": "auto"},
+        "clipping": {"kind": "flat", "norm": 1.0},
+    }
+    entered: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            entered.add(frame.f_code.co_filename)
+
+    runs = harness.Runs(harness.Study("x", lambda *_: table, "accuracy"), tmp_path, 1, quiet=True)
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        record = runs._run(Plan.parse(table), 1, False)
+    finally:
+        sys.setprofile(before)
+    product = {Path(name).relative_to(ROOT).as_posix() for name in entered if name.startswith(f"{ROOT}/")}
+    product = {
+        name for name in product if name.startswith(("shared/", "server/", "client/")) and "__init__" not in name
+    }
+    makes = {name: [part for part in bits.MAKES if any(fnmatch(name, p) for p in bits.MAKES[part])] for name in product}
+    besides = {name for name in product if any(fnmatch(name, pattern) for pattern in bits.BESIDES)}
+    assert {name for name, parts in makes.items() if len(parts) + (name in besides) != 1} == set()
+    assert {part for parts in makes.values() for part in parts} == set(bits.MAKES)
+    assert record["code"] == bits.digests()
+    assert len(record["model"]) == 16
+
+
+def test_a_result_is_stale_by_part_and_its_page_says_so(
+    bits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bits, "digests", lambda: NOW)
+    monkeypatch.setattr(bits, "RESULTS", tmp_path)
+    page = SimpleNamespace(file=SimpleNamespace(src_path="evidence/defaults.md"))
+
+    def said(*runs: Any) -> str:
+        (tmp_path / "strangers.json").write_text(json.dumps({"cells": {"x": {"scores": [0.5], "runs": runs}}}))
+        return str(bits.on_page_markdown("text", page))
+
+    run = {"scores": {"accuracy": 0.5}, "code": NOW}
+    assert "makes the bits of these results again" in said(run)
+    assert "Stale" in said(run, {**run, "code": {**NOW, "noise": "z"}})
+    assert bits.stale() == {"strangers.json": ["noise"]}
+    said({"scores": {"accuracy": 0.5}})
+    assert bits.stale() == {"strangers.json": [bits.UNNAMED]}
+    other = SimpleNamespace(file=SimpleNamespace(src_path="index.md"))
+    assert bits.on_page_markdown("text", other) == "text"
+
+
+def test_a_run_made_again_is_equal_to_the_bit_or_inside_the_interval_of_another_draw() -> None:
+    """One more of 0.1, 0.2, 0.3 is within 0.2 +- 9.925 x 0.1 x sqrt(4 / 3) = 1.146 (Student's t, 99 %, two degrees)."""
+    compared = importlib.import_module("rerun").compared
+    runs = [
+        {"seed": seed, "scores": {"s": value}, "model": "m", "code": NOW, "versions": "v"}
+        for seed, value in enumerate((0.1, 0.2, 0.3))
+    ]
+    cell = {"runs": runs}
+    assert compared(runs[0], cell, "s") == (True, "0.100000, stored 0.100000: equal to the bit")
+    assert not compared({**runs[0], "model": "n"}, cell, "s")[0]
+    elsewhere = {**runs[0], "code": {**NOW, "noise": "z"}, "model": "n"}
+    for value, inside in ((1.34, True), (1.35, False), (-0.94, True), (-0.95, False)):
+        agrees, said = compared({**elsewhere, "scores": {"s": value}}, cell, "s")
+        assert (agrees, said.endswith("other noise since")) == (inside, True)
+    assert "other versions since" in compared({**runs[0], "versions": "w", "model": "n"}, cell, "s")[1]

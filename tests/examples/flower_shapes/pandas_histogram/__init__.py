@@ -1,0 +1,1 @@
+"""pandas_histogram"""

@@ -1,0 +1,258 @@
+"""`ff.tune`: all of it is admitted first, trials are charged to the share alone, and the winner is for the others."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import fieldfare as ff
+from fieldfare.accounting.filter import Rectangle
+from fieldfare.accounting.sealed import least_mu
+from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.plan import Plan
+from fieldfare_client.app import forget_users
+from fieldfare_server import faults
+from fieldfare_server.cli.application import application
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning.tuning import Tuned, Tuning, Ways, to_toml
+from oracles import questions as oracle
+
+TASK = "support.federation:TinyTask"
+RATES = {"server_optimizer.learning_rate": [0.1, 1.0, 4.0]}
+
+
+def plan(**changes: Any) -> Plan:
+    keys = {
+        "task": TASK,
+        "population": "people",
+        "epsilon": 4,
+        "delta": 1e-5,
+        "rounds": 2,
+        "cohort": 12,
+        "client": {"steps": 2},
+        "participation": {"scheme": "min-separation", "separation": 1, "max_participations": 2},
+        "tuning": 0.4,
+    }
+    return Plan(**{**keys, **changes})
+
+
+def tune(home: Path, **keywords: Any) -> Tuned:
+    tuned = ff.tune(plan(), RATES, **{"ledger": home, "progress": False, **keywords})
+    assert isinstance(tuned, Tuned)
+    return tuned
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    yield
+    forget_users()
+    faults.load({})
+
+
+def ledger_of(home: Path) -> Ledger:
+    return Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}")
+
+
+def charges(home: Path) -> tuple[int, float, int]:
+    """(runs, what the user who has spent most has spent, commits in the log)."""
+    with ledger_of(home) as ledger:
+        assert verify(ledger, home).ok
+        commits = sum(event.action == "round.commit" for event in ledger.events())
+        return len(ledger.runs().items), ledger.population("people").spent.mu_squared, commits
+
+
+def test_three_trials_leave_a_tenth_more_noise_on_a_share_and_twice_the_noise_charged_to_all() -> None:
+    """From the accountant: plans and their prices alone."""
+    whole = Plan(task=TASK, epsilon=1, delta=1e-5, rounds=64, cohort=200, mechanism="blt", participation="single")
+    one = ff.price(whole)
+    noise = one.noise_multiplier / 200
+    alike = ff.price(Plan(**_keys(whole), noise_multiplier=2.0 * one.noise_multiplier))
+    # Four runs with twice the noise cost what one costs: epsilon 1 for three trials and a final run.
+    assert 4 * alike.loss.mu_squared == pytest.approx(one.loss.mu_squared, rel=1e-5)
+    assert oracle.delta(math.sqrt(4 * alike.loss.mu_squared), 1.0) == pytest.approx(1e-5, rel=1e-4)
+    rest = ff.price(Plan(**{**_keys(whole), "cohort": 180}, epsilon=1))
+    assert rest.noise_multiplier / 180 / noise == pytest.approx(1.11, abs=0.005)
+    offer = ff.tune(whole, RATES, share=0.1, dry_run=True)
+    assert isinstance(offer, Ways)
+    share, everybody, sealed = offer.ways
+    # Between the two: three sealed trials cost mu(1) together.
+    assert share.noise < sealed.noise < everybody.noise
+    assert least_mu(0.2680511232 / sealed.noise, 3, 1e-20) == pytest.approx(0.2680511232, rel=2e-3)
+    assert share.noise == pytest.approx(rest.noise_multiplier / 180 / noise)
+    assert everybody.noise == pytest.approx(2.0)
+    assert (share.tuning_users_pay, share.others_pay) == (pytest.approx(1.0, abs=1e-6), 0.0)
+    # mu(1) sqrt 3 / 2, three quarters of the charge, as an epsilon.
+    assert oracle.delta(0.2680511232 * math.sqrt(0.75), everybody.others_pay) == pytest.approx(1e-5, rel=1e-6)
+
+
+def _keys(whole: Plan) -> dict[str, Any]:
+    return {"task": TASK, "delta": 1e-5, "rounds": 64, "cohort": whole.run.cohort, "mechanism": "blt"}
+
+
+@pytest.mark.parametrize("score", ["held-out", "correct", "loss=0,9"])
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+def test_a_user_of_the_share_pays_no_more_than_the_final_run_costs(score: str, adjacency: str) -> None:
+    tuning = Tuning.of(plan(adjacency=adjacency, cohort=200, tuning=0.1), RATES, score=score)
+    final = ff.price(tuning.finals[0]).loss.mu_squared
+    trials = [ff.price(tuning.trial(index)).loss.mu_squared for index in range(3)]
+    asked = tuning.question(["a", "b", "c"], 20)
+    looks = [] if asked is None else [ff.price(asked.plan_for_nodes()).loss.mu_squared]
+    assert 0.999 * final < sum(trials) + sum(looks) <= final
+    assert tuning.trial(1).run.cohort == 20
+    assert tuning.trial(1).tuning is not None
+    assert tuning.trial(1).tuning.users == "share"
+
+
+def test_the_winner_trains_the_others_and_everybody_has_paid_once(tmp_path: Path) -> None:
+    tuned = tune(tmp_path, budget=4)  # exactly what one run costs
+    assert len(tuned.trials) == 3
+    assert tuned.trials[0].score == max(tried.score or -math.inf for tried in tuned.trials)
+    rate = tuned.trials[0].values["server_optimizer.learning_rate"]
+    assert tuned.plan == plan(server_optimizer={"kind": "sgd", "learning_rate": rate})
+    before = charges(tmp_path)
+    assert before[0] == 3
+    # Again, in any order of things: what the ledger has is not run or charged again.
+    assert tune(tmp_path).trials == tuned.trials
+    assert charges(tmp_path) == before
+    ff.simulate(tuned.plan, ledger=tuned.ledger, progress=False)
+    assert tune(tmp_path).trials == tuned.trials
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.population("people").spent_epsilon <= 4.0
+    with pytest.raises(BudgetRefused):  # other trials find nobody who could pay
+        ff.tune(plan(), {"client.learning_rate": [0.2, 0.3]}, ledger=tmp_path, progress=False)
+
+
+def test_trials_are_compared_by_a_charged_question_on_the_share(tmp_path: Path) -> None:
+    tuned = tune(tmp_path, budget=4, score="loss=0,9")
+    scores = [tried.score for tried in tuned.trials]
+    assert scores == sorted(scores, key=lambda score: score if score is not None else math.inf)
+    assert all(tried.low is not None and tried.high is not None for tried in tuned.trials)
+    runs, spent, _ = charges(tmp_path)
+    assert runs == 4
+    assert spent <= Rectangle.of(4, 1e-5, 0.0).mu_squared
+    with ledger_of(tmp_path) as ledger:
+        newest = ledger.runs().items[0]
+        assert newest.plan["task"]["question"]["kind"] == "choose"
+        assert newest.plan["tuning"] == {"share": 0.4, "users": "share"}
+    assert tune(tmp_path, score="loss=0,9").trials == tuned.trials
+    assert charges(tmp_path)[:2] == (runs, spent)
+
+
+def test_all_of_it_is_admitted_before_the_first_trial(tmp_path: Path) -> None:
+    with pytest.raises(BudgetRefused):  # the trials fit, the final run does not
+        tune(tmp_path, budget=3.9)
+    many = plan(cohort=18, min_reports=18, population="many")
+    with pytest.raises(BadInput):  # the others are too few for the final run
+        ff.tune(many, RATES, budget=4, ledger=tmp_path, progress=False)
+    assert charges(tmp_path) == (0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("over", "more"),
+    [
+        ({"server_optimizer.learning_rate": [0.1]}, {}),
+        ({}, {}),
+        ({"privacy.epsilon": [1, 2]}, {}),
+        ({"tuning.share": [0.1, 0.2]}, {}),
+        ({"epsilon": [1, 2]}, {}),
+        ({"server_optimizer.rate": [1, 2]}, {}),
+        (RATES, {"score": "accuracy"}),
+        (RATES, {"score": "loss"}),
+        (RATES, {"score": "loss=4,0"}),
+        (RATES, {"share": 1.5}),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(over: Any, more: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        ff.tune(plan(), over, dry_run=True, **more)
+
+
+def test_a_population_without_odometers_is_refused(tmp_path: Path) -> None:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as ledger:
+        ledger.create_population("people", 8, 1e-5, simulated=True, adjacency="add_remove", actor="test")
+    with pytest.raises(BadInput, match="all users alike"):
+        tune(tmp_path)
+
+
+CRASH = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from test_tuning import tune
+tune(Path({home!r}), budget=4, score="loss=0,9")
+"""
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(
+            "strategy.privatised:kill:2", marks=pytest.mark.slow
+        ),  # in the second trial's first group of rounds
+        "ledger.run.finishing:kill:2",  # when the second trial is charged, and not ended
+        pytest.param(
+            "ledger.round.committed:kill:4", marks=pytest.mark.slow
+        ),  # when the question is charged, and its answer not shown
+    ],
+)
+def test_killed_half_way_it_goes_on_and_no_charge_is_lost_or_taken_twice(point: str, tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    source = CRASH.format(path=[str(here), str(here.parents[1])], home=str(tmp_path))
+    environment = {**os.environ, faults.VARIABLE: point, "FIELDFARE_LEASE_SECONDS": "1"}
+    done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    runs, spent, _ = charges(tmp_path)
+    assert 1 <= runs <= 4
+    tuned = tune(tmp_path, score="loss=0,9")
+    assert len(tuned.trials) == 3
+    after = charges(tmp_path)
+    assert (after[0], after[2]) == (4, 3 * 2 + 1)
+    assert spent <= after[1] <= Rectangle.of(4, 1e-5, 0.0).mu_squared
+
+
+def test_the_command_writes_the_plan_for_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
+    Path("plan.toml").write_text(to_toml(plan()))
+    runner = CliRunner()
+    made = ["population", "create", "people", "--epsilon", "4", "--delta", "1e-5", "--simulated"]
+    assert runner.invoke(application, made).exit_code == 0
+    over = ["tune", "--over", "server_optimizer.learning_rate=.1,1"]
+    said = runner.invoke(application, [*over, "--dry-run"])
+    assert said.exit_code == 0, said.output
+    assert "on a share of 0.4" in said.output
+    assert "all users charged" in said.output
+    assert not Path("tuned.toml").exists()
+    said = runner.invoke(application, [*over, "--json"])
+    assert said.exit_code == 0, said.output
+    best = json.loads(said.stdout)["trials"][0]["values"]
+    tuned = Plan.from_toml(Path("tuned.toml").read_text())
+    assert tuned.server_optimizer.model_dump()["learning_rate"] == best["server_optimizer.learning_rate"]
+    assert tuned.tuning == plan().tuning
+    assert runner.invoke(application, ["tune", "--over", "server_optimizer.learning_rate"]).exit_code == 2
+    said = runner.invoke(application, ["simulate", "tuned.toml"])
+    assert said.exit_code == 0, said.output
+
+
+def test_a_plan_survives_being_written() -> None:
+    rich = plan(
+        mechanism={"kind": "nu", "nu": 0.1},
+        metrics={"show": {"loss": [0, 4]}, "weight": 0.2},
+        parameters={},
+        availability={"reachable": 0.5},
+        tags=("a", "b"),
+        name='with "quotes"',
+    )
+    assert Plan.from_toml(to_toml(rich)) == rich

@@ -1,0 +1,547 @@
+"""Runs with masked sums: the same bytes as plain ones, one set a round whatever crashes, and a blinder that keeps to
+its rules whatever the server asks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+from fieldfare.errors import BadInput, LedgerError, Refused
+from fieldfare.masking.boxes import write_key
+from fieldfare_client.blinder import Blinder
+from fieldfare_client.masking import BLINDER, mask_reply
+from fieldfare_flower.masked import ASK, MASKED, Masking, MasksAsked
+from fieldfare_flower.messages import SEAL, UPDATE, Occasion
+from fieldfare_server import faults
+from fieldfare_server.cli.progress import grid_of, simulated_nodes
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import LyingGrid, home, plan
+from support.refusals import coded
+
+NODES = 8
+MASKED_TABLE = {"kind": "masked", "least_nodes": 2}
+
+
+class MaskedGrid(LyingGrid):
+    """`LyingGrid` with nodes that name a blinder."""
+
+    def __init__(self, session: Session, nodes: int = NODES, lies: Any = None) -> None:
+        super().__init__(nodes, lies)
+        self.blinder = grid_of(session, nodes).blinder
+        if self.blinder is not None:
+            for context in self._contexts.values():
+                context.node_config[BLINDER] = self.blinder.public_key
+
+
+def run(state: StateDirectory, run_id: str, *, resume: bool = False, lies: Any = None, **changes: Any) -> Session:
+    if resume:
+        session = Session.resume(state, run_id, identity_is_stable=True)
+    else:
+        session = Session.begin(state, plan(**changes), identity_is_stable=True, run_id=run_id)
+    with session:
+        FieldfareStrategy(session).start(MaskedGrid(session, lies=lies))
+    return session
+
+
+def begun(root: Path) -> tuple[StateDirectory, Session, MaskedGrid]:
+    """A masked run before its first round."""
+    state = home(root)
+    session = Session.begin(state, plan(aggregation=MASKED_TABLE), identity_is_stable=True, run_id="run")
+    return state, session, MaskedGrid(session)
+
+
+def model(state: StateDirectory, run_id: str) -> bytes:
+    return (state.root / run_id / "model.safetensors").read_bytes()
+
+
+def questions(state: StateDirectory) -> list[tuple[str, int, str]]:
+    with sqlite3.connect(state.root / ".blinder" / "blinder.sqlite3") as journal:
+        return journal.execute("SELECT run, round, question FROM questions ORDER BY run, round").fetchall()
+
+
+@pytest.fixture(autouse=True)
+def _no_faults() -> Iterator[None]:
+    yield
+    faults.load({})
+
+
+THREE = {"kind": "three-query", "base": {"kind": "sgd", "learning_rate": 1.0}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mechanism": {"kind": "independent"}},
+        {"mechanism": {"kind": "blt"}},
+        {"mechanism": {"kind": "tree"}},
+        {"mechanism": {"kind": "banded", "bands": 3}},
+        {"mechanism": {"kind": "tree", "estimator": "plain"}, "privacy__rounding": "discrete"},
+        {"mechanism": {"kind": "independent"}, "privacy__rounding": "discrete", "privacy__adjacency": "replace_one"},
+        {"clipping": {"kind": "adaptive-quantile", "norm": 0.5}},
+        {"run__over_selection": 1.5},
+    ],
+    ids=lambda changes: "-".join(
+        str(value.get("kind", "")) if isinstance(value, dict) else str(value) for value in changes.values()
+    ),
+)
+def test_masked_and_plain_runs_release_the_same_bytes(tmp_path: Path, changes: dict[str, Any]) -> None:
+    released = {}
+    for kind in ({"kind": "plain"}, MASKED_TABLE):
+        (tmp_path / kind["kind"]).mkdir()
+        state = home(tmp_path / kind["kind"], adjacency=changes.get("privacy__adjacency", "zero_out"))
+        session = run(state, "run", aggregation=kind, **changes)
+        released[kind["kind"]] = model(state, "run"), session.epsilon()
+    assert released["plain"] == released["masked"]
+    assert len(questions(state)) == 6
+
+
+def test_with_nonces_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real key, and nonces that do not depend on the sum."""
+    fixed = SimpleNamespace(token_bytes=lambda size: bytes(range(size)))
+    monkeypatch.setattr("fieldfare_server.run.session.secrets", fixed)
+    monkeypatch.setattr("fieldfare.noise.SecureNoise.nonce", lambda _, run, index, bits, digest: bytes([index] * 16))
+    models = []
+    for kind in ({"kind": "plain"}, MASKED_TABLE):
+        (tmp_path / kind["kind"]).mkdir()
+        state = home(tmp_path / kind["kind"])
+        run(state, "run", aggregation=kind, run__noise_seed=None)
+        models.append(model(state, "run"))
+    assert models[0] == models[1]
+
+
+def test_the_server_gets_no_update_and_no_count_in_clear(tmp_path: Path) -> None:
+    """A reply has nothing but words, how many users it sums, and a box of its own."""
+    state = home(tmp_path)
+    seen: list[RecordDict] = []
+
+    def keep(_: Message, reply: Message) -> Message:
+        seen.append(reply.content)
+        return reply
+
+    run(state, "run", aggregation=MASKED_TABLE, lies=dict.fromkeys(range(2, 2 + NODES), keep))
+    assert seen
+    words = []
+    for content in seen:
+        assert set(content) == {"fieldfare", MASKED, "report", SEAL}
+        assert UPDATE not in content
+        assert set(content["report"]) == {"users"}
+        words.append(np.array(content[MASKED]["words"].numpy()))  # type: ignore[index]
+    # A reply is below 2^22 cells, so under one mask all four words of two replies would be as close. Masks of their own
+    # bring two of some 600 pairs that close with a probability below 1e-7.
+    for position, one in enumerate(words):
+        for other in words[:position]:
+            assert np.abs((one - other).view("<i4").astype(np.int64)).max() > 2**23
+    assert len({content[SEAL]["box"] for content in seen}) == len(seen)
+
+
+def test_no_two_replies_have_one_mask() -> None:
+    """The same update twice: under one mask the words would be equal. By chance one of them is with odds 2^-22."""
+    key = write_key(X25519PrivateKey.generate().public_key())
+    masking = Masking(key, -20, 32, "0" * 64)
+    update = np.linspace(-1, 1, 1024, dtype=np.float32)
+    one, two = (mask_reply(masking, Occasion("run", 0, 0), 1, update, 1, ()) for _ in range(2))
+    words = [np.array(content[MASKED]["words"].numpy()) for content in (one, two)]  # type: ignore[index]
+    assert (words[0] != words[1]).all()
+    assert one[SEAL]["box"] != two[SEAL]["box"]
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["round.closing.written", "ledger.round.closing", "ledger.round.closed", "strategy.asked", "strategy.summed",
+     "strategy.privatised", "checkpoint.pending", "ledger.round.committed", "checkpoint.promoted"],
+)  # fmt: skip
+@pytest.mark.parametrize("nth", [1, 3])
+def test_a_crash_opens_no_other_set(tmp_path: Path, point: str, nth: int) -> None:
+    plain = home(tmp_path / "plain")
+    run(plain, "run", run__rounds=4)
+    state = home(tmp_path / "masked")
+    faults.load({faults.VARIABLE: f"{point}:raise:{nth}"})
+    with pytest.raises(faults.FaultInjected):
+        run(state, "run", run__rounds=4, aggregation=MASKED_TABLE)
+    faults.load({})
+    before = questions(state)
+    run(state, "run", resume=True)
+    after = questions(state)
+    assert after[: len(before)] == before
+    assert [round for _, round, _ in after] == [0, 1, 2, 3]
+    with Ledger.open(state.ledger) as ledger:
+        assert verify(ledger, state.root).ok
+        rows = [row for row in reversed(ledger.journal_rows(limit=1000).items) if row.action.startswith("round.")]
+        # Nothing was ever tried a second time once it could have been opened.
+        closed = [(row.round, row.body["attempt"]) for row in rows if row.action == "round.close"]
+        assert [round for round, _ in closed] == [0, 1, 2, 3]
+        voided = {(row.round, row.body["attempt"]) for row in rows if row.action == "round.void"}
+        assert not voided & set(closed)
+    assert not list((state.root / "run" / "closing").iterdir())
+
+
+def test_a_closed_round_is_not_made_void(tmp_path: Path) -> None:
+    state = home(tmp_path)
+    faults.load({faults.VARIABLE: "strategy.asked:raise"})
+    with pytest.raises(faults.FaultInjected):
+        run(state, "run", aggregation=MASKED_TABLE)
+    faults.load({})
+    session = Session.resume(state, "run", identity_is_stable=True)
+    with session:
+        closed = session.rounds.sums.closed
+        assert closed is not None
+        with pytest.raises(LedgerError):
+            session.account.void_round(closed.opened, "a second set")
+        with pytest.raises(LedgerError):
+            session.account.close_round(closed.opened, "ab" * 32, 5)
+    with Ledger.open(state.ledger, head_file=state.head_file, coordinator=True) as ledger:
+        assert verify(ledger, state.root).ok
+        ended = ledger.abandon("run", reason="the blinder's key is lost", actor="officer")
+        assert (ended.state, ended.next_round) == ("stopped", 0)
+        assert verify(ledger, state.root).ok
+
+
+def test_dropouts_cost_no_message(tmp_path: Path) -> None:
+    """30 % of the nodes never answer: as many messages as without, and one question a round."""
+    state = home(tmp_path)
+
+    def gone(message: Message, _: Message) -> Message:
+        return Message(Error(3, "gone"), reply_to=message)
+
+    session = Session.begin(
+        state, plan(run__min_reports=1, run__cohort=8, aggregation=MASKED_TABLE), identity_is_stable=True, run_id="run"
+    )
+    grid = MaskedGrid(session, 10, {2: gone, 5: gone, 9: gone})
+    with session:
+        FieldfareStrategy(session).start(grid)
+    with Ledger.open(state.ledger) as ledger:
+        attempts = [row for row in reversed(ledger.journal_rows(limit=1000).items) if row.action == "round.open"]
+    assert len(questions(state)) == 6
+    assert len(grid.seen) <= sum(row.body["cohort_size"] for row in attempts)
+
+
+def test_fewer_nodes_than_the_plan_says_open_nothing(tmp_path: Path) -> None:
+    state = home(tmp_path)
+    table = {"kind": "masked", "least_nodes": 6}
+    session = Session.begin(state, plan(aggregation=table), identity_is_stable=True, run_id="run")
+    with session, pytest.raises(Refused):
+        FieldfareStrategy(session).start(MaskedGrid(session, 4))
+    assert questions(state) == []
+    assert simulated_nodes(plan(aggregation=table), None) == 24
+    with pytest.raises(BadInput):
+        simulated_nodes(plan(aggregation=table), 5)
+
+
+def test_nodes_without_a_blinder_are_refused_before_anything_is_reserved(tmp_path: Path) -> None:
+    state = home(tmp_path)
+    session = Session.begin(state, plan(aggregation=MASKED_TABLE), identity_is_stable=True, run_id="run")
+    with session, pytest.raises(BadInput, check=coded("masked-without-blinder")):
+        FieldfareStrategy(session).start(LyingGrid(NODES))
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (lambda content: content[SEAL].__setitem__("box", bytes(79)), "schema"),
+        (lambda content: content[SEAL].__setitem__("more", 1), "schema"),
+        (lambda content: content["report"].__setitem__("counts", [1.0]), "schema"),
+        (lambda content: content["report"].__setitem__("users", 100), "users"),
+        (lambda content: content.__setitem__("update", content[MASKED]), "schema"),
+        (lambda content: content.__delitem__(SEAL), "version"),
+        (lambda content: content["fieldfare"].__setitem__("attempt", 7), "round"),
+        (lambda content: content["fieldfare"].__setitem__("version", 2), "version"),
+        (lambda content: content.__setitem__(MASKED, MetricRecord({"a": 1})), "schema"),
+    ],
+)
+def test_a_malformed_reply_costs_itself(tmp_path: Path, lie: Any, reason: str) -> None:
+    state = home(tmp_path)
+
+    def tell(_: Message, reply: Message) -> Message:
+        lie(reply.content)
+        return reply
+
+    run(state, "run", aggregation=MASKED_TABLE, run__min_reports=1, run__rounds=4, lies={2: tell, 3: tell})
+    with Ledger.open(state.ledger) as ledger:
+        commits = [
+            row.body["rejects"]
+            for row in reversed(ledger.journal_rows(limit=1000).items)
+            if row.action == "round.commit"
+        ]
+    assert len(commits) == 4
+    assert any(reason in rejects for rejects in commits)
+    assert all(set(rejects) <= {reason} for rejects in commits)
+
+
+class Spy:
+    """A blinder whose questions are kept."""
+
+    def __init__(self, inner: Blinder) -> None:
+        self.inner, self.public_key, self.asked = inner, inner.public_key, list[RecordDict]()
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        self.asked.append(content)
+        return self.inner.answer(content)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> tuple[Blinder, list[MasksAsked]]:
+    """A blinder, and the honest questions of four rounds, which it has answered."""
+    state = home(tmp_path)
+    session = Session.begin(state, plan(aggregation=MASKED_TABLE, run__rounds=4), identity_is_stable=True, run_id="run")
+    grid = MaskedGrid(session)
+    spy = Spy(grid.blinder)  # type: ignore[arg-type]
+    grid.blinder = spy  # type: ignore[assignment]
+    with session:
+        FieldfareStrategy(session).start(grid)
+    return spy.inner, [MasksAsked.read(content) for content in spy.asked]
+
+
+def changed(question: MasksAsked, **fields: Any) -> MasksAsked:
+    return MasksAsked(**{**vars(question), **fields})
+
+
+def test_the_same_question_has_the_same_answer(asked: tuple[Blinder, list[MasksAsked]]) -> None:
+    blinder, questions = asked
+    for question in questions:
+        one, two = (question.read_answer(blinder.answer(question.write())) for _ in range(2))
+        assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("a second set", "masks-answered"),
+        ("an attempt more", "masks-answered"),
+        ("an old round", "masks-order"),
+        ("an invented node", "masks-answered"),
+        ("a node twice", "masks-few"),
+        ("one node", "masks-few"),
+        ("swapped boxes", "masks-box"),
+        ("boxes of another round", "masks-box"),
+        ("boxes of another run", "masks-box"),
+        ("another plan", "masks-plan"),
+        ("fewer words", "masks-plan"),
+    ],
+)
+def test_a_lying_server_is_refused_by_name(asked: tuple[Blinder, list[MasksAsked]], name: str, code: str) -> None:
+    blinder, (first, _, _, third) = asked
+    later = changed(third, round=third.round + 1)
+    old = changed(first, run="other", round=5)
+    with sqlite3.connect(blinder._journal) as journal:
+        journal.execute("INSERT INTO questions VALUES ('other', 9, '', 8, 0)")
+    lies = {
+        "a second set": changed(third, nodes=third.nodes[:-1], boxes=third.boxes[:-1]),
+        "an attempt more": changed(third, attempt=third.attempt + 1),
+        "an old round": old,
+        "an invented node": changed(third, nodes=(*third.nodes, 77), boxes=(*third.boxes, third.boxes[0])),
+        "a node twice": changed(later, nodes=(later.nodes[0],) * len(later.nodes)),
+        "one node": changed(later, nodes=later.nodes[:1], boxes=later.boxes[:1]),
+        "swapped boxes": changed(later, boxes=later.boxes[::-1]),
+        "boxes of another round": later,
+        "boxes of another run": changed(first, run="third"),
+        "another plan": changed(third, plan="ab" * 32),
+        "fewer words": changed(third, numel=third.numel - 1),
+    }
+    with sqlite3.connect(blinder._journal) as journal:
+        before = journal.execute("SELECT * FROM questions").fetchall()
+    with pytest.raises(Refused, check=coded(code)):
+        blinder.answer(lies[name].write())
+    with sqlite3.connect(blinder._journal) as journal:
+        assert journal.execute("SELECT * FROM questions").fetchall() == before
+
+
+def test_a_wrong_box_does_not_take_the_place_of_the_right_one(tmp_path: Path) -> None:
+    state, session, grid = begun(tmp_path)
+    honest = grid.blinder
+
+    class Meddler:
+        public_key = honest.public_key  # type: ignore[union-attr]
+
+        def answer(self, content: RecordDict) -> RecordDict:
+            question = MasksAsked.read(content)
+            with pytest.raises(Refused, check=coded("masks-box")):
+                honest.answer(changed(question, boxes=question.boxes[::-1]).write())  # type: ignore[union-attr]
+            return honest.answer(content)  # type: ignore[union-attr]
+
+    grid.blinder = Meddler()  # type: ignore[assignment]
+    with session:
+        FieldfareStrategy(session).start(grid)
+    assert len(questions(state)) == 6
+
+
+def test_the_blinder_writes_down_before_it_answers(
+    asked: tuple[Blinder, list[MasksAsked]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blinder, (first, *_) = asked
+    question = changed(first, run="fresh")
+    seeds = [bytes([n] * 32) for n in range(len(first.nodes))]
+    monkeypatch.setattr(Blinder, "_open", lambda self, asked, position: seeds[position])
+
+    def disk_full(self: Blinder, asked: MasksAsked) -> None:
+        raise OSError(28, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Blinder, "_write_down", disk_full)
+        with pytest.raises(OSError, match="no space"):
+            blinder.answer(question.write())
+    written: list[str] = []
+    monkeypatch.setattr("fieldfare_client.blinder.sum_masks", lambda *_: written.append("summed") or np.zeros(4, "<u4"))
+    with sqlite3.connect(blinder._journal) as journal:
+        blinder.answer(question.write())
+        assert written == ["summed"]
+        assert journal.execute("SELECT question FROM questions WHERE run = 'fresh'").fetchone() == (question.digest(),)
+
+
+def test_a_blinder_answers_wrongly(tmp_path: Path) -> None:
+    """A receipt for another answer is seen, and the round stays closed."""
+    state, session, grid = begun(tmp_path)
+    honest = grid.blinder
+
+    class Careless:
+        public_key = honest.public_key  # type: ignore[union-attr]
+
+        def answer(self, content: RecordDict) -> RecordDict:
+            answer = honest.answer(content)  # type: ignore[union-attr]
+            answer["receipt"] = ConfigRecord({**answer["receipt"], "masks": "00" * 32})
+            return answer
+
+    grid.blinder = Careless()  # type: ignore[assignment]
+    with session, pytest.raises(Refused):
+        FieldfareStrategy(session).start(grid)
+    run(state, "run", resume=True)
+    assert len(questions(state)) == 6
+
+
+def test_a_node_that_names_a_blinder_sends_nothing_in_clear(tmp_path: Path) -> None:
+    """A plain instruction, and one for another blinder: no node answers, and the errors have their names."""
+    state = home(tmp_path)
+    replies: list[Message] = []
+
+    def keep(_: Message, reply: Message) -> Message:
+        replies.append(reply)
+        return reply
+
+    for number, aggregation in enumerate(({"kind": "plain"}, MASKED_TABLE)):
+        session = Session.begin(state, plan(aggregation=aggregation), identity_is_stable=True, run_id=f"run{number}")
+        grid = MaskedGrid(session)
+        other = Blinder(tmp_path / "other").public_key
+        replies.clear()
+        for context in grid._contexts.values():
+            context.node_config[BLINDER] = other
+        grid.lies = dict.fromkeys(range(2, 2 + NODES), keep)
+        with session, pytest.raises(Refused):
+            FieldfareStrategy(session).start(grid)
+        expected = ("NotMasked", "BlinderNotPinned")[number]
+        assert replies
+        assert all(reply.has_error() and expected in str(reply.error.reason) for reply in replies)
+
+
+def test_the_blinders_file_is_its_own(tmp_path: Path) -> None:
+    blinder = Blinder(tmp_path / "blinder")
+    assert Blinder(tmp_path / "blinder").public_key == blinder.public_key
+    assert Blinder(tmp_path / "second").public_key != blinder.public_key
+    with pytest.raises(BadInput):
+        blinder.approve("ab" * 32, 1, 10)
+    (tmp_path / "blinder" / "blinder.sqlite3").chmod(0o644)
+    with pytest.raises(BadInput):
+        Blinder(tmp_path / "blinder")
+
+
+def test_fuzzed_questions_cost_themselves(asked: tuple[Blinder, list[MasksAsked]]) -> None:
+    """No exception but the two that the blinder names; nothing is written down."""
+    from fieldfare_flower.npy import BadReply
+
+    blinder, (question, *_) = asked
+    generator = np.random.default_rng(3)
+    values: list[Any] = [-1, 0, 2**63, 2**64, 1.5, "", "x", "9" * 30, b"", bytes(80), [], [1], ["1"], [b"1"], True]
+    with sqlite3.connect(blinder._journal) as journal:
+        before = journal.execute("SELECT * FROM questions").fetchall()
+    honest = dict(question.write()[ASK])
+    for _ in range(2_000):
+        record = dict(honest)
+        for name in generator.choice(list(record), generator.integers(1, 4), replace=False):
+            if generator.random() < 0.2:
+                del record[name]
+            else:
+                record[name] = values[generator.integers(len(values))]
+        try:
+            content = RecordDict({ASK: ConfigRecord(record)})
+        except (TypeError, ValueError):
+            continue
+        try:
+            blinder.answer(content)
+        except (BadReply, Refused):
+            continue
+        assert MasksAsked.read(content) == question
+    with sqlite3.connect(blinder._journal) as journal:
+        assert journal.execute("SELECT * FROM questions").fetchall() == before
+
+
+def test_a_planted_update_is_in_no_file_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell of every update is 0x5EED, and the run stops where the masked sum is durable and opened.
+
+    By chance the pattern of 16 bytes stands in some file with a probability below 2^-100.
+    """
+    monkeypatch.setattr(
+        "fieldfare_client.masking.encode", lambda values, spacing, bits: np.full(values.size, 0x5EED, "<u4")
+    )
+    state = home(tmp_path)
+    for point in ("strategy.asked", "strategy.summed"):
+        faults.load({faults.VARIABLE: f"{point}:raise"})
+        with pytest.raises(faults.FaultInjected):
+            run(state, "run", resume=point == "strategy.summed", aggregation=MASKED_TABLE)
+        held = [path for path in state.root.rglob("*") if path.is_file()]
+        assert any(path.parent.name == "closing" for path in held)
+        for nodes in range(1, NODES + 1):  # an update, and every sum of them
+            pattern = np.full(4, nodes * 0x5EED, "<u4").tobytes()
+            assert not [path for path in held if pattern in path.read_bytes()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_twenty_random_kills(tmp_path: Path) -> None:
+    """Kill a run at random points of its rounds: it ends after it is resumed, and each round is asked about once."""
+    points = [
+        *("round.closing.written", "ledger.round.closing", "ledger.round.closed", "strategy.asked", "strategy.summed"),
+        *("strategy.privatised", "checkpoint.pending", "ledger.round.committing", "ledger.round.committed"),
+    ]
+    killed = 0
+    generator = np.random.default_rng(35)
+    for schedule in range(20):
+        state, kills = home(tmp_path / str(schedule)), int(generator.integers(1, 4))
+        for number in range(kills + 1):
+            child = os.fork()
+            if child == 0:
+                try:
+                    torch.set_num_threads(1)
+                    if number < kills:
+                        point, nth = points[generator.integers(len(points))], int(generator.integers(1, 3))
+                        faults.load({faults.VARIABLE: f"{point}:kill:{nth}"})
+                    run(state, "run", resume=number > 0, run__rounds=4, aggregation=MASKED_TABLE)
+                    os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(1)
+            generator.integers(9, size=2)
+            ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert ended in (0, -signal.SIGKILL)
+            killed += ended != 0
+            if ended == 0:
+                break
+        assert [round for _, round, _ in questions(state)] == [0, 1, 2, 3]
+        with Ledger.open(state.ledger) as ledger:
+            assert ledger.run("run").state == "done"
+            assert verify(ledger, state.root).ok
+    assert killed >= 20

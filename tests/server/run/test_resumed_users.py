@@ -1,0 +1,59 @@
+"""A run goes on with the users with whom it began: their set is fixed by a salted digest, and compared at resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
+from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.session import Session
+from support.federation import home
+
+PLAN = {
+    "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5},
+    "run": {"task": "support.federation:TinyTask", "rounds": 3, "cohort": 2},
+    "mechanism": {"kind": "independent"},
+}
+USERS = np.array([11, 22, 33], np.uint64)
+
+
+def interrupt(session: Session) -> str:
+    with pytest.raises(KeyboardInterrupt), session:
+        raise KeyboardInterrupt
+    return session.account.id
+
+
+@pytest.mark.parametrize(
+    "others", [[11, 22], [11, 22, 33, 44], [11, 22, 34], []], ids=["one less", "one more", "another", "none"]
+)
+def test_other_users_do_not_resume_a_run_and_leave_it_to_its_own(tmp_path: Path, others: list[int]) -> None:
+    where = home(tmp_path, epsilon=200.0)
+    run = interrupt(Session.begin(where, Plan.parse(PLAN), True, users=lambda _: USERS))
+    with pytest.raises(BadInput) as refused:
+        Session.resume(where, run, True, users=lambda _: np.array(others, np.uint64))
+    assert refused.value.code == "other-users"
+    with Ledger.open(where.ledger) as ledger:
+        assert ledger.run(run).ended_at is None
+    interrupt(Session.resume(where, run, True, users=lambda _: USERS[::-1]))
+
+
+def test_the_digest_tells_nobody_who_they_are_and_goes_with_the_key(tmp_path: Path) -> None:
+    written = []
+    for run in ("a", "b"):
+        files = RunFiles(tmp_path, run)
+        files.create(bytes(32))
+        assert files.has_users(USERS)
+        path = tmp_path / run / "users.digest"
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path in files.secrets()
+        written.append(path.read_bytes())
+        files.destroy()
+        assert not path.exists()
+    assert written[0][:32] != written[1][:32], "each run has a salt of its own"
+    assert written[0][32:] != written[1][32:]
+    assert {len(each) for each in written} == {64}, "whatever the number of users"
