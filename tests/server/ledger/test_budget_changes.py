@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -15,9 +16,9 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.rules import populations
 from fieldfare_server.ledger.rules.populations import Rules
-from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql import models, rows
 from fieldfare_server.ledger.sql.proof import Disproved
-from support.ledgers import commit, start
+from support.ledgers import commit, digest, start
 
 
 def last_row(ledger: Ledger) -> tuple[str, str, dict[str, object]]:
@@ -256,6 +257,31 @@ def test_a_held_run_keeps_its_reservation_however_short_the_time(ledger_url: str
         assert ledger.expire_reservations("people") == ()
         clock.now += 11
         assert ledger.expire_reservations("people") == (run.id,)
+
+
+def test_a_run_taken_up_and_left_again_while_reservations_expire_goes_on(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, read = Clock(), rows.expired_runs
+
+    def slow(*arguments: Any) -> list[tuple[str, float]]:
+        due = read(*arguments)
+        for run_id, _ in due:
+            with ledger.resume_run(run_id, key_commitment=digest("key"), holder="quick"):
+                pass
+        return due
+
+    with Ledger.open(ledger_url, create=True, clock=clock, lease_seconds=30.0) as ledger:
+        ledger.create_population("people", 1.0, 1e-6, rules=Rules(reservation_seconds=3600.0), actor="officer")
+        with start(ledger, 0.1, key_commitment=digest("key")) as run:
+            pass
+        clock.now += 3601
+        with monkeypatch.context() as patch:
+            patch.setattr(rows, "expired_runs", slow)
+            assert ledger.expire_reservations() == ()
+        assert ledger.run(run.id).state != "stopped"
+        clock.now += 3601
+        assert ledger.expire_reservations() == (run.id,)
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------------
