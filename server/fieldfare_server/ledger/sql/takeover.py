@@ -82,7 +82,7 @@ def take_over(
         now = time.monotonic()
         # The second test holds even where the wall clock was set back: no beat for as long as a holder may be silent.
         is_free = seen.free(journal.clock()) or now - unchanged_since >= seen.seconds
-        if is_free and journal.clock() >= seen.renewed_at + silent:
+        if is_free and max(0.0, journal.clock() - seen.renewed_at) >= silent:
             token = _try_take(journal, run_id, key_commitment, holder, seen, lease_seconds)
             if token is not None:
                 return token
