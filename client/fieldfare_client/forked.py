@@ -15,10 +15,13 @@ import contextlib
 import gc
 import json
 import logging
+import math
 import os
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextvars import copy_context
 from importlib import import_module
@@ -112,10 +115,11 @@ def trains_apart(task: Task, client: ClientSpec, isolated: bool, device: str = "
     return apart
 
 
-def ask(work: Callable[[], Answer]) -> Answer:
+def ask(work: Callable[[], Answer], until: float = math.inf) -> Answer:
     """What `work` returns in a child, which has this thread's context and ends with it.
 
-    Errors that it tells `own_data` are told here. Raises `Ended`, and OSError where there is no room for a process.
+    Errors that it tells `own_data` are told here. Raises `Ended`, at `until` of `time.monotonic` at the latest, and
+    OSError where there is no room for a process.
     """
 
     def told() -> Answer:
@@ -126,9 +130,10 @@ def ask(work: Callable[[], Answer]) -> Answer:
         lazy = [name for name in list(sys.modules) if name.startswith(_LAZY) and name not in before]
         return {"answer": answer, "errors": errors, "lazy": lazy}
 
-    found = _ask(lambda tell: tell(told()))
+    found = _ask(lambda tell: tell(told()), until)
     if found is None:
-        raise Ended("the training ended its process")
+        late = time.monotonic() >= until
+        raise Ended("the training outlasted its round" if late else "the training ended its process")
     for name in found["lazy"]:
         if name not in sys.modules:
             with contextlib.suppress(Exception):  # then each child imports it
@@ -146,7 +151,7 @@ def ask_once(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
     return _ask(work)
 
 
-def _ask(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
+def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.inf) -> Answer | None:
     reader, writer = os.pipe()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
@@ -187,7 +192,11 @@ def _ask(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
         if isinstance(child, OSError):
             raise child
         try:
-            text = pipe.readline()  # not to the end of the file: processes that the child has begun may hold it open
+            waiting = select.poll()
+            waiting.register(pipe, select.POLLIN)
+            left = None if until == math.inf else 1000 * max(until - time.monotonic(), 0.0)
+            # Not to the end of the file: processes that the child has begun may hold it open.
+            text = pipe.readline() if waiting.poll(left) else ""
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)  # it has told all, or this process wants no more of it

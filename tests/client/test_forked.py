@@ -454,6 +454,15 @@ def test_a_child_that_dies_is_one_failing_user(tmp_path: Path) -> None:
     assert place[0] != 0 or torch.equal(result.update, rest.update)
 
 
+def test_a_child_that_hangs_ends_with_its_round() -> None:
+    began = time.monotonic()
+    with pytest.raises(forked.Ended, match="outlasted its round"):
+        forked.ask(lambda: time.sleep(60) or {}, began + 0.5)
+    with pytest.raises(forked.Ended, match="outlasted"):
+        forked.ask(lambda: time.sleep(60) or {}, began)
+    assert time.monotonic() - began < 30
+
+
 def test_a_child_can_use_all_threads_though_this_process_has_used_its_own() -> None:
     """A fork of a thread that has OpenMP threads would wait for them for ever."""
     before = torch.get_num_threads()

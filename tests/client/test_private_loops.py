@@ -86,6 +86,7 @@ def instruct(
     weights: tuple[float, ...] = (1.0,),
     queries: int = 1,
     batches: int = 3,
+    ttl: float | None = None,
 ) -> Message:
     _, arrays = point(build)
     spec = clipping.parse({"kind": kind, "norm": norm})
@@ -95,7 +96,7 @@ def instruct(
     content = instruction.write()
     if config is not None:
         content["config"] = ConfigRecord(config)
-    (reply,) = grid.send_and_receive([Message(content, 2, "train")])
+    (reply,) = grid.send_and_receive([Message(content, 2, "train", ttl=ttl)])
     return reply
 
 
@@ -130,6 +131,23 @@ def test_a_node_sums_its_users_clipped_updates_each_as_if_alone() -> None:
         expected = sum((alone[user].double() for user in users), torch.zeros_like(alone["dan"]).double())
         assert torch.equal(summed(grid, users), expected.float())
     torch.testing.assert_close(summed(grid, IDS), sum(alone.values(), torch.zeros_like(alone["dan"])))
+
+
+def test_a_loop_that_hangs_ends_with_its_round(caplog: pytest.LogCaptureFixture) -> None:
+    """What its user and those after it send is zero: the reply comes too late, and the node is free for the next."""
+
+    def loop(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
+        if user == "ben":
+            time.sleep(60)
+        adam(model, user, context, config)
+
+    grid, began = make(loop, isolation="process"), time.monotonic()
+    alone = summed(grid, ["anna"])
+    with caplog.at_level("WARNING", "fieldfare.client"):
+        assert torch.equal(summed(grid, ["anna", "ben", "cleo"], ttl=4.0), alone)
+    assert "outlasted its round" in caplog.text
+    assert time.monotonic() - began < 50
+    assert torch.equal(summed(grid, ["anna"]), alone)
 
 
 def test_an_update_is_what_the_loop_does_to_the_model() -> None:

@@ -11,6 +11,7 @@ import copy
 import logging
 import math
 import mmap
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -124,6 +125,8 @@ class AppNode:
         self._shared: NDArray[np.float32] | None = None
         """Where a forked child leaves the updates of its user, (queries, d)."""
         self._said = ""
+        self._until = math.inf
+        """When children of the newest message end at the latest, of `time.monotonic`."""
         self._model: LocalModel | LocalArrays | None = None
         self.reported: dict[str, float] = {}
         """What the loop has told `ff.private.metric` of the newest user."""
@@ -155,6 +158,7 @@ class AppNode:
                 "there is no list of users in its module.",
                 '@app.query("users") above @ff.private.users, in the same module',
             )
+        self._until = time.monotonic() + message.metadata.ttl  # from when on nobody wants the reply
         masking = masking_of(context, message.content)  # before anything is done for a server that it does not answer
         users = self.user_list.read(context)
         if HEADER not in message.content.config_records:
@@ -335,7 +339,7 @@ class AppNode:
     def _ask(self, work: Callable[[], dict[str, Any]], failures: Counter[str]) -> dict[str, Any] | None:
         """What `work` says in a child, its `failed` added to `failures`; None where it ended without a word."""
         try:
-            answer = forked.ask(work)
+            answer = forked.ask(work, self._until)
         except (forked.Ended, OSError) as error:
             failures[str(error) if isinstance(error, forked.Ended) else type(error).__name__] += 1
             return None
