@@ -33,6 +33,7 @@ from fieldfare.registry import Table
 from fieldfare.schema import Schema
 from fieldfare.task import Task, complete_state, load_task
 from fieldfare_client.shared_users import users_of
+from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.rows import standard_dtypes
 from fieldfare_client.training.trainer import Trainer
@@ -114,6 +115,13 @@ class QuestionParameters(Table):
         return dumped
 
 
+class Contributions(Engine):
+    """What one step on a `QuestionTask` makes of each user, without the step: the row that is the contribution."""
+
+    def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
+        torch.mul(chunk.inputs, self.client.learning_rate, out=out)
+
+
 class QuestionTask(Task):
     """Asks the users of another task.
 
@@ -128,6 +136,7 @@ class QuestionTask(Task):
     score_name: ClassVar[str] = "answer"
     held_out: ClassVar[str] = "The noised answer, which was charged before it was shown."
     shows_released: ClassVar[bool] = True
+    engine: ClassVar[type[Engine]] = Contributions
 
     def __init__(self, of: str, question: Mapping[str, object] | Question, client: ClientSpec | None = None) -> None:
         self.of, self.question, self.client = of, parse(question), client or ClientSpec()

@@ -12,7 +12,8 @@ import torch
 import fieldfare as ff
 from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
-from fieldfare_client.questions import QuestionTask
+from fieldfare_client.questions import Contributions, QuestionTask
+from fieldfare_client.training.trainer import Trainer
 
 
 class Lines(ff.Task):
@@ -86,3 +87,24 @@ def test_a_measure_that_is_none_is_refused(measure: str, word: str) -> None:
 def test_a_model_that_is_not_here_is_refused() -> None:
     with pytest.raises(BadInput, match="the model of run"):
         contributions({"kind": "mean", "measure": "loss", "low": 0, "high": 1, "model": "elsewhere"})
+
+
+def test_the_known_updates_are_those_of_every_engine_that_takes_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, in any order of any users, so an answer is the one that training would give."""
+    task = QuestionTask(NAME, {"kind": "histogram", "measure": "y", "low": -9, "high": 9, "bins": 4})
+    client = ClientSpec(epochs=1, batch_size=1, learning_rate=1.0)
+
+    def summed(users: list[int], engine: str, known: Any = None) -> torch.Tensor:
+        settings = client.model_copy(update={"engine": engine})
+        with monkeypatch.context() as patch:
+            patch.setattr(QuestionTask, "engine", known)
+            trainer = Trainer(task, settings, lambda updates: None)
+            start = torch.zeros(trainer.schema.numel)
+            result = trainer.train([start], [1.0], task.users(), np.array(users), at_round=0)
+        assert not result.failures
+        return result.update
+
+    for users in ([0], [4, 2, 0, 1], [0, 1, 2, 3, 4]):
+        known = summed(users, "auto", Contributions)
+        assert users == [4] or bool(known.any())
+        assert all(torch.equal(known, summed(users, engine)) for engine in ("loop", "batched"))
