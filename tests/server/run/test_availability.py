@@ -49,6 +49,19 @@ def test_as_many_are_there_as_the_hour_says() -> None:
         assert users.reachable(round, USERS).mean() == pytest.approx(expected, abs=0.015)
 
 
+@pytest.mark.parametrize("zones", [0.0, 0.7])
+@pytest.mark.parametrize("swing", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("middle", [0.05, 0.5, 1.0])
+def test_who_is_there_at_every_hour_is_not_asked_for_their_day(middle: float, swing: float, zones: float) -> None:
+    """As the definition has it, user by user, without a bound on the hour."""
+    users = simulated(reachable=middle, daily_swing=swing, rounds_per_day=8, time_zones=zones)
+    day = uniforms(USERS.astype(np.uint64), 0, 0, 0) * zones
+    for round in (0, 3, 4):
+        rate = middle * (1 + swing * np.cos(2 * np.pi * (round / 8 - day)))
+        there = uniforms(USERS.astype(np.uint64), 0, 2, round) < rate
+        np.testing.assert_array_equal(users.reachable(round, USERS), there)
+
+
 def test_days_that_begin_all_over_the_world_even_out_but_not_for_one_user() -> None:
     users = simulated(reachable=0.5, daily_swing=1.0, rounds_per_day=8, time_zones=1.0)
     there = np.array([users.reachable(round, USERS) for round in range(400)])

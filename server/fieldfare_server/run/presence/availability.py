@@ -56,10 +56,19 @@ class SimulatedAvailability:
 
     def reachable(self, round: int, users: Users) -> NDArray[np.bool_]:
         """Which of `users` can be asked at the hour of `round`, shape (n,)."""
-        spec, names = self._spec, self._names(users)
-        day_begins = self._draw(names, _HOME) * spec.time_zones
+        spec = self._spec
+        # What no hour moves needs no look at the user's own day, and rounding keeps these bounds in order.
+        always, ever = (spec.reachable * (1 + spec.daily_swing * wave) for wave in (-1.0, 1.0))
+        if always >= 1:
+            return np.ones(len(users), np.bool_)
+        names = self._names(users)
+        lots = self._draw(names, _REACH, round)
+        here = lots < always
+        unsure = np.flatnonzero((lots >= always) & (lots < ever))
+        day_begins = self._draw(names[unsure], _HOME) * spec.time_zones
         wave = np.cos(2 * np.pi * (round / spec.rounds_per_day - day_begins))
-        return np.asarray(self._draw(names, _REACH, round) < spec.reachable * (1 + spec.daily_swing * wave))
+        here[unsure] = lots[unsure] < spec.reachable * (1 + spec.daily_swing * wave)
+        return here
 
     def seconds(self, round: int, users: Users) -> NDArray[np.float64]:
         """Simulated seconds until each of `users` answers, shape (n,); infinite for a user who never does."""
