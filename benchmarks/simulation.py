@@ -11,6 +11,7 @@ at another speed.
 - `sampled`: the same under `add_remove`, where users take part by chance and no bit of one may depend on who else does;
 - `lean`: a bare PyTorch loop over users with clipping and noise (simulation_lean.py);
 - `func`: all users at once with `torch.func`, with clipping and noise (simulation_func.py);
+- `jax`: the same as one program of JAX (simulation_jax.py), for the MLPs;
 - `pfl`: pfl-research's own round with its Gaussian noise, in the environment of `--pfl` (simulation_pfl.py);
 - `--flower`: Flower's Ray simulation with an actor a core, by wall clock, after its first round; ours next to it in one
   process, and in as many as Flower has actors (`client.workers`).
@@ -40,11 +41,12 @@ CORES = os.cpu_count() or 1
 PROCESSES = f"fieldfare in {CORES} processes"
 TURN = 0.5
 """CPU seconds of a turn, about; at least one round."""
+JAX_MODELS = ("mlp-2k", "mlp-197k")
 WARM = 4
 """Rounds before the first turn: the choice of an engine, caches."""
 
 TARGETS: dict[str, dict[str, float]] = {
-    "mlp-2k, 50": {"pfl": 10, "lean": 1, "func": 2, "flower": 60},
+    "mlp-2k, 50": {"pfl": 10, "lean": 1, "func": 2, "jax": 1, "flower": 60},
     "mlp-2k, 500": {"pfl": 18, "lean": 1, "func": 1.4},
     "mlp-197k, 50": {"pfl": 2.5, "lean": 1, "func": 1, "flower": 15},
     "lenet-62k, 50": {"pfl": 1.05, "lean": 1, "flower": 3},
@@ -65,6 +67,8 @@ def measure(model: str, cohort: int, turns: int, pfl: str, flower: bool) -> dict
         "func": System(sys.executable, "simulation_func.py", *arguments),
         "sampled": System(sys.executable, "simulation_round.py", *arguments, "--sampled"),
     }
+    if model in JAX_MODELS:
+        systems["jax"] = System(sys.executable, "simulation_jax.py", *arguments)
     if pfl:
         systems["pfl"] = System(pfl, "simulation_pfl.py", *arguments)
     loads = [os.getloadavg()[0]]
@@ -146,16 +150,16 @@ def markdown(report: dict[str, Any]) -> str:
         "",
         "Sampled tasks are ours too: how fast they are is to be compared with the first column.",
         "",
-        "| model, cohort | fieldfare | sampled | lean loop | torch.func | pfl 0.6.0 | x lean | x torch.func | x pfl "
-        "| our round, CPU ms | wall ms | load |",
-        "|---" * 12 + "|",
+        "| model, cohort | fieldfare | sampled | lean loop | torch.func | JAX | pfl 0.6.0 | x lean | x torch.func "
+        "| x JAX | x pfl | our round, CPU ms | wall ms | load |",
+        "|---" * 14 + "|",
     ]
     for name, r in results.items():
         speeds = [
             f"{r['tasks_per_cpu_second'][way]:,.0f}" if way in r["tasks_per_cpu_second"] else "-"
-            for way in ("fieldfare", "sampled", "lean", "func", "pfl")
+            for way in ("fieldfare", "sampled", "lean", "func", "jax", "pfl")
         ]
-        ratios = [f"{r['ratio'][way]:.2f}" if way in r["ratio"] else "-" for way in ("lean", "func", "pfl")]
+        ratios = [f"{r['ratio'][way]:.2f}" if way in r["ratio"] else "-" for way in ("lean", "func", "jax", "pfl")]
         own = [f"{r[key]['fieldfare']:.1f}" for key in ("round_cpu_ms", "round_wall_ms")]
         lines.append(f"| {name} | {' | '.join(speeds + ratios + own)} | {r['load'][0]} to {r['load'][1]} |")
     walls = {name: r["tasks_per_wall_second"] for name, r in results.items() if "tasks_per_wall_second" in r}
