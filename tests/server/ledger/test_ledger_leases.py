@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from sqlalchemy import Connection
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
-from fieldfare_server.ledger import Ledger, Outcome, holders, this_process
+from fieldfare_server.ledger import Ledger, Outcome, RunHandle, holders, this_process
 from fieldfare_server.ledger.sql import leases
 from support.ledgers import commit, digest, gaussian, start
 
@@ -49,6 +50,28 @@ def test_a_second_coordinator_is_refused_while_the_first_is_alive(ledger: Ledger
     clock.now += leases.SECONDS - 1
     with pytest.raises(LedgerError, match="held by test"):
         ledger.resume_run(run.id, key_commitment=KEY, holder="other")
+
+
+def test_of_two_that_take_a_run_over_at_once_only_one_does(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(ledger, key_commitment=KEY)
+    clock.now += leases.SECONDS
+    read, quick = leases.read, list[RunHandle | None]()
+
+    def slow(connection: Connection, seq: int) -> leases.Lease:
+        """What is read, after which another coordinator is faster."""
+        seen = read(connection, seq)
+        if not quick:
+            quick.append(None)
+            quick[0] = ledger.resume_run(run.id, key_commitment=KEY, holder="quick")
+        return seen
+
+    monkeypatch.setattr(leases, "read", slow)
+    with pytest.raises(LedgerError, match="held by"):
+        ledger.resume_run(run.id, key_commitment=KEY, holder="slow")
+    assert quick[0] is not None
+    quick[0].open_round([])
 
 
 def test_a_silent_holder_is_replaced_and_can_write_nothing_more(ledger: Ledger, clock: Clock) -> None:
