@@ -136,7 +136,8 @@ class QuestionTask(Task):
     score_name: ClassVar[str] = "answer"
     held_out: ClassVar[str] = "The noised answer, which was charged before it was shown."
     shows_released: ClassVar[bool] = True
-    engine: ClassVar[type[Engine]] = Contributions
+    known_updates: ClassVar[type[Engine]] = Contributions
+    """What the trainer takes in place of steps."""
 
     def __init__(self, of: str, question: Mapping[str, object] | Question, client: ClientSpec | None = None) -> None:
         self.of, self.question, self.client = of, parse(question), client or ClientSpec()

@@ -97,7 +97,7 @@ def test_the_known_updates_are_those_of_every_engine_that_takes_the_step(monkeyp
     def summed(users: list[int], engine: str, known: Any = None) -> torch.Tensor:
         settings = client.model_copy(update={"engine": engine})
         with monkeypatch.context() as patch:
-            patch.setattr(QuestionTask, "engine", known)
+            patch.setattr(QuestionTask, "known_updates", known)
             trainer = Trainer(task, settings, lambda updates: None)
             start = torch.zeros(trainer.schema.numel)
             result = trainer.train([start], [1.0], task.users(), np.array(users), at_round=0)

@@ -168,7 +168,7 @@ class Trainer:
         one_by_one = Candidate(loop, min(most, LOOP_USERS), ALONE, LOOP_TRIAL)
         if self._apart is not None:
             return self._apart.candidates(min(users, most), width)
-        if (known := getattr(self.task, "engine", None)) is not None:
+        if (known := getattr(self.task, "known_updates", None)) is not None:
             return EngineChoice([Candidate(self._engine(known), most, "no step")], "its updates are known")
         if self.client.engine == "loop":
             return EngineChoice([one_by_one], "the plan says so")
