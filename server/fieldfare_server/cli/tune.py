@@ -20,12 +20,12 @@ from fieldfare_server.cli.output import print_json, print_progress, print_text, 
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.evidence.looks import Look
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.plan_file import plan_path, read_plan
+from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.planning.tuning import HELD_OUT, Tried, Tuned, Tuning, to_toml
+from fieldfare_server.planning.tuning import HELD_OUT, Tried, Tuned, Tuning
 from fieldfare_server.run.session import Session
 
 
@@ -71,7 +71,7 @@ def tune(
             return
         print_progress(str(offer))
         tuned = try_all(directory, tuning, accept_delta=accept_delta, quiet=json_)
-        to.write_text(to_toml(tuned.plan), encoding="utf-8")
+        to.write_text(plan_text(tuned.plan), encoding="utf-8")
         if json_:
             print_json({"trials": [asdict(tried) for tried in tuned.trials], "plan": str(to)})
         else:

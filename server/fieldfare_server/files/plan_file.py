@@ -60,10 +60,10 @@ def plan_text(plan: Plan) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value of JSON as TOML, whose texts, numbers and lists are written alike."""
+    """A value of JSON as TOML, whose texts and numbers are written alike."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items() if each is not None) + " }"
-    return json.dumps(value)
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
 
 
 def plan_of(value: str) -> Plan:

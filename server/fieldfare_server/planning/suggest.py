@@ -306,7 +306,7 @@ def _spread(rounds: int, cohort: int, users: int) -> Table | None:
 
 
 def _sampled(plan: Plan, shape: Table, certified: bool) -> Iterator[tuple[Table, Table]]:
-    """Secret samplers with the planned cohort; where they are `certified`, also those."""
+    """Secret samplers for the planned cohort; with `certified`, also those whose price needs a certificate."""
     rounds = shape["run"]["rounds"]
     block = max(1, min(rounds, round(_block(plan) * plan.run.cohort / shape["run"]["cohort"])))
     stated = {"callable": True} if plan.participation.callable else {}

@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,21 +262,6 @@ class Tuned:
             return f"  {values}: {self.score_name} {score}{band}, run {tried.run}, epsilon {tried.epsilon:.4g}"
 
         return "\n".join([*map(words, self.trials), f"Compared on: {self.declared}"])
-
-
-def to_toml(plan: Plan) -> str:
-    """A plan file that says what `plan` says, without comments."""
-    tables = {name: table for name, table in plan.model_dump(mode="json", exclude_none=True).items() if table}
-    return "\n".join(
-        f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
-        for name, table in tables.items()
-    )
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
-    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
 
 
 def _changed(plan: Plan, values: Mapping[str, JsonValue]) -> Plan:

@@ -24,8 +24,9 @@ from fieldfare_client.app import forget_users
 from fieldfare_server import faults
 from fieldfare_server.cli.application import application
 from fieldfare_server.evidence.verify import verify
+from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.planning.tuning import Tuned, Tuning, Ways, to_toml
+from fieldfare_server.planning.tuning import Tuned, Tuning, Ways
 from oracles import questions as oracle
 
 TASK = "support.federation:TinyTask"
@@ -122,7 +123,7 @@ def test_the_winner_trains_the_others_and_everybody_has_paid_once(tmp_path: Path
     assert tuned.plan == plan(server_optimizer={"kind": "sgd", "learning_rate": rate})
     before = charges(tmp_path)
     assert before[0] == 3
-    # Again, in any order of things: what the ledger has is not run or charged again.
+    # The same call again: what the ledger has is neither run nor charged once more.
     assert tune(tmp_path).trials == tuned.trials
     assert charges(tmp_path) == before
     ff.simulate(tuned.plan, ledger=tuned.ledger, progress=False)
@@ -225,7 +226,7 @@ def test_the_command_writes_the_plan_for_the_others(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
-    Path("plan.toml").write_text(to_toml(plan()))
+    Path("plan.toml").write_text(plan_text(plan()))
     runner = CliRunner()
     made = ["population", "create", "people", "--epsilon", "4", "--delta", "1e-5", "--simulated"]
     assert runner.invoke(application, made).exit_code == 0
@@ -255,4 +256,4 @@ def test_a_plan_survives_being_written() -> None:
         tags=("a", "b"),
         name='with "quotes"',
     )
-    assert Plan.from_toml(to_toml(rich)) == rich
+    assert Plan.from_toml(plan_text(rich)) == rich
