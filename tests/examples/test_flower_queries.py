@@ -6,8 +6,6 @@ They are rebuilt from their documented shape (`flower_shapes`), with small local
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pytest
 
 import fieldfare as ff
 from fieldfare_server.evidence.looks import look
-from support.shapes import copy_shape
+from support.shapes import copy_shape, importable  # noqa: F401  (a fixture)
 from support.stranger import data_home, flwr_run, stranger
 
 SPEND = "population='people', budget=2000, noise_multiplier=0.02"
@@ -61,14 +59,6 @@ def require_answer(name: str, url: str, nodes: int) -> None:
     else:
         # A user has 110 patients of 48.5 years, or more: 5 300, which counts as 5 000.
         assert found["age_sum"].value == pytest.approx(5_000 * nodes, rel=0.1)
-
-
-@pytest.fixture
-def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(tmp_path / "app"))
-    yield
-    for module in [module for module in sys.modules if module.split(".")[0] in CHANGED]:
-        del sys.modules[module]
 
 
 @pytest.mark.parametrize("name", CHANGED)

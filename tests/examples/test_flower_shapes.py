@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import torch
 
 import fieldfare as ff
 from fieldfare_server.deployment.certificates import make_node, make_server
-from support.shapes import copy_shape
+from support.shapes import copy_shape, importable  # noqa: F401  (a fixture)
 from support.stranger import (
     become_stranger,
     connect,
@@ -107,14 +105,6 @@ def require_model(name: str, work: Path, home: Path) -> None:
 def require(name: str) -> None:
     if importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
-
-
-@pytest.fixture
-def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(tmp_path / "app"))
-    yield
-    for module in [module for module in sys.modules if module.split(".")[0] in NEEDS]:
-        del sys.modules[module]
 
 
 @pytest.mark.parametrize("name", NEEDS)

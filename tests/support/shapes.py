@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 SHAPES = Path(__file__).parents[1] / "examples" / "flower_shapes"
 PROJECT = """
@@ -35,3 +39,12 @@ def copy_shape(name: str, work: Path, config: str) -> Path:
     (package.parent / "pyproject.toml").write_text(text)
     importlib.invalidate_caches()
     return package
+
+
+@pytest.fixture
+def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Examples that are copied into `tmp_path` can be imported, and are unknown again afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    yield
+    for module in [module for module in sys.modules if (SHAPES / module.split(".")[0]).is_dir()]:
+        del sys.modules[module]
