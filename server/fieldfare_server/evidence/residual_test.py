@@ -34,6 +34,8 @@ from fieldfare_server.evidence.known_sums import Releases, release_known_sums
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.files.strategies import StoredStrategy
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.aggregation import Aggregate
+from fieldfare_server.run.round.answers import sum_of
 from fieldfare_server.run.round.strategy import GridOf
 
 Float = NDArray[np.float64]
@@ -117,6 +119,9 @@ def run_residual_test(
     facts = plan_facts(view, root)
     if facts is None:
         raise BadInput(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
+    if sum_of(facts.plan, 0.0)[0] is not Aggregate:
+        why = "what it released is no noised sum, so there is no residual to test."
+        raise BadInput(f"audit of run {run_id!r}", why, f"fieldfare certificate {run_id}", code="no-residual")
     decided: dict[str, bytes] = {}
     if root is None:
         cost = cost_of(facts.plan, decided)

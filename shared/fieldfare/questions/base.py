@@ -120,6 +120,11 @@ class Question(Table):
         """How many numbers a user contributes."""
 
     @property
+    def box(self) -> float | None:
+        """What bounds each number of a user's contribution where the release rests on it; None: the norm alone does."""
+        return None
+
+    @property
     def named(self) -> tuple[str, ...]:
         """What a node that measures by itself is asked for, one user at a time."""
         return (self.measure,)

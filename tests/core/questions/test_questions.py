@@ -30,6 +30,7 @@ TABLES: list[dict[str, Any]] = [
     {"kind": "quantile", "measure": "x", "low": 1e-3, "high": 3, "bins": 7, "spacing": "log", "some": True},
     {"kind": "auc", "model": "a", "bins": 4},
     {"kind": "choose", "models": ["a", "b", "c"], "measure": "loss", "high": 2},
+    {"kind": "choose", "models": ["a", "b", "c"], "measure": "loss", "high": 2, "shows": "best"},
     {"kind": "sums", "entries": {"x": 2, "y": 1}, "low": -1, "high": 3},
     {"kind": "sums", "entries": {"x": 2}, "low": -1, "high": 3, "norm": 2.5},
 ]

@@ -137,9 +137,8 @@ class Aggregate:
         A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this binds only
         nodes that lie.
         """
-        reader = self.reader or partial(read_cohort_reply, self.stacked, self.occasion, self.riders)
         try:
-            reply = reader(content, sent)
+            reply = self.read(content, sent)
         except BadReply as error:
             self.reject(error.reason)
             return False
@@ -171,6 +170,11 @@ class Aggregate:
         self.total[self.stacked.numel :] += self._snap(np.asarray(reply.counts, np.float64) * self.riders.weights)
         self.users += reply.users
         return True
+
+    def read(self, content: RecordDict, sent: int) -> Contribution:
+        """What a reply adds. Raises `BadReply`."""
+        reader = self.reader or partial(read_cohort_reply, self.stacked, self.occasion, self.riders)
+        return reader(content, sent)
 
     def ride(self, metrics: tuple[float, ...]) -> None:
         """Add one user's metrics in [-1, 1], shape (k,), to those of users whose update is in the sum."""

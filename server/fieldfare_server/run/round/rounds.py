@@ -40,6 +40,7 @@ from fieldfare_server.optimizers import Points, StepInfo
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.pricing import most_users, numbers_released, privatiser_of
 from fieldfare_server.run.round.aggregation import Aggregate, PlainSums, Reader, split_chunks, squared_norm
+from fieldfare_server.run.round.answers import sum_of
 from fieldfare_server.run.round.commits import Commits, without_prefix
 from fieldfare_server.run.round.masked import MaskedSum, MaskedSums, OpenedSum
 from fieldfare_server.run.round.noise_state import NoiseState
@@ -69,6 +70,7 @@ class Rounds:
         self.clipping, self.riders = plan.clipping, plan.riders
         self.optimizer = optimizers.build(plan.server_optimizer)
         self._most_users = most_users(plan)
+        self._kind_of_sum = sum_of(plan, 0.0 if cost is None else cost.noise_multiplier)
         self._charge: RealisedCharge | None = None
         # The noise reads this list. It gets a round's nonce before that round's noise is drawn.
         self._nonces = None if account.nonces is None else Nonces(account.nonces)
@@ -132,7 +134,8 @@ class Rounds:
 
     def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
         """The sum, still empty, for the replies to `occasion`. shares: one for each query. reader: as `Aggregate`'s."""
-        return Aggregate(
+        kind, more = self._kind_of_sum
+        return kind(
             self.model.schema,
             occasion,
             self.clipping.bound,
@@ -141,6 +144,7 @@ class Rounds:
             self.running_noise.privatiser.grid,
             self._most_users,
             reader,
+            *more,
         )
 
     # -- what users have left -------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ class RunningNoise:
     """Norms of the rows of B, shape (rounds,)."""
     autocovariance: tuple[float, ...] = ()
     """See `StepInfo.noise_autocovariance`."""
+    source: SecureNoise | None = None
+    """What the stream draws from, with the nonces of the rounds."""
 
     @classmethod
     def of(
@@ -48,7 +50,7 @@ class RunningNoise:
         if nonces is not None:
             noise = noise.with_nonces(nonces, cost.mechanism.birth)
         stream = privatiser.stream(cost.mechanism, numel, noise)
-        return cls(privatiser, stream, cost.mechanism.row_norms(), cost.mechanism.autocovariance())
+        return cls(privatiser, stream, cost.mechanism.row_norms(), cost.mechanism.autocovariance(), noise)
 
     def std(self, row: int) -> float:
         """Standard deviation of row `row` of the noise, for each coordinate of the sum."""
