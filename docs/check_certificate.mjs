@@ -695,6 +695,11 @@ function check(text, key, model) {
       must(leak >= least * (1 - 1e-9), "the leak is too small");
       theorems.push("discrete");
     }
+    const asked = plan.task?.question?.leak;
+    if (asked) {
+      must(leak >= number(asked, "the question's leak"), "the leak is too small");
+      theorems.push("threshold");
+    }
     error = b.error + 1e-12;
     must(square >= cost * (1 - error), "the rounds cost more than was charged");
   }

@@ -213,6 +213,9 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
         if terms.get("rounding") == "discrete":
             own, own_leak = discrete(price["discrete"], own)
             used.append("discrete")
+        if asked_leak := ((plan.get("task") or {}).get("question") or {}).get("leak"):
+            own_leak += asked_leak
+            used.append("threshold")
         need(price["mu_squared"] >= own * (1 - 1e-9) and price["leak"] >= own_leak, "mu^2 and leak of the run")
     need(c["theorems"] == sorted(used), "the theorems that it rests on")
     mp.mp.dps = 50

@@ -36,7 +36,7 @@ from fieldfare_client import budget, witness
 from fieldfare_client.check import check_task
 from fieldfare_client.forked import trains_apart
 from fieldfare_client.masking import mask_reply, masking_of
-from fieldfare_client.questions import asked_reference, asked_schema
+from fieldfare_client.questions import QuestionTask, asked_reference, asked_schema
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
@@ -351,6 +351,10 @@ def _answer(
     node: Hosted, instruction: TrainInstruction, message: Message, masking: Masking | None, node_id: int
 ) -> Message:
     settings = TrainingSettings.parse(instruction.settings)
+    if isinstance(node.task, QuestionTask):
+        places = node.table.positions(node.find(instruction.users))
+        if masking is None and (told := node.task.told(instruction.occasion, places)) is not None:
+            return Message(told, reply_to=message)
     result = _train(node, instruction, settings)
     if result.failures:
         # For the node's operator. The server learns nothing of it: a failing user counts, and contributes zero.

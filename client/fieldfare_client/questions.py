@@ -28,6 +28,7 @@ from fieldfare.errors import BadInput
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.questions import Question, Values, parse
+from fieldfare.questions.items import Items
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
 from fieldfare.schema import Schema
@@ -38,7 +39,7 @@ from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.rows import standard_dtypes
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
-from fieldfare_flower.messages import read_question, read_question_model
+from fieldfare_flower.messages import Occasion, TrainReply, read_question, read_question_model, write_names
 
 log = logging.getLogger("fieldfare.client")
 
@@ -146,6 +147,8 @@ class QuestionTask(Task):
         self.failures: Counter[str] = Counter()
         """Users for whom the measure raised, by kind of error. It stays here."""
         self._table: UserTable | None = None
+        self._sets: list[list[int]] = []
+        """Of a question of unknown values."""
 
     def build_model(self) -> torch.nn.Module:
         model = torch.nn.Linear(self.question.width, 1, bias=False)
@@ -161,12 +164,37 @@ class QuestionTask(Task):
             table = users_of(self.of, task)
             if not isinstance(table, UserTable):
                 raise BadInput(f"question of {self.of!r}", "its users() is not a fieldfare_client.users.UserTable.")
-            vectors = self.question.contributions(self._values(task, table)).astype(np.float32)
             count = len(table)
+            if isinstance(self.question, Items):
+                self._sets = self._sets_of(task, table)
+                vectors = np.zeros((count, 1), np.float32)  # `told` answers
+            else:
+                vectors = self.question.contributions(self._values(task, table)).astype(np.float32)
             # A user without a row contributes zero, as one whose contribution is zero.
             columns = {"x": vectors, "y": np.zeros(count, np.float32)}
             self._table = UserTable(table.pseudonyms, np.arange(count + 1), columns)
         return self._table
+
+    def _sets_of(self, task: Task, table: UserTable) -> list[list[int]]:
+        """Each user's values that count, by the user's place in the table."""
+        assert isinstance(self.question, Items)
+        values = self._values(task, table)
+        order = np.argsort(values.owner, kind="stable")
+        parts = np.split(values.numbers[order, 0], np.searchsorted(values.owner[order], np.arange(1, len(table))))
+        return [self.question.of_user(part.tolist()) for part in parts]
+
+    def told(self, occasion: Occasion, places: NDArray[np.int64]) -> RecordDict | None:
+        """The reply for the users at these places of the table; None for a question that the trainer answers."""
+        if not isinstance(self.question, Items):
+            return None
+        self.users()
+        names, counts = self.question.counts(self._sets[place] for place in places.tolist())
+        numbers = np.zeros(self.question.width, np.float32)
+        numbers[: len(names)] = counts * self.question.box
+        (name,), (shape,) = self.question.answer_schema.names, self.question.answer_schema.shapes
+        content = TrainReply(occasion, {name: numbers.reshape(shape)}, len(places)).write()
+        content.update(write_names(names))
+        return content
 
     def _values(self, task: Task, table: UserTable) -> Values:
         """The numbers of all users' rows that the question is about."""

@@ -132,7 +132,7 @@ class Cost:
     @property
     def single(self) -> bool:
         """Whether what the run costs single users can be computed: Gaussian noise, and public participation."""
-        return self.loss.gdp is not None
+        return replace(self.loss, leak=0.0).gdp is not None
 
     @property
     def whole(self) -> PrivacyLoss | None:
@@ -178,8 +178,8 @@ class Cost:
         """The charge for `loss`, that of real-valued Gaussian noise: discrete noise costs a little more
         (`discretised`), and floats add their resolution.
         """
-        discrete = self.plan.privacy.rounding == "discrete"
-        return Execution(self.resolution, discrete, self.sampling.holds).in_full(loss)
+        discrete, leaks = self.plan.privacy.rounding == "discrete", PrivacyLoss(leak=self.plan.leak)
+        return Execution(self.resolution, discrete, self.sampling.holds).in_full(loss) + leaks
 
     def charged(self, loss: PrivacyLoss, before: PrivacyLoss | None = None) -> PrivacyLoss:
         """`in_full`, to the last bit a part of what was planned, and no less than what was spent `before`.
@@ -382,7 +382,7 @@ class Cost:
             "adjacency": self.plan.privacy.adjacency,
             "rounding": self.plan.privacy.rounding,
             "resolution_mu_squared": self.resolution,
-            "amplified_by_sampling": rho is None,
+            "amplified_by_sampling": self.loss.amplified,
             "epsilon_without_amplification": self.loss.without_amplification().epsilon(delta),
             "certificate": None if self.certificate is None else self.certificate.curve.to_json(),
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),

@@ -325,7 +325,7 @@ def _calibrated(plan: Plan, mechanism: Mechanism, participation: Participation, 
     privacy = plan.privacy
     discrete = privacy.rounding == "discrete"
     amplified = amplification(mechanism, participation, privacy.adjacency).holds
-    extra = PrivacyLoss(resolution + _room_for_units(plan, mechanism, participation))
+    extra = PrivacyLoss(resolution + _room_for_units(plan, mechanism, participation), leak=plan.leak)
     sigma = privacy.noise_multiplier
     if sigma is None:
         assert privacy.epsilon is not None  # PrivacySpec: exactly one of the two is given

@@ -36,7 +36,7 @@ from fieldfare.keywords import SIGNATURE, PlanType
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.metrics import MetricsSpec, Riders
-from fieldfare.names import task_reference
+from fieldfare.names import QUESTION, task_reference
 from fieldfare.participation import CALLED, hides_presence
 from fieldfare.plan_tables import AvailabilitySpec, ClientSpec, ParticipationSpec, PrivacySpec, RunSpec, TuningSpec
 from fieldfare.refusals import bad_input, with_lines
@@ -333,6 +333,13 @@ class Plan(Table, metaclass=PlanType):
     def samples(self) -> bool:
         """Whether users are included independently at random (amplification by sampling may be charged)."""
         return self.participation.scheme in ("poisson", "cyclic-poisson") or self.secret
+
+    @property
+    def leak(self) -> float:
+        """d of a question whose answer is cut at a threshold (`questions.items`); 0 of any other run."""
+        asked = self.task.get("question") if self.run.task == QUESTION else None
+        told = asked.get("leak") if isinstance(asked, Mapping) else None
+        return float(told) if isinstance(told, int | float) else 0.0
 
     @property
     def presence_is_secret(self) -> bool:

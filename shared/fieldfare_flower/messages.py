@@ -53,6 +53,8 @@ MASKING, SEAL = "masking", "seal"
 """In an instruction: how its reply is masked. In such a reply: its seed, for the blinder."""
 TERMS = "budget.terms"
 """What the run costs its users, signed, in instructions and in `query.users`. Nodes without a budget ignore it."""
+NAMES = "names"
+"""In a reply to a question of unknown values: which value each number of the update, from the first on, is about."""
 
 
 _Record = TypeVar("_Record")
@@ -265,6 +267,22 @@ def read_question(content: RecordDict) -> dict[str, Any] | None:
     if not isinstance(asked, dict):
         raise BadReply("schema", "not a question")
     return asked
+
+
+def write_names(names: NDArray[np.int64]) -> dict[str, ConfigRecord]:
+    """What a reply to a question of unknown values has beside its numbers."""
+    return {NAMES: ConfigRecord({NAMES: [int(each) for each in names]})}
+
+
+def read_names(content: RecordDict, most: int) -> list[int]:
+    """The values of a reply, distinct and at most `most`. Raises `BadReply` with reason `schema`."""
+    found = _record(records_of(content, ConfigRecord), NAMES).get(NAMES)
+    if not isinstance(found, list) or len(found) > most:
+        raise BadReply("schema", "not so many values as were asked for")
+    names = [each for each in found if type(each) is int]
+    if not len(found) == len(names) == len(set(names)):
+        raise BadReply("schema", "a value is no whole number, or is told twice")
+    return names
 
 
 def write_question_models(models: Mapping[str, Arrays]) -> dict[str, ArrayRecord]:

@@ -71,7 +71,7 @@ class _Priced:
 
     @property
     def drawn(self) -> bool:
-        return self.price.leak > 0 and not self.cells
+        return self.price.leak > 0 and self.cost.loss.amplified
 
 
 def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
@@ -107,7 +107,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     if n and not own.drawn:
         b = cost.mechanism.noising_matrix(n)
         error = _whitening_error(b)
-        theorems += ["gram", *(["discrete"] if own.cells else [])]
+        theorems += ["gram", *(["discrete"] if own.cells else []), *(["threshold"] if cost.loss.leak else [])]
         if hides_presence(run.adjacency):
             accounting = {"worst": (worst := _worst(cost, b))}
             # Participation is secret, so the charge is that of the proven maximum.
@@ -164,7 +164,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
     cost = StoredStrategy(root, row.id, row.strategy, planned).cost(json.loads(row.plan))
     loss = planned if row.state in ACTIVE else spent
-    if planned.zcdp is None:
+    if planned.amplified:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
         whole = Price.from_json(row.price)

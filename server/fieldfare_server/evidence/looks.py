@@ -70,14 +70,17 @@ def look_of(view: RunView, latest: watch.Latest | None) -> Look | None:
         return None
     cohort, users = int(view.plan["run"]["cohort"]), latest.participants
     total = np.asarray(latest.statistics["released"], np.float64) * cohort
-    answer = _read(question, tuple(total.tolist()), float(latest.statistics["noise_std"]) * cohort, users)
+    names = tuple(latest.statistics.get("names", ()))
+    answer = _read(question, names, tuple(total.tolist()), float(latest.statistics["noise_std"]) * cohort, users)
     return Look(view.id, view.population, task_words(view.plan), users, view.spent_epsilon, view.delta, answer)
 
 
 @lru_cache(maxsize=1024)
-def _read(question: Question, total: tuple[float, ...], sd: float, users: int) -> tuple[Estimate, ...]:
-    """`Question.read`, once for all lists that show it."""
-    return question.read(np.array(total), sd, users)
+def _read(
+    question: Question, names: tuple[float, ...], total: tuple[float, ...], sd: float, users: int
+) -> tuple[Estimate, ...]:
+    """`Question.answer`, once for all lists that show it."""
+    return question.answer(names, np.array(total), sd, users)
 
 
 def look(ledger: Ledger, run_id: str) -> Look:

@@ -175,6 +175,8 @@ class Asked(Table):
         privacy = self.privacy.model_dump(exclude_defaults=True)
         trains = {} if self.client is None else {"client": self.client.model_dump(mode="json", exclude_none=True)}
         tuning = {} if self.tuning is None else {"tuning": self.tuning.model_dump()}
+        asked = self.run.cohort or users
+        question = self.question.of_users(asked).model_dump(mode="json")
         return Plan.parse(
             {
                 "privacy": {**privacy, "adjacency": self.privacy.adjacency},
@@ -182,9 +184,13 @@ class Asked(Table):
                     **self.run.model_dump(exclude_defaults=True),
                     "task": QUESTION,
                     "rounds": 1,
-                    "cohort": self.run.cohort or users,
+                    "cohort": asked,
                 },
-                "task": {"of": self.of_users, "question": self.question.model_dump(mode="json"), **trains},
+                "task": {
+                    "of": self.of_users,
+                    "question": question,
+                    **trains,
+                },
                 "participation": {"scheme": "single"},
                 "mechanism": {"kind": "independent"},
                 **STEP,

@@ -49,7 +49,11 @@ def calibrate(
         raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
     require_valid(adjacency, participation)
     require_charged(mechanism, participation)
-    most = gaussian_mu(epsilon, delta) ** 2
+    if before.leak >= delta:
+        raise BudgetRefused(
+            f"a leak of {decimal(before.leak)}", f"leaves nothing of delta = {decimal(delta)}.", decimal(delta / 10)
+        )
+    most = gaussian_mu(epsilon, (delta - before.leak) / (1 - before.leak)) ** 2
     amplified = amplification(mechanism, participation, adjacency).holds
     if before.epsilon(delta) >= epsilon:
         raise BudgetRefused(

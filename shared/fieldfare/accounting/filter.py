@@ -157,7 +157,7 @@ def leak_of_noise(planned: PrivacyLoss, discrete: bool) -> float | None:
     chosen when the run is admitted."""
     if planned.amplified:
         return None
-    return discretised.leak(planned.mu_squared) if discrete else 0.0
+    return planned.leak + (discretised.leak(planned.mu_squared) if discrete else 0.0)
 
 
 def reserve(planned: PrivacyLoss, leak: float | None = None) -> Price:
@@ -171,7 +171,7 @@ def reserve(planned: PrivacyLoss, leak: float | None = None) -> Price:
     if planned.concentrated:  # of a run's planned loss, only the first version's discrete noise
         plain = discretised.as_gaussian(planned).mu_squared
         return Price(plain, discretised.leak(plain))
-    return Price(planned.mu_squared, leak or 0.0)
+    return Price(planned.mu_squared, max(leak or 0.0, planned.leak))
 
 
 @lru_cache(maxsize=1024)
@@ -199,7 +199,7 @@ def is_price(planned: PrivacyLoss, named: Price, thorough: bool = True) -> bool:
     thorough: whether to compute a price that takes a numerical composition; else it is believed.
     """
     if not planned.amplified:
-        return not planned.concentrated and named.mu_squared == planned.mu_squared
+        return not planned.concentrated and named.mu_squared == planned.mu_squared and named.leak >= planned.leak
     return not thorough or named.mu_squared >= reserve(planned, named.leak).mu_squared * (1 - 1e-9)
 
 

@@ -32,23 +32,26 @@ class PrivacyLoss:
             the same composition are equal and take O(distinct kinds) space after any number of rounds.
         concentrated: sum of rho over all mechanisms of which only rho-zCDP is known (discrete noise), >= 0.
         certified: whole runs whose curve a Monte Carlo certified (`balls_in_bins`), in the order of their seeds.
+        leak: sum of the probabilities with which answers of unknown names tell everything (`thresholded`), below 1.
 
     Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3); sampled ones
     by privacy loss distributions (see `sampled`). A certified curve alone is read as it is. Together with anything else
     it counts as the Gaussian that it is without amplification; together with a concentrated part, everything counts as
-    zCDP, without amplification. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
+    zCDP, without amplification. With a leak d all is (epsilon, d + (1 - d) delta')-DP where the rest is (epsilon,
+    delta')-DP, as in `filter`. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
     """
 
     mu_squared: float = 0.0
     sampled: tuple[SampledEvent, ...] = ()
     concentrated: float = 0.0
     certified: tuple[Certified, ...] = ()
+    leak: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("mu_squared", "concentrated"):
+        for name in ("mu_squared", "concentrated", "leak"):
             value = getattr(self, name)
-            if not value >= 0:
-                raise BadInput(f"{name} = {value}", "must be at least 0.", "0")
+            if not value >= 0 or (name == "leak" and value >= 1):
+                raise BadInput(f"{name} = {value}", "must be at least 0, and a leak below 1.", "0")
             object.__setattr__(self, name, float(value) + 0.0)  # no -0.0: equal losses print equal
         counts: dict[SampledEvent, int] = {}
         for event in self.sampled:
@@ -72,7 +75,7 @@ class PrivacyLoss:
     @property
     def gaussian(self) -> bool:
         """Whether this is the loss of plain Gaussian mechanisms alone, which `mu` says exactly."""
-        return not self.amplified and not self.concentrated
+        return not self.amplified and not self.concentrated and not self.leak
 
     @property
     def amplified(self) -> bool:
@@ -81,8 +84,8 @@ class PrivacyLoss:
 
     @property
     def zcdp(self) -> float | None:
-        """rho of all of it; None where sampling lowers the loss, which rho does not describe."""
-        return None if self.amplified else self.rho
+        """rho of all of it; None where sampling lowers the loss, or some of it leaks, which rho does not describe."""
+        return None if self.amplified or self.leak else self.rho
 
     @property
     def gdp(self) -> float | None:
@@ -107,6 +110,9 @@ class PrivacyLoss:
 
     def price(self, leak: float) -> Price:
         """What it takes across runs at that leak, see `filter.price`. Raises `BadInput` where only zCDP is known."""
+        if self.leak:
+            rest = replace(self, leak=0.0).price(max(0.0, leak - self.leak))
+            return Price(rest.mu_squared, rest.leak + self.leak)
         if len(self.events) == 1:
             return self.events[0].price(leak)
         if self.concentrated:
@@ -129,6 +135,8 @@ class PrivacyLoss:
     def part_of(self, whole: PrivacyLoss) -> bool:
         """Whether this is part of `whole`: no part larger, no more events of any sampled kind. No tolerance."""
         if not (self.mu_squared <= whole.mu_squared and self.concentrated <= whole.concentrated):
+            return False
+        if self.leak > whole.leak:
             return False
         room = whole._counts()
         return all(count <= room.get(kind, 0) for kind, count in self._counts().items())
@@ -163,13 +171,13 @@ class PrivacyLoss:
             return NotImplemented
         rho = self.concentrated + other.concentrated
         events, curves = self.sampled + other.sampled, self.certified + other.certified
-        return PrivacyLoss(self.mu_squared + other.mu_squared, events, rho, curves)
+        return PrivacyLoss(self.mu_squared + other.mu_squared, events, rho, curves, self.leak + other.leak)
 
     def without_amplification(self) -> PrivacyLoss:
         """The same with every user in every round of theirs: a loss without sampling that this one never exceeds."""
         extra = math.fsum(event.mu_squared for event in self.sampled)
         extra += math.fsum(curve.mu**2 for curve in self.certified)
-        return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated)
+        return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated, leak=self.leak)
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon known for which the whole is (epsilon, delta)-DP; exact for plain Gaussians.
@@ -178,6 +186,9 @@ class PrivacyLoss:
         rounds the loss upwards, and where it has no grid (see `sampled.grid_for`) amplification is not claimed.
         Raises `BadInput` unless 0 < delta < 1.
         """
+        if self.leak:
+            rest = (delta - self.leak) / (1 - self.leak)
+            return replace(self, leak=0.0).epsilon(rest * (1 - 1e-15)) if rest > 0 else math.inf
         if len(self.events) == 1:
             return self.events[0].curve(delta)
         plain = self._plain().curve(delta)
@@ -187,6 +198,8 @@ class PrivacyLoss:
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta known for which the whole is (epsilon, delta)-DP, epsilon >= 0. As `epsilon`."""
+        if self.leak:
+            return self.leak + (1 - self.leak) * replace(self, leak=0.0).delta(epsilon)
         if len(self.events) == 1:
             return self.events[0].delta(epsilon)
         plain = self._plain().delta(epsilon)
@@ -211,12 +224,15 @@ class PrivacyLoss:
             self,
             mu_squared=min(max(self.mu_squared, least.mu_squared), most.mu_squared),
             concentrated=min(max(self.concentrated, least.concentrated), most.concentrated),
+            leak=min(max(self.leak, least.leak), most.leak),
             sampled=events,
         )
 
     def agrees_with(self, other: PrivacyLoss) -> bool:
         """Whether both are one loss, computed on two machines: the last digits may differ."""
         pairs = [(self.mu_squared, other.mu_squared), (self.concentrated, other.concentrated)]
+        if self.leak != other.leak:
+            return False
         if (len(self.sampled), len(self.certified)) != (len(other.sampled), len(other.certified)):
             return False
         for one, two in zip(self.sampled, other.sampled, strict=True):
@@ -235,6 +251,8 @@ class PrivacyLoss:
             table["concentrated"] = self.concentrated
         if self.certified:
             table["certified"] = [curve.to_json() for curve in self.certified]
+        if self.leak:
+            table["leak"] = self.leak
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -242,11 +260,12 @@ class PrivacyLoss:
         """The inverse of `to_json`. Raises `BadInput` for anything else: a torn or foreign text is not "no loss"."""
         try:
             data: Any = json.loads(text)
-            if set(data) - {"certified", "concentrated"} != {"mu_squared", "sampled"}:
-                raise ValueError("other keys than mu_squared, sampled, certified and concentrated")
+            if set(data) - {"certified", "concentrated", "leak"} != {"mu_squared", "sampled"}:
+                raise ValueError("other keys than mu_squared, sampled, certified, concentrated and leak")
             events = tuple(event_from_json(each) for each in data["sampled"])
             curves = tuple(Certified.from_json(each) for each in data.get("certified", ()))
-            return cls(_number(data["mu_squared"]), events, _number(data.get("concentrated", 0.0)), curves)
+            rho, leak = (_number(data.get(name, 0.0)) for name in ("concentrated", "leak"))
+            return cls(_number(data["mu_squared"]), events, rho, curves, leak)
         except (ValueError, TypeError, KeyError) as error:
             raise BadInput("privacy loss", f"{text[:80]!r} is not the JSON of a privacy loss ({error}).") from None
 

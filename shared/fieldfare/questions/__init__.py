@@ -12,7 +12,19 @@ gives. Who answers is public, and so is how many do. A user without a value cont
 
 from __future__ import annotations
 
-from fieldfare.questions import area, choice, distribution, number, sums
+from fieldfare.questions import area, choice, distribution, items, number, sums
 from fieldfare.questions.base import Estimate, Question, Values, kinds, parse
 
-__all__ = ["Estimate", "Question", "Values", "area", "choice", "distribution", "kinds", "number", "parse", "sums"]
+__all__ = [
+    "Estimate",
+    "Question",
+    "Values",
+    "area",
+    "choice",
+    "distribution",
+    "items",
+    "kinds",
+    "number",
+    "parse",
+    "sums",
+]

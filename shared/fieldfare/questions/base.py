@@ -139,6 +139,14 @@ class Question(Table):
         """Whether only a node with a Fieldfare task can answer: it is about a model or an update."""
         return bool(self.runs) or self.measure == self.update_norm
 
+    def of_users(self, users: int) -> Question:
+        """The question as it is put to so many users."""
+        return self
+
+    def answer(self, names: Sequence[float], total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+        """The answer, where the release named something as well. As `read`."""
+        return self.read(total, sd, users)
+
     @property
     def answer_schema(self) -> Schema:
         """Of what answers: the contribution's numbers are those of one layer."""

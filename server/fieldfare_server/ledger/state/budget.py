@@ -181,7 +181,8 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
             alone,
             f"it takes {decimal(cost.leak, 3)} of the population's leak, of which "
             f"{decimal(terms.leak - committed.leak, 3)} is left.",
-            f"a leak of at most {_down(terms.leak - committed.leak)}",
+            f"a leak of at most {_down(terms.leak - committed.leak)}"
+            + (", or a population created with --leak" if planned.leak else ""),
         )
     own = f", {terms.gauge(cost):.6g} {planned.words.price}" if planned.words.price else ""
     return BudgetRefused(

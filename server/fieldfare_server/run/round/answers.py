@@ -6,6 +6,7 @@ its kind. Here the release is another one of that price. The stream of noise goe
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -21,6 +22,10 @@ from fieldfare.noise.choice import exponential_choice
 from fieldfare.plan import Plan
 from fieldfare.questions import parse
 from fieldfare.questions.choice import Choose
+from fieldfare.questions.items import Items
+from fieldfare_flower.messages import read_names
+from fieldfare_flower.npy import BadReply
+from fieldfare_server.run.presence.selection import users_asked
 from fieldfare_server.run.round.aggregation import Aggregate, Contribution, split_chunks
 from fieldfare_server.run.round.running_noise import RunningNoise
 
@@ -36,7 +41,7 @@ def sum_of(plan: Plan, noise_multiplier: float) -> tuple[type[Aggregate], tuple[
     Raises `BadInput` for a plan by which the charge of such an answer would not be that of its noise.
     """
     question = parse(plan.task["question"]) if plan.run.task == QUESTION else None  # type: ignore[arg-type]
-    if not isinstance(question, Choose) or question.box is None:
+    if question is None or question.box is None:
         return Aggregate, ()
     private, one = plan.privacy, plan.run.rounds == 1 and plan.mechanism.kind == "independent"
     if (
@@ -52,7 +57,15 @@ def sum_of(plan: Plan, noise_multiplier: float) -> tuple[type[Aggregate], tuple[
             "fieldfare ask QUESTION.toml",
             code="question-as-planned",
         )
-    return ChosenSum, (question, noise_multiplier)
+    if not isinstance(question, Items):
+        return ChosenSum, (question, noise_multiplier)
+    if private.adjacency != "zero_out":
+        why = "in two worlds a user has values that nobody else has in either, and its leak is known for one."
+        raise BadInput(f"privacy.adjacency = {private.adjacency!r}", why, "zero_out", code="items-adjacency")
+    if users_asked(plan.run.cohort, plan.run.over_selection) != question.users or plan.leak != question.leak:
+        why = "has not a place for each value of each user who is asked."
+        raise BadInput(f"question.users = {question.users}", why, str(plan.run.cohort), code="question-as-planned")
+    return NamedSum, (question,)
 
 
 @dataclass
@@ -97,4 +110,58 @@ class ChosenSum(Aggregate):
         rate = Fraction(self.question.eta(self.noise_multiplier, width)) * Fraction(self.grid.spacing)
         cells = [int(cell) for cell in np.rint(self.total / self.grid.spacing).tolist()]
         released[exponential_choice(cells, rate, noise.source, row=0)] = 1.0
+        return released
+
+
+@dataclass
+class NamedSum(Aggregate):
+    """The sum of how many users have each value, of which those above a threshold are released with their values.
+
+    A value gets the next free place of `total` when a reply first names it; there are as many places as values that all
+    users together can have. Which place that is depends on data, and is released with nothing: noise is alike in all.
+
+    *Privacy*: `accounting.thresholded`. Each number of a reply of n users is cut to [0, n box].
+
+    Args:
+        question: what is asked.
+    """
+
+    question: Items = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._places: dict[int, int] = {}
+
+    def read(self, content: RecordDict, sent: int) -> Contribution:
+        reply = super().read(content, sent)
+        names = read_names(content, reply.users * self.question.most)
+        numbers = np.concatenate(list(reply.chunks(0)))
+        if not np.isfinite(numbers).all():
+            return reply  # is dropped by its norm
+        if names != sorted(self.question.within(names)):
+            raise BadReply("schema", "values beyond the bounds, or in another order")
+        most = reply.users * self.question.box
+        if over := numbers.min() < 0 or numbers.max() > most * _ROUNDED or bool(numbers[len(names) :].any()):
+            self.reject("over-norm, clipped again")
+        placed = np.zeros(len(self.total))
+        for name, number in zip(names, np.clip(numbers, 0.0, most).tolist(), strict=False):
+            placed[self._places.setdefault(name, len(self._places))] = number
+        return replace(reply, chunks=lambda position: split_chunks(placed.copy()), clipped_by_node=not over)
+
+    def feed(self, digest: hashlib._Hash) -> None:
+        super().feed(digest)
+        digest.update(repr(list(self._places)).encode())
+
+    def privatise(self, noise: RunningNoise) -> torch.Tensor:
+        occurred = len(self._places)
+        noised = noise.privatise(self.sum()).numpy()
+        noised[occurred:] = 0.0
+        if noise.stream is not None:
+            assert self.grid is not None  # `sum_of`
+            noised = self.question.shown(noised, noise.std(0), self.grid.spacing)
+        names = list(self._places)
+        order = sorted(np.flatnonzero(noised).tolist(), key=lambda place: (-noised[place], names[place]))
+        self.names = [names[place] for place in order]
+        released = torch.zeros(len(noised), dtype=torch.float64)
+        released[: len(order)] = torch.from_numpy(noised[order])
         return released

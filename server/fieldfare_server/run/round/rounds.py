@@ -386,6 +386,8 @@ class Rounds:
         }
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
         released = {"released": params.tolist()} if self.model.shows_released else {}
+        if isinstance(total, Aggregate) and total.names:
+            released["names"] = [float(name) for name in total.names]
         return {**finite, **riding, **released, "score_name": self.model.score_name}
 
 

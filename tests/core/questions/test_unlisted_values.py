@@ -1,0 +1,126 @@
+"""Values that nobody listed: the threshold and its leak, against an oracle and in every small world."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from fieldfare.accounting.gaussian import gaussian_delta
+from fieldfare.accounting.loss import PrivacyLoss
+from fieldfare.accounting.thresholded import threshold
+from fieldfare.errors import BadInput
+from fieldfare.questions import parse
+from fieldfare.questions.items import Items
+
+REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "questions.json").read_text())
+
+
+def items(**more: object) -> Items:
+    question = parse({"kind": "items", "measure": "code", "leak": 1e-6, "most": 2, **more})
+    assert isinstance(question, Items)
+    return question
+
+
+def test_the_threshold_is_that_of_the_reference() -> None:
+    for each in REFERENCE["thresholds"]:
+        assert threshold(each["k"], each["sigma"], each["leak"]) == pytest.approx(each["threshold"], rel=1e-8)
+    for each in REFERENCE["items"]:
+        k, sigma, tau = each["k"], each["sigma"], each["threshold"]
+        leak = -math.expm1(k * norm.logcdf((tau - 1) / sigma))
+        assert leak == pytest.approx(each["leak"], rel=1e-5)
+        assert threshold(k, sigma, leak) == pytest.approx(tau, rel=1e-8)
+        assert threshold(k, sigma, leak) >= tau * (1 - 1e-12)
+        assert math.sqrt(k) / sigma == pytest.approx(each["mu"], rel=1e-9)
+
+
+def test_a_users_values_are_few_whole_distinct_and_within_bounds() -> None:
+    question = items(low=-5, high=100)
+    assert question.of_user([7, 7.0, 3, 9]) == [3, 7]
+    assert question.of_user([math.nan, math.inf, 0.5, -6, 101, 1e300]) == []
+    assert items().of_user([2.0**60, -4]) == [-4]
+    values, counts = question.counts([[1, 2], [2], [], [2, 50, 60]])
+    assert (values.tolist(), counts.tolist()) == ([1, 2, 50], [1, 3, 1])
+
+
+def test_what_one_user_alone_has_passes_with_the_probability_that_is_charged() -> None:
+    """Monte Carlo at a leak that can be seen; a fifth of the draws would do."""
+    question, sd, spacing = items(leak=0.05, most=3).of_users(4), 0.7, 2.0**-20
+    draw, n = np.random.default_rng(3), 400_000
+    noised = np.rint((question.box + sd * draw.standard_normal((n, 3))) / spacing) * spacing
+    passed = sum(int((question.shown(part, sd, spacing) > 0).any(axis=1).sum()) for part in np.array_split(noised, 10))
+    assert abs(passed - 0.05 * n) < 5 * math.sqrt(0.05 * n)
+    assert passed <= 0.05 * n + 3 * math.sqrt(0.05 * n)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_in_every_small_world_the_answer_costs_no_more_than_is_charged(k: int) -> None:
+    """Up to three users, values 1 to 3: hockey sticks of the exact law of what is shown, by a fine grid of one count.
+
+    A release is, of each value that occurs, "hidden" or a bin of its noised count. Counts are independent, so the law
+    of the whole is a product; a value that does not occur is hidden.
+    """
+    sd, leak = 0.9, 0.02
+    question = items(leak=leak, most=k).of_users(3)
+    tau = threshold(k, sd / question.box, leak) * question.box
+    edges = np.concatenate([[-np.inf], tau + np.linspace(0, 8, 24), [np.inf]])
+
+    def law(sets: tuple[tuple[int, ...], ...]) -> np.ndarray:
+        whole = np.ones(1)
+        for value in (1, 2, 3):
+            count = sum(value in own for own in sets)
+            one = np.diff(norm.cdf(edges, count * question.box, sd)) if count else np.eye(len(edges) - 1)[0]
+            whole = np.multiply.outer(whole, one).reshape(-1)
+        return whole
+
+    loss = PrivacyLoss(1 / sd**2, leak=leak)
+    sets = [each for size in range(k + 1) for each in itertools.combinations((1, 2, 3), size)]
+    worst = 0.0
+    for others in itertools.combinations_with_replacement(sets, 2):
+        without = law(others)
+        for own in sets[1:]:
+            with_user = law((*others, own))
+            for epsilon in (0.0, 0.5, 1.5, 4.0):
+                for a, b in ((with_user, without), (without, with_user)):
+                    found = float(np.maximum(a - math.exp(epsilon) * b, 0).sum())
+                    assert found <= loss.delta(epsilon) + 1e-12
+                    worst = max(worst, found / loss.delta(epsilon))
+    assert worst > 0.5
+
+
+def test_a_leak_composes_as_in_the_filter() -> None:
+    one, two = PrivacyLoss(0.25, leak=1e-6), PrivacyLoss(0.75, leak=3e-6)
+    both = one + two
+    assert both.leak == 4e-6
+    assert both.delta(1.0) == pytest.approx(4e-6 + (1 - 4e-6) * gaussian_delta(1.0, 1.0))
+    assert both.delta(both.epsilon(1e-5)) == pytest.approx(1e-5, rel=1e-9)
+    assert both.delta(both.epsilon(1e-5)) <= 1e-5 * (1 + 1e-12)
+    assert both.epsilon(4e-6) == math.inf
+    assert PrivacyLoss.from_json(both.to_json()) == both
+    assert (both.gdp, both.zcdp) == (None, None)
+    assert one.part_of(both)
+    assert not both.part_of(PrivacyLoss(1.0))
+    assert "leak" not in PrivacyLoss(1.0).to_json()
+    with pytest.raises(BadInput):
+        PrivacyLoss(leak=1.0)
+
+
+@pytest.mark.parametrize(
+    ("table", "word"),
+    [
+        ({"leak": 0.0}, "question.leak"),
+        ({"leak": 0.5}, "question.leak"),
+        ({"most": 65}, "question.most"),
+        ({"measure": "loss"}, "question.measure"),
+        ({"measure": "update-norm"}, "question.measure"),
+        ({"users": 1 << 17}, "question.most"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused_by_its_key(table: dict[str, object], word: str) -> None:
+    with pytest.raises(BadInput, match=word):
+        items(**table)
