@@ -167,7 +167,7 @@ class QuestionTask(Task):
             count = len(table)
             if isinstance(self.question, Items):
                 self._sets = self._sets_of(task, table)
-                vectors = np.zeros((count, 1), np.float32)  # `told` answers
+                vectors = np.broadcast_to(np.float32(0), (count, self.question.width))  # `told` answers
             else:
                 vectors = self.question.contributions(self._values(task, table)).astype(np.float32)
             # A user without a row contributes zero, as one whose contribution is zero.

@@ -382,7 +382,7 @@ class Cost:
             "adjacency": self.plan.privacy.adjacency,
             "rounding": self.plan.privacy.rounding,
             "resolution_mu_squared": self.resolution,
-            "amplified_by_sampling": self.loss.amplified,
+            "amplified_by_sampling": bool(self.loss.words.price),
             "epsilon_without_amplification": self.loss.without_amplification().epsilon(delta),
             "certificate": None if self.certificate is None else self.certificate.curve.to_json(),
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),

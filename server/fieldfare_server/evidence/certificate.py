@@ -71,7 +71,7 @@ class _Priced:
 
     @property
     def drawn(self) -> bool:
-        return self.price.leak > 0 and self.cost.loss.amplified
+        return self.price.leak > 0 and bool(self.cost.loss.words.theorem)
 
 
 def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
@@ -164,7 +164,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
     cost = StoredStrategy(root, row.id, row.strategy, planned).cost(json.loads(row.plan))
     loss = planned if row.state in ACTIVE else spent
-    if planned.amplified:
+    if planned.words.theorem:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
         whole = Price.from_json(row.price)
