@@ -24,6 +24,7 @@ from fieldfare.accounting.executed import Execution
 from fieldfare.accounting.filter import gauge, leak_of_noise, price
 from fieldfare.accounting.individual import Units, round_off, units_up
 from fieldfare.accounting.realised import Growth, RealisedCharge
+from fieldfare.accounting.sampling_free import SecondOpinion
 from fieldfare.arrays import Floats
 from fieldfare.mechanisms import Mechanism
 from fieldfare.participation import MinSeparation, Participation, Single, adjacency_factor
@@ -148,7 +149,8 @@ class Cost:
     def certified_again(self) -> Cost:
         """This cost with its certificate computed again from the seed; itself without a certificate. Takes its time.
 
-        The strategy matrix, the noise and the seed decide everything; no recorded bound is used.
+        The strategy matrix, the noise and the seed decide everything; no recorded bound is used. Raises `BadInput`
+        where the result is below what a test without samples reaches (`sampling_free`).
         """
         if self.certificate is None:
             return self
@@ -162,7 +164,13 @@ class Cost:
             attempt=old.attempt,
             samples=old.samples,
         )
+        self.second_opinion.require(curve)
         return self.with_certificate(replace(self.certificate, curve=curve), math.sqrt(self.resolution))
+
+    @property
+    def second_opinion(self) -> SecondOpinion:
+        """Limits of what a certificate may say, without samples. Raises `BadInput` for a plan that has none."""
+        return SecondOpinion(certification.law_of(self.mechanism, self.participation).at(self.noise_multiplier))
 
     @property
     def epsilon(self) -> float:
@@ -278,7 +286,7 @@ class Cost:
         ]
         if amplified:
             rows.append(("epsilon without amplification", f"{fields['epsilon_without_amplification']:.6g}"))
-        rows += self._describe_sampler()
+        rows += self._describe_sampler(fields["epsilon_without_samples"])
         if priced := self.priced():
             shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
             rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
@@ -309,16 +317,17 @@ class Cost:
         k, g = self.ring.bits, self.ring.spacing
         return [("masked words", f"k = {k} bits, g = 2^{math.frexp(g)[1] - 1}; noise + {100 * self.ring.cost:.3g} %")]
 
-    def _describe_sampler(self) -> list[tuple[str, str]]:
-        """What a charge rests on that secret draws earn."""
+    def _describe_sampler(self, limits: tuple[float, float] | None) -> list[tuple[str, str]]:
+        """What a charge rests on that secret draws earn. limits: of a certified one, by `second_opinion`."""
         rows = [("assumption", ASSUMPTION)] if self.plan.secret else []
-        if self.certificate is not None:
+        if self.certificate is not None and limits is not None:
             curve, (removed, added) = self.certificate.curve, self.certificate.curve.samples
             bound = (
                 f"Monte Carlo of the dominating pair, {removed + added:,} samples; certified, and "
                 f"{decimal(curve.failure, 2)} that it fails is part of delta"
             )
-            return [*rows, ("bound used", bound)]
+            between = "without a sample, of real-valued noise: epsilon is at least {:.6g} and at most {:.6g}"
+            return [*rows, ("bound used", bound), ("second opinion", between.format(*limits))]
         words = self.loss.words
         for sampler, bound in zip(words.samplers, words.bounds, strict=True) if self.plan.secret else ():
             rows += [("sampler", sampler), ("bound used", bound)]
@@ -385,6 +394,7 @@ class Cost:
             "amplified_by_sampling": bool(self.loss.words.price),
             "epsilon_without_amplification": self.loss.without_amplification().epsilon(delta),
             "certificate": None if self.certificate is None else self.certificate.curve.to_json(),
+            "epsilon_without_samples": None if self.certificate is None else self.second_opinion.epsilons(delta),
             "max_error": factor * self.mechanism.max_error(rounds, self.participation),
             "mean_error": factor * self.mechanism.mean_error(rounds, self.participation),
             "prefix_noise_max": float(self.prefix_noise.max()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -492,3 +493,41 @@ def test_a_process_that_a_loop_leaves_behind_holds_nobody_up() -> None:
 
     assert forked.ask(leaves) == {"done": True}
     assert time.monotonic() - began < 15
+
+
+def huge() -> int:
+    """Bytes of this process that lie in huge pages."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages:"))
+
+
+def test_memory_is_gathered_before_many_children_and_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, before = b"\x01\x02\x03" * (16 << 20), huge()
+    asked = iter([forked._MANY - 1, forked._MANY])
+    monkeypatch.setattr(forked, "_asked", asked)
+    assert forked.ask(lambda: {"huge": huge()})["huge"] <= before + (8 << 20)
+    found = forked.ask(lambda: {"huge": huge(), "same": held == b"\x01\x02\x03" * (16 << 20)})
+    assert found["same"]
+    assert held == b"\x01\x02\x03" * (16 << 20)
+    if huge() <= before:
+        pytest.skip("this kernel gathers no huge pages")
+    assert found["huge"] > before + (24 << 20)
+
+
+def test_a_child_copies_no_page_for_each_module() -> None:
+    """The names of modules lie on as many pages, and a reference to each copies them all."""
+    pages: list[int] = []
+    for look in (lambda: {}, lambda: {"names": len(set(sys.modules))}):
+        forked.ask(look)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+        forked.ask(look)
+        pages.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before)
+    assert pages[0] < pages[1] - 300
+
+
+def test_what_a_child_imports_late_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = "numpy.polynomial.hermite_e"
+    for name in [each for each in sys.modules if each.startswith("numpy.polynomial")]:
+        monkeypatch.delitem(sys.modules, name)
+    forked.ask(lambda: {"found": __import__(late) is not None})
+    assert late in sys.modules

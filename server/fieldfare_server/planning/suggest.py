@@ -315,7 +315,11 @@ def _sampled(plan: Plan, shape: Table, certified: bool) -> Iterator[tuple[Table,
     yield {"kind": "independent"}, {"scheme": "poisson", "rate": 1 / block}
     drawn = {"scheme": "random-allocation", "bins": block, **stated}
     yield {"kind": "independent"}, drawn
-    for bands in (bands for bands in BANDS if bands <= block):
+    widths = {bands for bands in BANDS if bands <= block}
+    if certified and 1 < block < min(rounds, MOST_BANDS):
+        widths.add(block)
+        yield {"kind": "banded", "bands": block + 1}, drawn  # the widest whose charge is proven (`chained`)
+    for bands in sorted(widths):
         banded: Table = {"kind": "banded", "bands": bands}
         yield banded, {"scheme": "cyclic-poisson", "groups": bands, "rate": bands / block}
         if certified:

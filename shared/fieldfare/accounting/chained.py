@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
-from fieldfare.accounting.importance import Tilt, Vector, choose
+from fieldfare.accounting.importance import Apart, Tilt, Vector, choose
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import BMinSep, Participation, RandomAllocation
@@ -55,6 +55,8 @@ _TOGETHER: Final = 1 << 20
 """About how many uniforms are drawn together."""
 _SLICE: Final = 32
 """Fewest columns of one product of y with C."""
+_FINE: Final = 1 << 12
+"""Values that a user's sum over all rounds may have in `projected`."""
 _CERTAIN: Final = 690.0
 """-log of what counts as no probability."""
 
@@ -137,6 +139,19 @@ class Chain(ABC):
     def along(self, u: Vector) -> Vector:
         return np.asarray(self._shares @ u)
 
+    def projected(self) -> tuple[Vector, Vector]:
+        steps = self._to_mean / math.sqrt(self.along_mean)
+        width = float(steps.max()) * self._turns / _FINE
+        weights = self._sums(np.floor(steps / width).astype(np.intp))
+        return np.asarray(width * np.arange(weights.size, dtype=np.float64)), weights
+
+    @abstractmethod
+    def _sums(self, steps: Rounds) -> Vector:
+        """Probabilities of 0, 1, .. for the sum of `steps` over a user's rounds. steps: of each round of all blocks."""
+
+    @abstractmethod
+    def apart(self) -> Apart | None: ...
+
     def _gains(self, a: float, s: float) -> Vector:
         """What a round adds to the log of a pattern's tilted weight, but for products with other rounds."""
         return np.asarray(a * (a - 1) / 2 * self._square + s * self._to_mean)
@@ -185,6 +200,16 @@ class MinSep(Chain):
         starts = np.array(messages[: self._b])
         starts[1:] += math.log(self._p)
         return starts
+
+    def _sums(self, steps: Rounds) -> Vector:
+        later = [np.eye(1, (self._turns + 1) * int(steps.max()) + 1)[0]] * self._b
+        for i in reversed(range(self._rounds)):
+            taking = np.roll(later[-1], steps[i])  # nothing comes round: no user takes part more than _turns times
+            later = [(1 - self._p) * later[0] + self._p * taking, *later[:-1]]
+        return np.asarray((later[0] + self._p * np.sum(later[1:], axis=0)) / (1 + (self._b - 1) * self._p))
+
+    def apart(self) -> Apart | None:
+        return None
 
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:
         messages = self._messages(a, s)
@@ -264,6 +289,18 @@ class AllocationLaw(Chain):
             top = weights.max(axis=1)
             out.insert(0, top + np.log(np.exp(weights - top[:, None]).sum(axis=1)))
         return out
+
+    def _sums(self, steps: Rounds) -> Vector:
+        total = np.ones(1)
+        for block in steps.reshape(self._k, self._b):
+            total = np.convolve(total, np.bincount(block) / self._b)
+        return total
+
+    def apart(self) -> Apart | None:
+        blocks = [self._c[:, j : j + self._b] for j in range(0, self._k * self._b, self._b)]
+        inside = [Apart.of(block.T @ block) for block in blocks]
+        shared = sum(one.shared for one in inside) + 2 * float(self._near.max(axis=(1, 2), initial=0.0).sum())
+        return Apart(shared, max(one.own for one in inside), self._b, self._k)
 
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:
         gains, messages = self._gains(a, s).reshape(self._k, self._b), self._messages(a, s)

@@ -59,6 +59,23 @@ class Tilt:
     samples: NDArray[np.intp]
 
 
+@dataclass(frozen=True)
+class Apart:
+    """<m_pi, m_pi'> <= shared + own (number of blocks in which pi and pi' have the same round), for all pi, pi'."""
+
+    shared: float
+    own: float
+    bins: int
+    blocks: int = 1
+
+    @classmethod
+    def of(cls, kernel: Vector) -> Apart:
+        """Of one block whose rounds have these inner products, shape (bins, bins)."""
+        others = kernel[~np.eye(len(kernel), dtype=bool)]
+        shared = float(others.max(initial=0.0))
+        return cls(shared, max(0.0, float(kernel.diagonal().max()) - shared), len(kernel))
+
+
 class Law(Protocol):
     """The law of one user's secret pattern, and the inner products of its columns, at one noise multiplier."""
 
@@ -104,6 +121,12 @@ class Law(Protocol):
 
     def along(self, u: Vector) -> Vector:
         """<y, mbar>, shape (n,)."""
+
+    def projected(self) -> tuple[Vector, Vector]:
+        """Values of <m_pi, mbar> / |mbar|, none above the true one, and their probabilities: shape (n,) each."""
+
+    def apart(self) -> Apart | None:
+        """What bounds every <m_pi, m_pi'> from above in the form of `sampling_free`; None where nothing does."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -169,6 +169,17 @@ def test_a_certified_suggestion_is_priced_before_it_is_shown(
     assert found.best.share == pytest.approx(noise_share(price(found.best.plan)), rel=1e-9)
 
 
+def test_bands_are_compared_up_to_the_widest_that_random_allocation_may_have() -> None:
+    plan = Plan.from_toml(POISSON.replace("rate = 0.25", "rate = 0.166666").replace("rounds = 8", "rounds = 12"))
+    shape = plan.model_dump(mode="json", exclude_none=True)
+    ways = list(planning._sampled(plan, shape, certified=True))
+    drawn = [table.get("bands", 1) for table, spec in ways if spec["scheme"] == "random-allocation"]
+    assert sorted(drawn) == [1, 2, 4, 6, 7]
+    assert {spec.get("bins", 6) for _, spec in ways} == {6}
+    for table, spec in ways:  # none is refused
+        Plan.parse({**shape, "mechanism": table, "participation": spec})
+
+
 @pytest.mark.parametrize(
     ("old", "new", "what"),
     [
