@@ -23,6 +23,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.plan import Plan
+from fieldfare.shown import Shown
 from fieldfare.text import decimal
 from fieldfare_flower.own_data import is_flowers_simulation
 from fieldfare_flower.privacy_words import budget_exhausted, privacy_spent
@@ -74,7 +75,7 @@ class There(NamedTuple):
     kind: Kind
 
 
-class PrivateStrategy(WithoutNodeEvaluation):
+class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     """A Flower strategy whose released models are differentially private for every user of a population.
 
     The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or one of many
