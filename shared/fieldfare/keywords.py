@@ -52,11 +52,13 @@ SIGNATURE = Signature(
 """What a notebook shows of `Plan(`: the keywords, in the place of the tables that pydantic sees."""
 
 
-class PlanType(Shown, type(BaseModel)):  # type: ignore[misc]
+class PlanType(type(BaseModel)):  # type: ignore[misc]
     """What calling `Plan(...)` does: keywords become tables, and a fault is one `BadInput`.
 
     Plans from files and ledgers do not come this way (`Plan.parse`, `Plan.stored`): there a flat key stays unknown.
     """
+
+    __dir__ = Shown.__dir__
 
     def __call__(cls, *positional: object, **keywords: object) -> object:
         if positional:
