@@ -214,3 +214,14 @@ def test_the_sites_api_page_has_every_public_name() -> None:
     for name, (path, _) in _PUBLIC.items():
         module = path.replace(":", ".")
         assert f"::: {module}" in page, name
+
+
+@pytest.mark.parametrize("name", ["Ledger", "LocalGrid", "Plan", "PrivateStrategy"])
+def test_help_shows_a_classes_own_names(name: str) -> None:
+    """Not the hundreds of lines of what Flower's, pydantic's and our own bases have."""
+    shown = pydoc.plain(pydoc.render_doc(getattr(ff, name)))
+    assert "inherited from" not in shown
+    assert "__abstractmethods__" not in shown
+    assert len(shown.splitlines()) < (260 if name == "Ledger" else 110)
+    first = {"Ledger": "open(", "LocalGrid": "run_app(", "Plan": "from_toml(", "PrivateStrategy": "start("}
+    assert first[name] in shown

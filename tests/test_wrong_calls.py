@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +19,18 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, Refused
 from fieldfare.mechanisms.registry import kinds
 from support.flower_app import vector_app, vector_arrays
+from support.stranger import stranger
 
 PLAN: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-4, "rounds": 4, "cohort": 10, "task": "digits"}
 RUN: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5, "cohort": 3, "population": "p", "budget": 8.0}
+
+
+def start(**changes: Any) -> Any:
+    return ff.PrivateStrategy(**RUN).start(
+        **{"grid": ff.LocalGrid(vector_app, 3), "initial_arrays": vector_arrays(), "num_rounds": 1, **changes}
+    )
+
+
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a table is no plan": (lambda: ff.price({"epsilon": 4}), "takes plans, not a dict"),  # type: ignore[call-overload]
     "a name is no plan": (lambda: ff.price("nu"), "takes plans, not a str"),  # type: ignore[call-overload]
@@ -54,6 +66,28 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no rounds": (
         lambda: ff.PrivateStrategy(**RUN).start(ff.LocalGrid(vector_app, 3), vector_arrays(), num_rounds=0),
         "rounds",
+    ),
+    "nothing at all": (ff.PrivateStrategy, r"population: is required.*\n.*delta: is required"),
+    "a clip of Flower's wrapper": (lambda: ff.PrivateStrategy(**RUN, clipping_norm=1.0), "Nearest allowed: clip"),
+    "a cohort of Flower's wrapper": (
+        lambda: ff.PrivateStrategy(**RUN, num_sampled_clients=3),
+        "Nearest allowed: cohort",
+    ),
+    "a strategy of Flower's wrapper": (lambda: ff.PrivateStrategy(**RUN, strategy=3), "Nearest allowed: base"),
+    "an on_round that is none": (lambda: ff.PrivateStrategy(**RUN, on_round=3), "on_round = 3: is no function"),  # type: ignore[arg-type]
+    "an on_round of one argument": (
+        lambda: ff.PrivateStrategy(**RUN, on_round=lambda arrays: None),  # type: ignore[arg-type,misc]
+        r"Nearest allowed: on_round\(round, arrays, metrics\)",
+    ),
+    "an evaluate_fn of one argument": (
+        lambda: start(evaluate_fn=lambda arrays: None),
+        r"Nearest allowed: evaluate_fn\(round, arrays\)",
+    ),
+    "no grid": (lambda: start(grid=None), "grid = None: reaches no nodes"),
+    "a timeout in words": (lambda: start(timeout="10"), "timeout = '10'"),
+    "the older interface": (
+        lambda: ff.PrivateStrategy(**RUN).initialize_parameters(client_manager=None),
+        "older interface.*ServerApp",
     ),
     "client evaluation": (lambda: ff.PrivateStrategy(**RUN, fraction_evaluate=0.5), "metrics=.*or evaluate_fn"),
 }
@@ -152,3 +186,33 @@ def test_an_exception_in_this_process_is_shown_with_its_lines(caplog: pytest.Log
     ff.LocalGrid(app, 4).run_app(server)
     assert caplog.text.count('raise ValueError("batches of 64 are empty")') == 1
     assert caplog.text.count("ValueError at test_wrong_calls.py") >= 2
+
+
+BROKEN = """
+from flwr.clientapp import ClientApp
+from support.flower_app import vector_arrays
+import fieldfare as ff
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    raise ValueError("batches of 64 are empty")
+
+ff.PrivateStrategy(epsilon=4, delta=1e-5, cohort=3, population="p", budget=8).start(
+    ff.LocalGrid(app, 4), vector_arrays(), num_rounds=1
+)
+"""
+
+
+def test_a_script_shows_an_exception_of_its_app(tmp_path: Path) -> None:
+    """Where nothing has set logging up, as in no test that pytest's own handler watches."""
+    with stranger(tmp_path / "account") as env:
+        path = os.pathsep.join([str(Path(__file__).parent), env.get("PYTHONPATH", "")])
+        command = [sys.executable, "-c", BROKEN]
+        done = subprocess.run(command, env={**env, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert said.count("ValueError: batches of 64 are empty") == 1, said
+    assert "in train" in said
+    assert "3 x error code 2 (ValueError)" in said

@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fieldfare.errors import BadInput, EveryUserFailed
+from fieldfare.shown import Shown
 from fieldfare_client.main_guard import require_main_guard
 from fieldfare_flower import local_grid
 from fieldfare_flower.own_data import Tally
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fieldfare.client")
 
 
-class LocalGrid(Grid):
+class LocalGrid(Grid, metaclass=Shown):
     """Runs any app of Flower's message API, unmodified, in this process: no network, no Ray, no other process.
 
         grid = ff.LocalGrid(client_app, nodes=10, run_config={"learning-rate": 0.1})

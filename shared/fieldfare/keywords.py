@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from fieldfare.errors import BadInput
 from fieldfare.refusals import bad_input
+from fieldfare.shown import Shown
 from fieldfare.trees import refuse_trees
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ class PlanType(type(BaseModel)):  # type: ignore[misc]
     Plans from files and ledgers do not come this way (`Plan.parse`, `Plan.stored`): there a flat key stays unknown.
     """
 
-    def __dir__(cls) -> list[str]:
-        # What `help` and a notebook's completion show: a plan's own names, not the hundred of pydantic's models.
-        return [name for name in vars(cls) if not name.startswith(("_", "model_"))]
+    __dir__ = Shown.__dir__
 
     def __call__(cls, *positional: object, **keywords: object) -> object:
         if positional:

@@ -132,7 +132,16 @@ def another_shape(model: Any, user: str, context: Any, config: dict[str, Any]) -
     return [np.zeros((2, 3)), model[1]]
 
 
-@pytest.mark.parametrize("loop", [forget_to_return, another_shape])
+def also_metrics(model: Any, user: str, context: Any, config: dict[str, Any]) -> Any:
+    """As `fit` of Flower's NumPyClient returns them."""
+    return model, 20, {"loss": 0.5}
+
+
+def one_more(model: Any, user: str, context: Any, config: dict[str, Any]) -> list[Any]:
+    return [*model, np.zeros(2)]
+
+
+@pytest.mark.parametrize("loop", [forget_to_return, another_shape, also_metrics, one_more])
 def test_a_loop_that_returns_no_such_arrays_costs_nothing(loop: Any, tmp_path: Path) -> None:
     build, _ = without_torch.sklearn_loop()
     with pytest.raises(Refused, match="3 Altered"):

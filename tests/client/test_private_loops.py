@@ -801,6 +801,9 @@ def test_as_a_mod_it_clips_what_leaves_as_flowers_own_does() -> None:
         for name, value in state.items():
             torch.testing.assert_close(after[name] - value, torch.full_like(value, 0.5), rtol=1e-6, atol=1e-6)
     assert dict(reply.content.metric_records["metrics"]) == {"num-examples": 9}
+    # An array of one number, as an intercept is.
+    reply = send(foreign(add, [private]), {"a": torch.tensor(1.0)}, {"clipping_norm": 2.0})
+    assert reply.content.array_records["arrays"].to_torch_state_dict()["a"] == 3.0
     # Integers cannot be shortened: they leave as they came. What is short enough is untouched.
     reply = send(foreign(add, [private]), {**state, "n": torch.tensor(5)}, {"clipping_norm": 100.0})
     after = reply.content.array_records["arrays"].to_torch_state_dict()

@@ -69,6 +69,8 @@ class LocalArrays:
         if returned is None:
             raise Altered("the loop returned nothing, and what it returns is the user's model: `return arrays`")
         now = _named(returned)
+        if extra := now.keys() - self._built.keys():
+            raise Altered(f"the loop returned {min(extra)!r}, which build does not make: return the arrays alone")
         for name, target in self.schema.split(out).items():
             if name not in now or now[name].shape != target.shape:
                 raise Altered(f"the loop returned no array {name!r} of shape {target.shape}")
@@ -83,7 +85,14 @@ def _named(state: object) -> Arrays:
         state = {str(place): value for place, value in enumerate(state)}
     if not isinstance(state, Mapping):
         raise Altered(f"builds a {type(state).__name__}")
-    named = {str(name): np.array(value) for name, value in state.items()}
+    named = {}
+    for name, value in state.items():
+        try:
+            named[str(name)] = np.array(value)
+        except ValueError:  # rows of different lengths: a list of arrays in the place of an array
+            raise Altered(
+                f"{str(name)!r} is a {type(value).__name__} that is no array: return the arrays alone"
+            ) from None
     odd = next((name for name, value in named.items() if value.dtype.kind not in "fiub"), None)
     if odd is not None:
         raise Altered(f"array {odd!r} holds {named[odd].dtype}, not numbers of numpy")

@@ -71,7 +71,8 @@ def _clipped(sent: Mapping[str, Array], replied: ArrayRecord, norm: float) -> Ar
     for name in replied:
         before = sent[name].numpy()
         moved = name in changes and factor > 0
-        arrays[name] = Array((before + factor * changes[name]).astype(before.dtype)) if moved else sent[name]
+        # An array of one number, shape (), is still an array.
+        arrays[name] = Array(np.asarray(before + factor * changes[name], dtype=before.dtype)) if moved else sent[name]
     return ArrayRecord(arrays)
 
 

@@ -21,6 +21,7 @@ from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
+from fieldfare.shown import Shown
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.events.base import Event, Unfit
@@ -54,7 +55,7 @@ class _Undone(Exception):
     """Nothing is to change."""
 
 
-class Ledger(Reader):
+class Ledger(Reader, metaclass=Shown):
     """An open ledger. Writes are serialised, durable and journaled; see `Reader` for what can be asked.
 
     with ff.Ledger.open("sqlite:////srv/runs/ledger.sqlite3") as ledger:

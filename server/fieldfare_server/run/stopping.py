@@ -32,8 +32,9 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
     passes = isinstance(cause, KeyboardInterrupt) or is_of_the_disk(cause)
     if session.next_round == 0 and not passes:
         nearest = "remove the cause and start it again"
-        if isinstance(cause, TooFewHere):
-            why, nearest = f"{cause.what}: {cause.why}", cause.nearest
+        if isinstance(cause, NotEnoughUsers):
+            begin = "" if isinstance(cause, TooFewHere) else f"it ran out of users after 0 of {rounds} rounds. "
+            why, nearest = f"{begin}{cause.what}: {cause.why}", cause.nearest
         session.finish("failed", why)
         return Refused(
             f"run {run}",

@@ -15,7 +15,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, FedXgbBagging, Krum
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx, FedXgbBagging, Krum
 
 import fieldfare as ff
 from fieldfare.errors import BadInput
@@ -222,6 +222,35 @@ def test_a_base_configures_every_round_once(tmp_path: Path, caplog: pytest.LogCa
     assert not [record for record in caplog.records if "Sampled 2 nodes (out of 2)" in record.getMessage()]
 
 
+class Tells(FedProx):
+    def summary(self) -> None:
+        logging.getLogger("flwr").info("mine says %s", self.fraction_train)
+        super().summary()
+
+
+def test_a_summary_of_ones_own_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The base's and the subclass's, as Flower's `start` does; FedAvg's lines on its sampling would be wrong."""
+
+    class Mine(ff.PrivateStrategy):
+        def summary(self) -> None:
+            logging.getLogger("flwr").info("said by a subclass")
+            super().summary()
+
+    strategy = Mine(
+        epsilon=8.0, delta=1e-5, cohort=3, population="p", budget=40.0, home=tmp_path, base=Tells(proximal_mu=0.25)
+    )
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        strategy.start(ff.LocalGrid(vector_app, 3), vector_arrays(), num_rounds=1)
+    said = [record.getMessage() for record in caplog.records]
+    places = [
+        next(i for i, line in enumerate(said) if words in line)
+        for words in ("by a sub", "mine", "Proximal mu", "Cohort: 3")
+    ]
+    assert places == sorted(places)
+    assert sum("Cohort: 3" in line for line in said) == 1
+    assert not any("Fraction" in line for line in said)
+
+
 def test_fedprox_is_kept_whole(tmp_path: Path) -> None:
     app, seen = listening()
     make(tmp_path, base=FedProx(proximal_mu=0.25)).start(ff.LocalGrid(app, 3), vector_arrays(), num_rounds=1)
@@ -257,6 +286,10 @@ class Starts(FedAvg):
         (lambda: Evaluates(), r"Evaluates\.aggregate_evaluate \(.*:\d+\): clients' metrics would leave"),
         (lambda: Starts(), r"Starts\.start \(.*:\d+\): the rounds are opened, charged.*on_round"),
         (lambda: FedAdam(eta=0.2), r"FedAdam.*server_optimizer=.*'fedadam', 'learning_rate': 0\.2, 'beta1': 0\.9"),
+        (
+            lambda: FedAvgM(server_momentum=0.9),
+            r"server_optimizer=\{'kind': 'sgd', 'learning_rate': 1\.0, 'momentum': 0\.9\}",
+        ),
         (lambda: Krum(), "Krum.*its aggregation would be replaced"),
         (lambda: FedXgbBagging(), "FedXgbBagging: trees have no vector"),
         (lambda: FedAvg(fraction_train=0.25), r"base\.fraction_train = 0\.25: .*Nearest allowed: cohort"),
@@ -281,6 +314,14 @@ def patched(**methods: Any) -> FedAvg:
 def test_a_method_put_on_the_object_is_no_way_around(tmp_path: Path) -> None:
     with pytest.raises(BadInput, check=coded("base-overrides", "base.aggregate_train (test_own")):
         make(tmp_path, base=patched(aggregate_train=lambda *a: (None, None)))
+
+
+def test_nor_is_one_put_on_the_private_strategy(tmp_path: Path) -> None:
+    strategy = make(tmp_path)
+    strategy.aggregate_train = lambda *a: (None, None)  # type: ignore[method-assign]
+    with pytest.raises(BadInput, check=coded("base-overrides", "PrivateStrategy.aggregate_train (test_own")):
+        strategy.start(ff.LocalGrid(vector_app, 3), vector_arrays(), num_rounds=1)
+    assert not list(tmp_path.iterdir())
 
 
 class Asks(FedAvg):
@@ -308,9 +349,20 @@ class Adds(FedAvg):
         return messages
 
 
+class Acts(FedAvg):
+    """Its app has `@app.train("other")`."""
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Any:
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        for message in messages:
+            message.metadata.message_type = "train.other"
+        return messages
+
+
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
+        (Acts, r"its messages are of type 'train\.other'.*@app\.train\(\) without a name"),
         (Asks, "it talks to nodes itself"),
         (Moves, "it changes the arrays"),
         (Singles, "nodes get different configurations"),
@@ -333,7 +385,8 @@ def test_a_round_that_asks_nobody_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_subclass_whose_methods_would_never_be_called_is_refused_when_it_is_made() -> None:
-    for name in ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"):
+    called = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+    for name in (*called, "_construct_messages", "_check_and_log_replies"):
         with pytest.raises(BadInput, match=rf"Mine\.{name} \(test_own_strategies\.py:\d+\)"):
             type("Mine", (ff.PrivateStrategy,), {name: lambda self, *arguments: None})
 

@@ -17,8 +17,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp import ClientApp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeClassifier
 from test_private_strategy import app_of, final, records, rehearsal, strategy, without_noise
 
+import fieldfare as ff
 from fieldfare import clipping
 from fieldfare.errors import BadInput, Refused
 from fieldfare.schema import pseudonym
@@ -366,6 +368,26 @@ def test_what_is_wrong_with_the_app_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match=r"older interface"):
         run(tmp_path / "old", fails(lambda: client_fn(None)))  # type: ignore[arg-type]
+    named = ClientApp()
+    named.train("other")(lambda message, context: message)
+    with pytest.raises(BadInput, match=r"@app\.train\(\) without a name"):
+        run(tmp_path / "named", named)
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: {}["none"], "both @ff.private.users and @ff.private.train"),
+        (lambda: "weights", "from the build of @ff.private.train"),
+        (DecisionTreeClassifier, "no vector of numbers that could be clipped"),
+    ],
+)
+def test_what_is_wrong_with_a_loop_is_named(build: Any, says: str, tmp_path: Path) -> None:
+    app = ClientApp()
+    app.query("users")(ff.private.users(lambda context: ["anna"]))
+    app.train()(ff.private.train(lambda: build())(lambda model, user, context, config: model))
+    with pytest.raises(BadInput, match=says):
+        run(tmp_path, app, dialect="cohort")
 
 
 def test_a_stranger_in_the_cohort_dialect_is_told_the_other_one(tmp_path: Path) -> None:

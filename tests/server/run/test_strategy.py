@@ -235,8 +235,9 @@ def test_a_run_that_its_users_cannot_fill_ends_before_its_first_round(tmp_path: 
     state_dir = home(tmp_path)
     once = plan(participation={"scheme": "single"}, run__min_reports=5)
     session = Session.begin(state_dir, once, identity_is_stable=True)
-    with pytest.raises(Refused, match="the 24 users who are there cannot fill them"), session:
+    with pytest.raises(Refused, match="the 24 users who are there cannot fill them") as refusal, session:
         FieldfareStrategy(session).start(LyingGrid(2))
+    assert str(refusal.value).count("Nearest allowed") == 1
     with Ledger.open(state_dir.ledger) as ledger:
         assert ledger.run(session.account.id).state == "failed"
         assert ledger.rounds(session.account.id).items == ()

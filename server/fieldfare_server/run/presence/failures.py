@@ -41,6 +41,10 @@ _CLASSES = {
     "users that are not there": "the same list at every call of @ff.private.users",
     "no list of users": "@app.query('users') above @ff.private.users, in the module of the training loop",
     "older interface": "ClientApps of the older interface (client_fn, NumPyClient) cannot answer: use @app.train()",
+    "no training loop": "@app.train() above @ff.private.train(build), in the module of @ff.private.users",
+    "no @app.train()": "@app.train() without a name: a private run sends one kind of instruction",
+    "what build makes": "a torch.nn.Module, or a list or a mapping of arrays, from the build of @ff.private.train",
+    "trees": "a linear model, or a network: trees have no vector of numbers that could be clipped and bear noise",
 }
 _MARKS = {
     "BFloat16": "BFloat16",
@@ -50,6 +54,10 @@ _MARKS = {
     "ids occur before in the list": "ids that stand twice",
     "asked users are not hosted here": "users that are not there",
     "there is no list of users in its module": "no list of users",
+    "there is no training loop in its module": "no training loop",
+    "No train function registered": "no @app.train()",
+    "trees have no vector": "trees",
+    "ff.private.train(build)": "what build makes",
 }
 """What of a reason's text tells a known fault, and the words that are shown for it."""
 _CLASS = re.compile(r"<class '([\w.]{1,100})'>")
@@ -237,7 +245,8 @@ class Failures:
                 return advice
         if self._dialect == "cohort" and fault.code == 2:
             return (
-                "a ClientApp with ff.private or a fieldfare Task; or dialect = 'plain' for one that knows only Flower"
+                "a ClientApp with both @ff.private.users and @ff.private.train, or of a fieldfare Task; or dialect = "
+                "'plain' for one that knows only Flower"
             )
         if fault.code is None and self._dialect == "cohort":
             return "the model that nodes build: model= of the strategy says what of initial_arrays is trained and tied"

@@ -97,7 +97,7 @@ class NotEnoughUsers(Refused):
                 f"{rounds} rounds of at least {fewest} reports",
                 f"the {standing.available} users who are there cannot fill them, as often and as far apart as the plan "
                 "lets one user take part.",
-                "more users, fewer rounds, a smaller cohort and min_reports, or more participations",
+                "more users, fewer rounds, a smaller cohort and min_reports, or a participation of more rounds a user",
             )
             return
         super().__init__(

@@ -32,16 +32,39 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "_check_and_log_replies": (_RAW, "on_round="),
 }
 """What a base may not override: why, and the nearest."""
-_ADAPTIVE = {"eta": "learning_rate", "beta_1": "beta1", "beta_2": "beta2", "tau": "adaptivity"}
-"""Parameters of Flower's FedOpt, and what our `server_optimizer` calls them."""
+_CONFIGURED = ("the round is configured by `base=`", "base=, your FedAvg, or train_config")
+NEVER_CALLED: Mapping[str, tuple[str, str]] = {
+    **{name: why for name, why in REFUSED.items() if name != "start"},
+    "configure_train": _CONFIGURED,
+    "_construct_messages": _CONFIGURED,
+}
+"""What Flower's strategies call in every round, and a private run cannot leave to a subclass."""
+_SETTINGS = {
+    "eta": "learning_rate",
+    "beta_1": "beta1",
+    "beta_2": "beta2",
+    "tau": "adaptivity",
+    "server_learning_rate": "learning_rate",
+    "server_momentum": "momentum",
+}
+"""Parameters of Flower's FedOpt and FedAvgM, and what our `server_optimizer` calls them."""
+_KINDS = {"FedAdam": "fedadam", "FedYogi": "fedyogi", "FedAdagrad": "fedadagrad", "FedAvgM": "sgd"}
+"""Flower's strategies whose step is one of our `server_optimizer`."""
 
 
 def refuse_overrides(owner: type, kept: type, refused: Mapping[str, tuple[str, str]]) -> None:
     """Raise `BadInput`, with file and line, where `owner` has another method than `kept` of a name in `refused`."""
     for name, (why, nearest) in refused.items():
         method = getattr(owner, name, None)
-        if method is not getattr(kept, name):
+        if method is not getattr(kept, name, None):
             raise BadInput(f"{owner.__name__}.{name}{_line(method)}", f"{why}.", nearest, code="strategy-method")
+
+
+def refuse_replaced(what: str, strategy: object, refused: Mapping[str, tuple[str, str]]) -> None:
+    """Raise `BadInput`, with file and line, where a method of a name in `refused` was put on the object itself."""
+    for name, (why, nearest) in refused.items():
+        if name in vars(strategy):
+            raise BadInput(f"{what}.{name}{_line(vars(strategy)[name])}", f"{why}.", nearest, code="base-overrides")
 
 
 def _line(method: object) -> str:
@@ -78,11 +101,7 @@ class Base:
                 code="base-aggregates",
             )
         refuse_overrides(kind, FedAvg, REFUSED)
-        odd = next((name for name in REFUSED if name in vars(strategy)), None)
-        if odd is not None:
-            raise BadInput(
-                f"base.{odd}{_line(vars(strategy)[odd])}", f"{REFUSED[odd][0]}.", REFUSED[odd][1], code="base-overrides"
-            )
+        refuse_replaced("base", strategy, REFUSED)
         plain, value = FedAvg(), vars(strategy)
         unevaluated = strategy.fraction_evaluate == 0.0
         for name in FLOWERS:
@@ -99,6 +118,11 @@ class Base:
     def keys(self) -> tuple[str, str]:
         """The names of an instruction's two records."""
         return self._strategy.arrayrecord_key, self._strategy.configrecord_key
+
+    def summary(self) -> None:
+        """Log what the base itself says of its configuration, without FedAvg's sampling."""
+        with _without_its_sample():
+            self._strategy.summary()
 
     def configure(self, number: int, arrays: ArrayRecord, config: ConfigRecord) -> ConfigRecord:
         """The ConfigRecord of round `number`, from 1: what `configure_train` of the base makes of `config`, in place.
@@ -127,7 +151,14 @@ class Base:
         first: ConfigRecord | None = None
         for message in messages:
             content, (array_key, config_key) = message.content, self.keys
-            if message.metadata.message_type != "train" or set(content) != {array_key, config_key}:
+            if message.metadata.message_type != "train":
+                raise BadInput(
+                    where,
+                    f"its messages are of type {message.metadata.message_type!r}.",
+                    "'train', and @app.train() without a name",
+                    code="asks-otherwise",
+                )
+            if set(content) != {array_key, config_key}:
                 raise BadInput(
                     where,
                     f"its messages hold {sorted(content)}.",
@@ -156,9 +187,9 @@ class Base:
 
 def _nearest(strategy: FedAvg) -> str:
     name, own = type(strategy).__name__, vars(strategy)
-    if name.lower() not in ("fedadam", "fedyogi", "fedadagrad"):
+    if name not in _KINDS:
         return "base=FedAvg(...), and server_optimizer= where it steps in another way"
-    table = {"kind": name.lower(), **{ours: own[theirs] for theirs, ours in _ADAPTIVE.items() if theirs in own}}
+    table = {"kind": _KINDS[name], **{ours: own[theirs] for theirs, ours in _SETTINGS.items() if theirs in own}}
     if name == "FedAdagrad":
         del table["beta2"]
     return f"server_optimizer={table}"
@@ -206,10 +237,10 @@ _NoNodes.__abstractmethods__ = frozenset()  # later versions of Flower may ask f
 
 @contextmanager
 def _without_its_sample() -> Iterator[None]:
-    """Inside, FedAvg does not log its own sample of nodes, which is not the run's."""
+    """Inside, FedAvg does not log its own sampling of nodes, which is not the run's."""
 
     def keep(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("configure_train: Sampled")
+        return (record.module, record.funcName) not in (("fedavg", "configure_train"), ("fedavg", "summary"))
 
     log.addFilter(keep)
     try:

@@ -67,7 +67,8 @@ class OwnModel:
         if not isinstance(record, ArrayRecord):
             refuse_trees("initial_arrays", record)
             why = f"is a {type(record).__name__}."
-            raise BadInput("initial_arrays", why, "ArrayRecord(model.state_dict())", code="array-unusable")
+            nearest = "ArrayRecord(model.state_dict()), or of a list of arrays"
+            raise BadInput("initial_arrays", why, nearest, code="array-unusable")
         values = {}
         for name, array in record.items():
             try:

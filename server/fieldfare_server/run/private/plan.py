@@ -35,6 +35,10 @@ FLOWERS = {
 """FedAvg's arguments that a private run cannot honour, and what comes nearest."""
 
 
+RENAMED = {"clipping_norm": "clip", "num_sampled_clients": "cohort", "num_rounds": "rounds", "strategy": "base"}
+"""Arguments of Flower's wrappers and of `start` that have another name here."""
+
+
 def refuse_flowers(name: str, value: object, of: str = "") -> BadInput:
     """The refusal of an argument of FedAvg's that a private run cannot honour; `of` stands before its name."""
     why = "clients' metrics, example counts and shares of nodes would leave un-noised or weigh users differently."
@@ -45,8 +49,8 @@ def refuse_unknown(name: str, value: object, known: tuple[str, ...]) -> BadInput
     """The refusal of a keyword that nothing here reads."""
     if name in FLOWERS:
         return refuse_flowers(name, value)
-    near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
-    return BadInput(f"{name} = {value!r}", "there is no such keyword.", near[0], code="keyword-unknown")
+    near = RENAMED.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), ", ".join(known))
+    return BadInput(f"{name} = {value!r}", "there is no such keyword.", near, code="keyword-unknown")
 
 
 def read_run_config(run_config: Mapping[str, Any], strategy_keys: tuple[str, ...]) -> dict[str, Any]:
@@ -133,6 +137,7 @@ def plan_from(
         if not table.get("metrics") or isinstance(evaluate, bool) or not 0 < evaluate <= 1:
             raise refuse_flowers("fraction_evaluate", evaluate)
         table["metrics"] = {**table["metrics"], "evaluate": True}
+    table.setdefault("privacy", {})  # so that each key that it lacks is named
     run = table.setdefault("run", {})
     if rounds is not None and run.setdefault("rounds", rounds) != rounds:
         raise BadInput(

@@ -185,7 +185,7 @@ def shown_by_flower() -> Iterator[None]:
 
 
 class _Forward(logging.Handler):
-    """Hands each line on to Flower's logger."""
+    """Hands each line on to Flower's logger, with its traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        log.log(record.levelno, "%s", record.getMessage())
+        log.log(record.levelno, "%s", record.getMessage(), exc_info=record.exc_info)

@@ -7,12 +7,14 @@ refused with a reason, before anything is charged.
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -21,6 +23,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.plan import Plan
+from fieldfare.shown import Shown
 from fieldfare.text import decimal
 from fieldfare_flower.own_data import is_flowers_simulation
 from fieldfare_flower.privacy_words import budget_exhausted, privacy_spent
@@ -33,7 +36,7 @@ from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import PopulationView, RoundView
 from fieldfare_server.run.presence.availability import require_simulated
 from fieldfare_server.run.presence.identity import GridNode, Kind, has_key, identity_is_stable, kind_of, list_nodes
-from fieldfare_server.run.private.base import REFUSED, Base, refuse_overrides
+from fieldfare_server.run.private.base import NEVER_CALLED, Base, refuse_overrides, refuse_replaced
 from fieldfare_server.run.private.dialects import CohortDialect, Configure, Dialect, PlainDialect, same_config
 from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.private.own_model import OwnModel
@@ -65,10 +68,6 @@ STRATEGY_KEYS = ("budget", "dialect", "run", "resume", "buffers")
 """`dp.*` keys that are not part of the plan."""
 
 
-_NEVER_CALLED = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
-"""What Flower calls in every round, and what a private run cannot leave to a subclass."""
-
-
 class There(NamedTuple):
     """Who is there when a run is started."""
 
@@ -76,7 +75,7 @@ class There(NamedTuple):
     kind: Kind
 
 
-class PrivateStrategy(WithoutNodeEvaluation):
+class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     """A Flower strategy whose released models are differentially private for every user of a population.
 
     The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or one of many
@@ -188,12 +187,14 @@ class PrivateStrategy(WithoutNodeEvaluation):
         self._buffer_weight = _positive("buffer_weight", buffer_weight) or 1.0
         self._module, self._trainable, self._tied = model, trainable, tied
         self._clip_on_nodes = clip_on_nodes
+        _require_function("on_round", on_round, "round", "arrays", "metrics")
         self._base, self._on_round = None if base is None else Base(base), on_round
         self._array_key, self._config_key = arrayrecord_key, configrecord_key
         if self._base is not None and (arrayrecord_key, configrecord_key) == ("arrays", "config"):
             self._array_key, self._config_key = self._base.keys
         self._home = StateDirectory.of(None if home is None else Path(home))
         self._session: Session | None = None
+        self._log_summary: Callable[[], None] | None = None
         self._configure(run_config or {})
         if not self._resume:
             # Faults of the plan are found here, where no node is needed; rounds may still come from `start`.
@@ -202,11 +203,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Refuse a subclass with a method that `start` would never call. Raises `BadInput`, with its line."""
         super().__init_subclass__(**keywords)
-        never = {
-            **REFUSED,
-            "configure_train": ("the round is configured by `base=`", "base=, your FedAvg, or train_config"),
-        }
-        refuse_overrides(cls, PrivateStrategy, {name: why for name, why in never.items() if name in _NEVER_CALLED})
+        refuse_overrides(cls, PrivateStrategy, NEVER_CALLED)
 
     def _configure(self, run_config: Mapping[str, Any]) -> None:
         """Let the `dp.*` keys of `run_config` override what the strategy was made with. Raises `BadInput`."""
@@ -269,6 +266,11 @@ class PrivateStrategy(WithoutNodeEvaluation):
             Interrupted: the run can be resumed.
         """
         config, evaluation = ConfigRecord(dict(train_config or {})), ConfigRecord(dict(evaluate_config or {}))
+        refuse_replaced(type(self).__name__, self, NEVER_CALLED)
+        _require_function("evaluate_fn", evaluate_fn, "round", "arrays")
+        _positive("timeout", timeout)
+        if not isinstance(grid, Grid):
+            raise BadInput(f"grid = {grid!r}", "reaches no nodes.", "the grid of @app.main(), or ff.LocalGrid")
         self._read_run_config(grid)
         model = self._make_model(initial_arrays)
         outlast_server_errors(grid)
@@ -282,13 +284,19 @@ class PrivateStrategy(WithoutNodeEvaluation):
                 raise BadInput("evaluate_config", "no node evaluates, so nobody would read it.", near)
             self._evaluation = evaluation
             log_start(plan, initial_arrays, config, evaluation)
-            log_summary(plan, model, self.dialect, there.kind, self._home.root)
+            self._log_summary = partial(log_summary, plan, model, self.dialect, there.kind, self._home.root)
+            self.summary()
             return self._start(grid, plan, model, config, there, evaluate_fn)
 
     def summary(self) -> None:
-        """Log the plan's public shape."""
-        stored = self._stored_plan()
-        log_lines(describe(self._make_plan(None, None, None) if stored is None else stored))
+        """Log what the base says of itself and the plan's public shape; once `start` knows them, the model's too."""
+        if self._base is not None:
+            self._base.summary()
+        if self._log_summary is not None:
+            self._log_summary()
+        else:
+            stored = self._stored_plan()
+            log_lines(describe(self._make_plan(None, None, None) if stored is None else stored))
 
     def privacy_spent(self) -> Any:
         """What the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`."""
@@ -314,6 +322,11 @@ class PrivateStrategy(WithoutNodeEvaluation):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Refused: see `configure_train`."""
         raise _only_start()
+
+    def initialize_parameters(self, *arguments: object, **keywords: object) -> NoReturn:
+        """Refused: what Flower's older interface calls first."""
+        why = "Flower's older interface (server_fn, ServerAppComponents, start_server) knows no private rounds."
+        raise BadInput("PrivateStrategy", why, "@app.main() of a ServerApp, and strategy.start(grid, initial_arrays)")
 
     # -- what a run is started with ---------------------------------------------------------------------------------
 
@@ -589,6 +602,20 @@ def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise BadInput(f"{name} = {value!r}", "there is no such choice.", " or ".join(map(repr, allowed)))
     return str(value)
+
+
+def _require_function(name: str, function: object, *arguments: str) -> None:
+    """Refuse, before anything is charged, what cannot be called with `arguments`. Raises `BadInput`."""
+    form = f"{name}({', '.join(arguments)})"
+    if function is not None and not callable(function):
+        raise BadInput(f"{name} = {function!r}", "is no function.", form)
+    try:
+        if function is not None:
+            inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise BadInput(name, f"is called otherwise: {error}.", form) from None
+    except ValueError:
+        return  # a builtin without a signature
 
 
 def _positive(name: str, value: object) -> float | None:
