@@ -80,7 +80,7 @@ function list(populations) {
     h("thead", {}, h("tr", {}, HEAD.map((name, i) => h("th", { scope: "col", class: i > 1 ? "num" : "" }, name)))),
     h("tbody", {}, populations.map((one, i) => h("tr", {}, h("td", { class: "name" }, populationLink(one.name), " ", levelTags(one)), h("td", { class: "bar" }, gauge(one, i)),
       [`ε ${epsilon(one.committed.epsilon)}`, number(one.epsilon), runsLeft(one), usersLeft(one), lastsUntil(one)]
-        .map((text, k) => h("td", { class: "num", "data-label": HEAD[k + 2] }, text)))))));
+        .map((text, k) => h("td", { class: text === "—" ? "num none" : "num", "data-label": HEAD[k + 2] }, text)))))));
 }
 
 // onMore: shows further ones; null: these are all.
