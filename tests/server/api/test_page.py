@@ -562,6 +562,11 @@ def test_a_budget_that_runs_low_says_so_in_words(page: Any, tmp_path: Path, shar
             page.locator(".budget-head").wait_for()
             tags = page.locator(".budget-head .tag").all_inner_texts()
             assert tags == [] if tag is None else tags[0].startswith(tag)
+            legend, bar = (
+                page.locator(where).first.evaluate(f"e => getComputedStyle(e).{colour}")
+                for where, colour in ((".swatch.spent", "backgroundColor"), ("svg.gauge > rect >> nth=-2", "fill"))
+            )
+            assert legend == bar, "the legend has the colour of what it names"
 
 
 @pytest.mark.parametrize("populations", [1, 6, 50])
