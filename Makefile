@@ -1,4 +1,4 @@
-# install · demo · test · test-all · costs · flaky · mutants · simulate-ledger · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
+# install · demo · first-minute · test · test-all · costs · flaky · mutants · simulate-ledger · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
 # `install` makes it for the main job (demo, simulate, serve); what needs the developers' tools adds those (`tools`).
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install tools demo test test-all check test-long costs flaky mutants simulate-ledger fuzz containers-test containers-random docs words flower-matrix lock licences audit pin-images wheel
+.PHONY: install tools demo first-minute test test-all check test-long costs flaky mutants simulate-ledger fuzz containers-test containers-random docs words flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
@@ -24,8 +24,9 @@ tools: $(VENV)/.tools
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# Python compiles what is used when it is first used; pip would compile all of it: half of the time and 0.3 GB.
 $(VENV)/.installed-$(EXTRAS): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --editable '.[$(EXTRAS)]'
+	$(PIP) --no-compile --editable '.[$(EXTRAS)]'
 	touch $@
 
 # LOCKED=1 installs the very files that locks/dev.lock names, as the workflows do; PyTorch is exempt (deploy/supply/lock.py).
@@ -39,6 +40,11 @@ endif
 
 demo: install
 	$(BIN)/fieldfare demo $(ARGS)
+
+# An empty environment and account: installs the wheel, serves, trains on real data; what each step takes, under limits.
+first-minute:
+	$(PYTHON) deploy/supply/first_minute.py --extras service
+	$(PYTHON) deploy/supply/first_minute.py --extras demo
 
 check: tools
 	$(BIN)/ruff check .

@@ -195,9 +195,10 @@ class ParticipationSpec(Table):
         "truncated-poisson",
     ] = Field(
         default="single",
-        description="once; again after a pause; at the same place of every period; at random; at random within groups; "
-        "in one secret round of every block, the same in each; in one drawn afresh for each block; at random after a "
-        "pause; at random, up to a cap on the cohort",
+        description="how often a user takes part. single: once; min-separation: again after a pause; fixed-order: at "
+        "the same place of every period; poisson: at random; cyclic-poisson: at random within groups; balls-in-bins: "
+        "in one secret round of every block, the same in each; random-allocation: in one drawn afresh for each block; "
+        "b-min-sep: at random after a pause; truncated-poisson: at random, up to a cap on the cohort",
     )
     separation: int | None = Field(
         default=None,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BadInput
@@ -36,6 +37,9 @@ from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql.memory import AtHead
 from fieldfare_server.ledger.state.windows import day_of
+
+COMPARED: Final = 200
+"""How many of a population's newest ended runs say what score a plan may be expected to reach."""
 
 
 @dataclass(frozen=True)
@@ -134,14 +138,19 @@ class Answers(RunAnswers, JournalAnswers):
 
     def what_if(self, name: str, asked: WhatIf) -> WhatIfAnswer:
         """The price of a run's plan with some values changed. Raises `BadInput` on an impossible plan."""
+        from fieldfare_server.planning.expected import expected_score
         from fieldfare_server.planning.what_if import what_if
 
         with self._ledger.snapshot() as snapshot, known():
             population = snapshot.population(name)
             run = snapshot.run(asked.run) if asked.run else snapshot.newest_run(population)
+            done = snapshot.runs(None, COMPARED, name, "done").items
+            latest = watch.latest_rounds(snapshot, [one.id for one in done])
         if run is None or run.population != name:
             raise BadInput(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
-        return WhatIfAnswer.of(run.id, what_if(run.plan, asked.model_dump(exclude={"run"}), self._ledger))
+        price = what_if(run.plan, asked.model_dump(exclude={"run"}), self._ledger)
+        ended = [(one, latest[one.id].statistics) for one in done if one.id in latest]
+        return WhatIfAnswer.of(run.id, price, expected_score(price.cost.plan, price.cost.epsilon, ended))
 
     def charge(self, name: str, asked: NewCharge, actor: str, secret: str | None, anyones: bool) -> Charge:
         """Reserve, commit or release a charge. Raises as `ledger.foreign`; an unknown population is a 404."""

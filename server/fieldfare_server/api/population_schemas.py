@@ -19,6 +19,7 @@ from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.planning.bound import Bound
 
 if TYPE_CHECKING:
+    from fieldfare_server.planning.expected import Expected
     from fieldfare_server.planning.what_if import WhatIfCost as Price
 
 
@@ -317,6 +318,17 @@ class WhatIf(Answer):
     epsilon: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
 
 
+class ExpectedAnswer(Answer):
+    """What the same plan has reached at the nearest epsilons below and above: released scores, no bound, no promise."""
+
+    model_config = like(name="auc", lowest_score=0.681, highest_score=0.686, runs=["7f3a90c1d2e4", "8e21b0c5a7f3"])
+
+    name: str = Field(description="what the score measures")
+    lowest_score: float = Field(description="the lowest released score of those runs")
+    highest_score: float = Field(description="the highest")
+    runs: tuple[str, ...] = Field(description="ended runs of this population whose plans differ in what they pay alone")
+
+
 class WhatIfAnswer(Answer):
     """What the changed plan costs. Priced from the plan alone: no data are touched and nothing is reserved."""
 
@@ -337,6 +349,7 @@ class WhatIfAnswer(Answer):
         margin=1.4,
         users=3243,
         users_who_can_pay=3100,
+        expected=None,
         bound="as charged",
         why=None,
         nearest=None,
@@ -367,6 +380,11 @@ class WhatIfAnswer(Answer):
     users_who_can_pay: int | None = Field(
         default=None, description="of these, who can pay all that it may cost one user"
     )
+    expected: ExpectedAnswer | None = Field(
+        default=None,
+        description="the score that it may be expected to reach; null: no two ended runs of the same plan have its "
+        "epsilon between theirs",
+    )
     bound: Bound = Field(
         default="as charged",
         description="what the figures are: a run's own, or, where a Monte Carlo certifies the charge, more than a "
@@ -378,8 +396,8 @@ class WhatIfAnswer(Answer):
     nearest: str | None = Field(default=None, description="the nearest run that would")
 
     @classmethod
-    def of(cls, run: str, price: Price) -> Self:
-        """What the plan of `run` costs with its changes."""
+    def of(cls, run: str, price: Price, expected: Expected | None) -> Self:
+        """What the plan of `run` costs with its changes, and what score may be expected of it."""
         plan = price.cost.plan
         own = {"run": run, "mechanism": plan.mechanism.kind, "rounds": plan.run.rounds, "cohort": plan.run.cohort}
         own |= {"clip": plan.clipping.norm, "delta": plan.privacy.delta, "epsilon": price.cost.epsilon}
@@ -389,4 +407,5 @@ class WhatIfAnswer(Answer):
         if price.admission is not None:
             own |= {"users": price.admission.users, "users_who_can_pay": price.admission.whole}
             own |= {"margin": price.admission.margin if math.isfinite(price.admission.margin) else None}
-        return cls.model_validate(own | {"why": price.refusal or None, "nearest": price.nearest or None})
+        own |= {"why": price.refusal or None, "nearest": price.nearest or None, "expected": expected}
+        return cls.model_validate(own, from_attributes=True)

@@ -10,6 +10,7 @@ import math
 
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.filter import PLAIN_SHARE
 from fieldfare.noise.discrete import Rounding
 from fieldfare.participation import CALLED, Adjacency
 from fieldfare.plan import RESOLUTION, Plan
@@ -166,8 +167,12 @@ def _together(population: PopulationView) -> str:
         return (
             f"For each of {population.users} users, given who answered when, all runs charged to {population.name} "
             f"together stay ({population.epsilon:g}, {decimal(population.delta)})-differentially private, however each "
-            f"is chosen: {committed} Users who are exhausted and are no longer asked: {population.exhausted}. "
-            f"Of delta, D = {decimal(population.leak, 3)} is kept for runs whose cohorts are drawn in secret."
+            f"is chosen: {committed} Users who are exhausted and are no longer asked: {population.exhausted}."
+            + (
+                f" Of delta, D = {decimal(population.leak, 3)} is kept for runs whose cohorts are drawn in secret."
+                if population.leak > PLAIN_SHARE * population.delta
+                else ""
+            )
         )
     return (
         f"All runs charged to {population.name} together stay "

@@ -108,6 +108,13 @@ class Ledger(Reader, metaclass=Shown):
         # A database that is not there when a command starts is told at once; one that goes away later is waited for.
         database = Database(url, create=create, patience=min(patience, OPENING))
         try:
+            if database.path is not None and database.path.parent.is_file():
+                raise LedgerError(
+                    f"ledger {database.name}",
+                    f"{database.path.parent} is a file.",
+                    "a directory, which FIELDFARE_HOME or --home names",
+                    code="home-is-a-file",
+                )
             if not database.exists and not create:
                 raise NoLedger(f"ledger {database.name}", "there is none.", "create one: `fieldfare population create`")
             if create and _is_empty(database):

@@ -42,7 +42,7 @@ from support.federation import USERS, plan
 ROUNDS = 4
 COUNTS = {"users", "cohort_size", "participants", "participant_count", "hashes", "first", "count", "blind"}
 """Names under which the ledger keeps what must not be seen."""
-RELEASED = {"score", "released_norm"}
+RELEASED = {"score", "lowest_score", "highest_score", "released_norm"}
 """Computed from the privatised model alone, and therefore different where the models are."""
 DIGESTS = {"hash", "previous", "head", "checkpoint"}
 """Blinded."""

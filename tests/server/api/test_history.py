@@ -330,3 +330,36 @@ def test_participation_is_counted_over_all_runs_of_a_population(
 
 def test_one_form_of_small_numbers() -> None:
     assert [decimal(x) for x in (1e-5, 2.5e-7, 0.5, 1e20, 3.0)] == ["1e-5", "2.5e-7", "0.5", "1e20", "3"]
+
+
+def test_a_score_is_expected_only_between_released_scores_of_the_same_plan(settings: Settings, tmp_path: Path) -> None:
+    """Two ended runs have an epsilon between theirs; one that was stopped, or has other rounds, says nothing."""
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+
+    def expected(**changes: object) -> dict[str, Any] | None:
+        told: dict[str, Any] | None = client.get(path, params=changes).json()["expected"]
+        return told
+
+    path = "/v1/populations/aircraft/what-if"
+    with ledger_data.new_ledger(url, epsilon=40.0) as ledger, client_at("127.0.0.1", url, settings) as client:
+        stopped = ledger_data.start(ledger, "stopped", sigma=2.0)
+        ledger_data.commit(stopped, sigma=2.0)
+        stopped.finish("stopped", "on request")
+        ledger_data.whole(ledger, "noisy", sigma=4.0)
+        own = ledger.run("noisy").planned_epsilon
+        assert expected(epsilon=1.2 * own) is None, "nothing has been reached with more"
+        alone = {"name": "AUC", "lowest_score": 0.75, "highest_score": 0.75, "runs": ["noisy"]}
+        assert expected(epsilon=own) == alone == expected(run="noisy"), "the plan itself has been run"
+        ledger_data.whole(ledger, "clear", sigma=2.0, better=0.1)
+        ledger_data.whole(ledger, "middle", sigma=3.0, better=0.06)
+        around = {
+            "name": "AUC",
+            "lowest_score": 0.75,
+            "highest_score": pytest.approx(0.81),
+            "runs": ["middle", "noisy"],
+        }
+        assert expected(epsilon=1.2 * own) == around
+        assert expected(epsilon=1.01 * ledger.run("clear").planned_epsilon) is None
+        assert expected(epsilon=0.9 * own) is None
+        assert expected(epsilon=1.2 * own, rounds=32) is None
+        assert expected(epsilon=1.2 * own, mechanism="nu") is None

@@ -67,6 +67,7 @@ VIEWS = {
         [
             "What still fits",
             "Budget over time",
+            "What the runs reached",
             "Who changed it",
             "Participation in all runs",
             "What if",
@@ -470,6 +471,48 @@ def test_what_if_prices_a_plan_and_says_whether_it_fits(page: Any, url: str, run
     page.locator("#what-if", has_text="takes too long").wait_for()
 
 
+def test_what_the_runs_reached_is_drawn_against_what_each_spent(page: Any, url: str, ledger: Ledger) -> None:
+    ledger.raise_population("aircraft", epsilon=40.0, reason="three studies", actor="officer")
+    ledger_data.whole(ledger, "noisy", sigma=4.0)
+    page.goto(f"{url}/#population=aircraft")
+    page.locator("#scores", has_text="begins with the second run").wait_for()
+    ledger_data.whole(ledger, "clear", sigma=2.0, better=0.1)
+    ledger_data.whole(ledger, "middle", sigma=3.0, better=-0.05)
+    chart = page.locator("#scores svg[aria-label*='of 3 runs']")
+    chart.wait_for()
+    assert chart.get_attribute("aria-label").startswith("Held-out AUC on flights of 3 runs")
+    assert "at most 0.85" in chart.get_attribute("aria-label")
+    chart.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    said = page.locator("#scores .tip").inner_text()
+    assert "middle 0.7" in said
+    assert "highest so far 0.75" in said, "a run that cost more and reached less does not lower it"
+    form = page.get_by_role("form", name="What if")
+    form.get_by_label("ε", exact=True).fill("2.3")
+    form.get_by_role("button", name="Price it").click()
+    page.locator("#what-if .facts", has_text="Expected AUC").wait_for()
+    told = page.locator("#what-if").inner_text()
+    assert "0.7 to 0.75" in told
+    assert "Runs: middle, noisy." in told
+    form.get_by_label("ε", exact=True).fill("30")
+    form.get_by_role("button", name="Price it").click()
+    page.locator("#what-if .facts", has_text="Expected AUC").wait_for(state="detached")
+
+
+def test_a_phone_sees_every_figure_of_runs_and_changes(browser: Any, url: str, ledger: Ledger, run: RunHandle) -> None:
+    with new_page(browser, viewport={"width": 390, "height": 844}) as phone:
+        phone.goto(f"{url}/#population=aircraft")
+        phone.locator("#runs tbody tr").first.wait_for()
+        for table in ("#runs", "#changes"):
+            cells = phone.locator(f"{table} tbody tr").first.locator("td:visible").all()
+            assert len(cells) >= 4
+            for cell in cells:
+                box = cell.bounding_box()
+                assert box["x"] >= 0
+                assert box["x"] + box["width"] <= 390, f"{table}: no figure lies outside of the screen"
+
+
 def test_runs_are_filtered_and_the_filter_is_a_link(page: Any, url: str, run: RunHandle) -> None:
     page.goto(url)
     page.locator("#runs tbody tr", has_text="live").wait_for()
@@ -519,6 +562,11 @@ def test_a_budget_that_runs_low_says_so_in_words(page: Any, tmp_path: Path, shar
             page.locator(".budget-head").wait_for()
             tags = page.locator(".budget-head .tag").all_inner_texts()
             assert tags == [] if tag is None else tags[0].startswith(tag)
+            legend, bar = (
+                page.locator(where).first.evaluate(f"e => getComputedStyle(e).{colour}")
+                for where, colour in ((".swatch.spent", "backgroundColor"), ("svg.gauge > rect >> nth=-2", "fill"))
+            )
+            assert legend == bar, "the legend has the colour of what it names"
 
 
 @pytest.mark.parametrize("populations", [1, 6, 50])

@@ -132,3 +132,14 @@ def test_a_person_needs_a_reason(home: Path) -> None:
     assert ask(home, "population", "raise", "clinics", "--epsilon", "2", "--reason", " ")[0] == 2
     answer = CliRunner().invoke(assemble("population"), ["population", "close", "clinics", "--home", str(home)])
     assert answer.exit_code == 2
+
+
+def test_a_home_that_is_a_file_and_a_ledger_that_is_none_are_named(tmp_path: Path) -> None:
+    """Creating a population helps with neither, and there is no run to be resumed."""
+    file = tmp_path / "file"
+    file.write_text("notes")
+    code, refused = ask(file, "budget")
+    assert (code, refused["code"]) == (2, "home-is-a-file")
+    (tmp_path / "ledger.sqlite3").write_text("no database")
+    code, refused = ask(tmp_path, "budget")
+    assert (code, refused["code"], "resume" in refused["nearest"]) == (2, "database-refused", False)

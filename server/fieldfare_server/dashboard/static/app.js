@@ -13,11 +13,11 @@ import { drawLedger, resetLedger } from "./ledger.js";
 import { drawNoise } from "./noise.js";
 import { drawParticipation, drawVisits } from "./participation.js";
 import { drawChanges, drawFits, drawHistory, drawWhatIf, drawWords } from "./population.js";
-import { MOST, drawComparison, drawFilters, drawRuns } from "./runs.js";
+import { MOST, drawComparison, drawFilters, drawRuns, drawScores } from "./runs.js";
 import { drawUtility } from "./utility.js";
 
 const RUN_PANELS = ["curve", "guarantee", "cohort", "utility", "noise", "participation"];
-const POPULATION_PANELS = ["history", "changes", "visits", "fits", "what-if", "words"];
+const POPULATION_PANELS = ["history", "scores", "changes", "visits", "fits", "what-if", "words"];
 const LISTS = ["budgets", "ledger", "runs"];
 const VIEWS = { overview: ["banner", "overview", "all-runs", "journal"], population: ["population", "all-runs"], run: ["banner", "panels"], limited: ["overview"], gone: ["gone"] };
 const SECTIONS = [...new Set(Object.values(VIEWS).flat())];
@@ -118,6 +118,7 @@ async function loadPopulation(name) {
   for (const [panel, values, how] of [
     ["fits", [population], (parent) => drawFits(parent, population)],
     ["history", [population, history], (parent) => drawHistory(parent, population, history)],
+    ["scores", [runs], (parent) => drawScores(parent, runs.items)],
     ["visits", [population.adjacency, visits], (parent) => drawVisits(parent, population, visits)],
     ["changes", [history], (parent) => drawChanges(parent, history)],
     ["what-if", [population.name, last?.id], (parent) => drawWhatIf(parent, population, last)],

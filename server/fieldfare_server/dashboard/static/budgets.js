@@ -50,7 +50,7 @@ export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
   : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 
 // With odometers the largest run is one of those users alone who have most left.
-export const largestOf = (population) => (population.remaining_users === null ? "Largest run that fits" : `Largest run, for ${count(population.remaining_users)} users who have most left`);
+export const largestOf = (population) => (population.remaining_users === null ? "Largest run that fits" : population.remaining_users === 1 ? "Largest run, for the user who has most left" : `Largest run, for ${count(population.remaining_users)} users who have most left`);
 
 export const fits = (population) => [["More runs like the last", runsLeft(population)], ["The next, for users", usersLeft(population)],
   ["Lasts until, at this pace", lastsUntil(population)]];
@@ -68,7 +68,7 @@ export const figures = (population, index) => [
   h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the limit ${number(population.epsilon)} at δ ${number(population.delta)}`)),
   gauge(population, index),
   population.warnings.map((text) => h("p", { class: "small error" }, text)),
-  h("ul", { class: "key" }, key("spent", "Used", epsilon(population.spent.epsilon)),
+  h("ul", { class: "key" }, key(`spent ${population.level}`, "Used", epsilon(population.spent.epsilon)),
     key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
 ].flat();
 
@@ -80,7 +80,7 @@ function list(populations) {
     h("thead", {}, h("tr", {}, HEAD.map((name, i) => h("th", { scope: "col", class: i > 1 ? "num" : "" }, name)))),
     h("tbody", {}, populations.map((one, i) => h("tr", {}, h("td", { class: "name" }, populationLink(one.name), " ", levelTags(one)), h("td", { class: "bar" }, gauge(one, i)),
       [`ε ${epsilon(one.committed.epsilon)}`, number(one.epsilon), runsLeft(one), usersLeft(one), lastsUntil(one)]
-        .map((text, k) => h("td", { class: "num", "data-label": HEAD[k + 2] }, text)))))));
+        .map((text, k) => h("td", { class: text === "—" ? "num none" : "num", "data-label": HEAD[k + 2] }, text)))))));
 }
 
 // onMore: shows further ones; null: these are all.

@@ -15,7 +15,7 @@ export function ticks(low, high, most) {
 }
 
 // options: label, xLabel, yLabel, x: [low, high], y: [low, high], lines: [{name, color, points: [[x, y]], area}],
-// rules: [{name, y, color, solid}], format, height, xFormat: of values on the x axis (default: whole numbers),
+// dots: each point is a circle of its own, and point[2] its name. rules: [{name, y, color, solid}], format, height, xFormat: of values on the x axis (default: whole numbers),
 // xValue: how a value on an x axis that is no count is written; steps: a value holds until the next point
 export function lineChart(parent, options) {
   const { label, xLabel, yLabel, lines, rules = [], format = number, height = 280, xFormat } = options;
@@ -56,6 +56,10 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
     s("text", { x: width - PAD.right, y: height - 4, "text-anchor": "end" }, xLabel),
     s("text", { x: 0, y: 10 }, yLabel));
   for (const line of lines) {
+    if (line.dots) {
+      svg.append(...line.points.map(([x, y]) => s("circle", { class: `f${line.color}`, cx: X(x), cy: Y(y), r: 4 })));
+      continue;
+    }
     const path = line.points.map(([x, y], i) => (i && options.steps ? `H${X(x).toFixed(1)}V${Y(y).toFixed(1)}` : `${i ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`)).join("");
     if (!path) continue;
     if (line.area) {
@@ -91,7 +95,8 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
       if (!near) return;
       dots[i].setAttribute("cx", X(near[0]));
       dots[i].setAttribute("cy", Y(near[1]));
-      rows.push(`${line.name} ${format(near[1])}`);
+      if (line.dots) rows.push(...line.points.filter(([v]) => v === near[0]).map(([, y, name]) => `${name} ${format(y)}`));
+      else rows.push(`${line.name} ${format(near[1])}`);
     });
     cross.setAttribute("x1", X(x));
     cross.setAttribute("x2", X(x));

@@ -33,11 +33,13 @@ export function drawHistory(parent, population, history) {
 
 const said = (terms) => Object.entries(terms).map(([name, value]) => `${name.replace("_", " ")} ${value === null ? "none" : typeof value === "number" ? number(value) : value}`).join(", ") || "—";
 
+const CHANGE = ["When", "By", "What", "From", "To", "Why"];
+
 export function drawChanges(parent, history) {
-  show(parent, history.changes.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes of the budget", "data-key": "changes" }, h("table", {},
-    h("thead", {}, h("tr", {}, ["When", "By", "What", "From", "To", "Why"].map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, history.changes.map((one) => h("tr", {}, h("td", {}, moment(one.at)), h("td", {}, one.actor), h("td", {}, one.action.replace("population.", "")),
-      h("td", {}, said(one.before)), h("td", {}, said(one.after)), h("td", { class: "wrap" }, one.reason || "—")))))) : empty("No change is recorded."));
+  show(parent, history.changes.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes of the budget", "data-key": "changes" }, h("table", { class: "stacks" },
+    h("thead", {}, h("tr", {}, CHANGE.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, history.changes.map((one) => h("tr", {}, [moment(one.at), one.actor, one.action.replace("population.", ""), said(one.before), said(one.after), one.reason || "—"]
+      .map((text, i) => h("td", { class: `${i > 2 ? "wrap" : ""} ${text === "—" ? "none" : ""}`, "data-label": CHANGE[i] }, text))))))) : empty("No change is recorded."));
 }
 
 const plural = (n, one, many) => `${n} ${n === "1" || n === "at least 1" ? one : many}`;
@@ -135,17 +137,34 @@ const stepOf = (x, limit) => Math.round(100 * Math.max(0, Math.min(1, 1 + Math.l
 const odds = (price) => (price.odds === null ? "no bound" : `times ${epsilon(price.odds)}`);
 const identified = (price) => `${epsilon(100 * price.identified)} of 100`;
 
+const reached = ({ expected }) => (expected ? (expected.lowest_score === expected.highest_score ? number(expected.lowest_score) : `${number(expected.lowest_score)} to ${number(expected.highest_score)}`) : "—");
+const EXPECTED = "Released scores of runs of this very plan at the nearest epsilons below and above: an expectation, and no promise.";
+
 // The same plan at other budgets, one after the other: a service prices one at a time.
 async function drawOthers(parent, population, query) {
-  const rows = [];
+  const prices = [];
   for (const share of [1, 2, 4, 8, 16]) {
     let price;
     try { price = await query({ epsilon: population.epsilon / share }); } catch (error) { show(parent, failed(error)); return; }
-    rows.unshift(h("tr", {}, h("th", { scope: "row" }, epsilon(price.epsilon)), [number(price.noise_std), price.odds === null ? "no bound" : epsilon(price.odds), epsilon(100 * price.identified), price.fits ? "yes" : "no"].map((text) => h("td", {}, text))));
-    show(parent, h("div", { class: "scroll gap", tabindex: "0", role: "region", "aria-label": "The same plan at other budgets", "data-key": "others" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["ε", "Noise", "Odds ×", "Found", "Fits"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
-    h("p", { class: "hint" }, "Noise: of a coordinate in one round. Odds: the factor by which its releases move the odds about a user at most. Found: of 100 users, at most so many by an attacker who wrongly accuses 1 of 100."));
+    prices.unshift(price);
+    const scored = prices.some((one) => one.expected);
+    const rows = prices.map((one) => h("tr", {}, h("th", { scope: "row" }, epsilon(one.epsilon)), [number(one.noise_std), one.odds === null ? "no bound" : epsilon(one.odds), epsilon(100 * one.identified), one.fits ? "yes" : "no", ...(scored ? [reached(one)] : [])].map((text) => h("td", {}, text))));
+    const [noise, found] = [h("div", { class: "gap" }), h("div", { class: "gap" })];
+    show(parent, noise, found, h("div", { class: "scroll gap", tabindex: "0", role: "region", "aria-label": "The same plan at other budgets", "data-key": "others" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["ε", "Noise", "Odds ×", "Found", "Fits", ...(scored ? ["Score"] : [])].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
+    h("p", { class: "hint" }, `Noise: of a coordinate in one round. Odds: the factor by which its releases move the odds about a user at most. Found: of 100 users, at most so many by an attacker who wrongly accuses 1 of 100.${scored ? ` Score: ${EXPECTED.toLowerCase()}` : ""}`));
+    drawAlong(noise, prices, "noise a coordinate, one round", (one) => one.noise_std, number);
+    drawAlong(found, prices, "found, of 100 users", (one) => 100 * one.identified, epsilon);
   }
+}
+
+// One figure of the same plan along epsilon.
+function drawAlong(parent, prices, name, of, format) {
+  const points = prices.map((one) => [one.epsilon, of(one)]);
+  lineChart(parent, {
+    label: `${name} along epsilon: ${points.map(([x, y]) => `${format(y)} at ${epsilon(x)}`).join(", ")}.`, xLabel: "ε of the run", xName: "ε", xValue: epsilon, yLabel: name, height: 170, format,
+    x: [0, points.at(-1)[0]], y: [0, 1.12 * Math.max(...points.map(([, y]) => y))], lines: [{ name, color: "1", points }],
+  });
 }
 
 const BOUNDS = {
@@ -157,7 +176,9 @@ function drawPrice(parent, price) {
   show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? (price.users === null ? "It fits." : `It fits, for ${count(price.users)} users.`) : BOUNDS[price.bound] ? "By this bound it does not fit." : "It does not fit."),
     facts([["ε", epsilon(price.epsilon)], ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
       ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)],
-      ["Odds about a user change by at most", odds(price)], ["Identified, if 1 of 100 is wrongly accused", `at most ${identified(price)}`]]),
+      ["Odds about a user change by at most", odds(price)], ["Identified, if 1 of 100 is wrongly accused", `at most ${identified(price)}`],
+      ...(price.expected ? [[`Expected ${price.expected.name}`, reached(price)]] : [])]),
+    price.expected ? h("p", { class: "hint" }, `${EXPECTED} Runs: ${price.expected.runs.join(", ")}.`) : null,
     BOUNDS[price.bound] ? h("p", { class: "hint" }, BOUNDS[price.bound]) : null,
     price.why ? h("p", { class: "hint" }, `${price.why}${price.nearest ? ` Nearest: ${price.nearest}.` : ""}`) : null);
 }

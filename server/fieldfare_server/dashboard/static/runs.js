@@ -1,7 +1,7 @@
 // Every run, page by page, filtered, and a comparison of up to four.
 import { runAddress } from "./address.js";
 import { empty, h, show } from "./dom.js";
-import { epsilon, moment, number } from "./format.js";
+import { count, epsilon, moment, number } from "./format.js";
 import { lineChart } from "./chart.js";
 import { STATE_NAMES, stateTag } from "./banner.js";
 import { populationLink } from "./budgets.js";
@@ -18,8 +18,8 @@ function makeRow(id, latest) {
   const box = h("input", { type: "checkbox", "aria-label": `Compare ${id}`, "data-key": `compare-${id}`, onchange: (event) => latest.view.onCompare(id, event.target.checked) });
   const link = h("a", { href: runAddress(id), "data-key": `open-${id}` }, id);
   const label = h("span", { class: "small muted" });
-  const cells = HEAD.slice(2).map((name) => h("td", { class: NUMBERS.has(name) ? "num" : "" }));
-  return { box, link, label, cells, values: [], element: h("tr", {}, h("td", {}, box), h("td", {}, link, " ", label), cells) };
+  const cells = HEAD.slice(2).map((name) => h("td", { class: NUMBERS.has(name) ? "num" : "", "data-label": name }));
+  return { box, link, label, cells, values: [], element: h("tr", {}, h("td", {}, box), h("td", { class: "name" }, link, " ", label), cells) };
 }
 
 function updateRow(row, run, view) {
@@ -34,6 +34,7 @@ function updateRow(row, run, view) {
     run.look ? answerText(run.look.answer[0]) : run.score === null ? "—" : number(run.score), moment(run.started_at)];
   texts.forEach((value, i) => {
     if (row.values[i] !== value) row.cells[i].replaceChildren(i === 0 ? stateTag(value) : i === 1 ? populationLink(value) : value);
+    row.cells[i].classList.toggle("none", value === "—");
   });
   row.values = texts;
 }
@@ -45,7 +46,7 @@ function makeTable(parent) {
   const turn = (name, what) => h("button", { type: "button", "data-key": what, onclick: (event) => { if (event.target.getAttribute("aria-disabled") === "false") latest.view[what](); } }, name);
   const [newer, older, position] = [turn("Newer runs", "onNewer"), turn("Older runs", "onOlder"), h("span", { class: "small", role: "status" })];
   const pages = h("nav", { class: "tools gap", "aria-label": "Pages of runs" }, newer, older, position);
-  show(parent, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs", "data-key": "runs" }, h("table", {},
+  show(parent, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs", "data-key": "runs" }, h("table", { class: "stacks" },
     h("thead", {}, h("tr", {}, HEAD.map((name) => h("th", { scope: "col", class: NUMBERS.has(name) ? "num" : "" }, name)))), body)), pages);
   return { latest, body, newer, older, position, pages, rows: new Map() };
 }
@@ -83,6 +84,27 @@ export function drawFilters(parent, filter, onFilter) {
   show(parent, h("div", { class: "filters" }, h("label", {}, "State", h("select", { "data-key": "filter-state", onchange: (event) => onFilter({ ...filter, state: event.target.value }) },
     ["", ...STATE_NAMES].map((value) => h("option", { value, selected: value === filter.state }, value || "all")))),
   save("Runs as CSV", `/v1/runs?${query}`, "fieldfare-runs.csv")));
+}
+
+// What each run of a population reached, and for how much: the newest of them, those that measure what most of them do.
+export function drawScores(parent, runs) {
+  const scored = runs.filter((run) => run.score !== null && run.spent.epsilon !== null);
+  const kinds = Map.groupBy(scored, (run) => kindOfScore({ run }));
+  const [kind, alike] = [...kinds].reduce((a, b) => (b[1].length > a[1].length ? b : a), ["", []]);
+  if (alike.length < 2) {
+    show(parent, empty("The chart begins with the second run that has released a score."));
+    return;
+  }
+  const points = alike.map((run) => [run.spent.epsilon, run.score, run.name || run.id]).sort(([a], [b]) => a - b);
+  let best = -Infinity;
+  const reached = [...new Map(points.map(([x, y]) => [x, best = Math.max(best, y)]))];
+  const figure = h("div");
+  show(parent, figure, h("p", { class: "hint" }, `The last score of ${count(alike.length)} runs, each against the epsilon that it spent alone; the line is the highest for so much or less.${kinds.size > 1 ? " Runs that measure something else are left out." : ""}`));
+  lineChart(figure, {
+    label: `Held-out ${kind} of ${alike.length} runs against the epsilon that each had spent: at most ${number(best)}.`, xLabel: "ε spent by the run alone", xName: "ε", yLabel: kind, height: 260, xValue: epsilon,
+    x: [0, 1.04 * points.at(-1)[0]], y: span(points.map(([, y]) => y)), steps: true,
+    lines: [{ name: "highest so far", color: "2", dash: "6 4", points: reached }, { name: "runs", color: "1", dots: true, points }],
+  });
 }
 
 const kindOfScore = ({ run }) => `${run.score_name || "score"} on ${run.task}`;

@@ -264,7 +264,7 @@ class Database:
         return LedgerError(
             f"ledger {self.name}",
             f"the database refused: {cause[0] if cause else type(error).__name__}.",
-            "put the database right, then resume the run; what was committed is kept",
+            "put the database right, then the same again; what was committed is kept",
             code="database-refused",
         )
 

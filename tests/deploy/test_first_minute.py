@@ -1,0 +1,68 @@
+"""What an empty environment installs and shows: asked by the workflows on every Python, and by `.ci/run` on one."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("first_minute", ROOT / "deploy/supply/first_minute.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_python_that_is_promised_is_tried_in_an_empty_container() -> None:
+    job = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]["first-minute"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    promised = [
+        found[1] for line in project["classifiers"] if (found := re.fullmatch(r".*:: Python :: (3\.\d+)", line))
+    ]
+    assert job["strategy"]["matrix"]["python"] == promised
+    assert set(job["strategy"]["matrix"]["extras"]) == set(script().LIMITS)
+    assert "make first-minute" in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_a_stranger_has_no_variable_of_ours_and_an_account_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIELDFARE_HOME", "/elsewhere")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example")
+    one = script().Stranger(tmp_path, sys.executable)
+    assert one.env["HOME"] == str(tmp_path)
+    assert one.env["PIP_INDEX_URL"] == "https://index.example"
+    assert not {"FIELDFARE_HOME", "PYTHONPATH"} & set(one.env)
+    one.does("look", "python", "-c", "import sys; sys.exit('/elsewhere' in sys.path)")
+    assert one.took["look, processor s"] > 0
+
+
+def test_what_is_above_its_limit_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script()
+    took = dict.fromkeys(module.LIMITS["service"], 1.0)
+    monkeypatch.setattr(sys, "argv", ["first_minute.py", "--extras", "service"])
+    monkeypatch.setattr(module, "first_minute", lambda *_: took)
+    module.main()
+    assert '"installed, MB": 1.0' in capsys.readouterr().out
+    monkeypatch.setattr(module, "first_minute", lambda *_: took | {"installed, MB": 301.0})
+    with pytest.raises(SystemExit, match="Above its limit: installed, MB: 301 of 300"):
+        module.main()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extras", ["service", "demo"])
+def test_an_empty_environment_serves_the_page_and_trains(extras: str, tmp_path: Path) -> None:
+    took = script().first_minute(sys.executable, extras, tmp_path)
+    assert set(script().LIMITS[extras]) <= set(took)
