@@ -9,8 +9,10 @@ import calendar
 import datetime
 import json
 import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from fieldfare.accounting.filter import gauge
@@ -18,6 +20,7 @@ from fieldfare.accounting.individual import from_units
 
 ALIKE, SINGLY = "worst-case", "individual"
 EMPTY: dict[str, Any] = {}
+PAGE = Path(__file__).parents[2] / "docs" / "log.md"
 NO_WINDOW: dict[str, Any] = {"window_epsilon": None, "window_every": None}
 
 
@@ -39,43 +42,10 @@ def price_of(text: str) -> tuple[float, float]:
     return (values["mu_squared"], values["leak"])
 
 
-MEMBERS = {
-    "population.create": "epsilon delta adjacency unit simulated accounting leak salt ceiling_epsilon ceiling_delta "
-    "two_persons reservation_seconds proposal? person?",
-    "population.raise": "epsilon delta reason old proposal? person?",
-    "population.propose": "id epsilon delta reason person old",
-    "population.withdraw": "proposal reason",
-    "population.tighten": "epsilon delta reason old largest?",
-    "population.window": "window_epsilon window_every reason old",
-    "population.note": "reason",
-    "population.close": "state old reason",
-    "population.reopen": "state old reason",
-    "users.register": "first count hashes pledged?",
-    "run.start": "plan plan_digest rounds planned price noise_source key_commitment trust_node_ids format strategy "
-    "accounting most pledged? largest? noise?",
-    "run.resume": "token next_round",
-    "run.interrupt": "message",
-    "run.request": "request",
-    "round.open": "attempt noise_row cohort_size cohort",
-    "round.close": "attempt closing nodes",
-    "round.void": "attempt reason reports rejects",
-    "round.commit": "attempt noise_row spent epsilon checkpoint participants participant_count statistics reports "
-    "rejects nonce? charges? model?",
-    "run.finish": "state message spent settled odometers? whole?",
-    "run.key_destroyed": "key_commitment",
-    "charge.reserve": "key who what why loss price largest?",
-    "charge.carry": "key who what why loss price",
-    "ledger.converted": "ledger count hash rows omitted",
-    "charge.commit": "key",
-    "charge.release": "key",
-    "token.create": "id name scopes expires_at populations digest",
-    "token.revoke": "id",
-    "token.use": "id what",
-    "node.admit": "key name most_users",
-    "node.release": "key name",
-    "ledger.mend": "kept dropped hash",
-}
-"""The members of each body; with a question mark, those that may be left out."""
+def holds(population: Mapping[str, Any], epsilon: float, mu: float, d: float) -> bool:
+    """Whether (mu^2, d) is within a budget of `epsilon` at the delta and the leak of a population."""
+    leak = population["leak"]
+    return d <= leak and mu < math.inf and gauge(mu, population["delta"], leak) <= epsilon
 
 
 class Fold:
@@ -94,24 +64,27 @@ class Fold:
         """Take one row. Raises `RefusedError`, with nothing changed, if it is not allowed."""
         action, body = row["action"], json.loads(row["body"])
         need(action in MEMBERS)
-        names = MEMBERS[action].split()
-        known = {name.rstrip("?") for name in names}
-        need(set(body) - {"blind"} <= known and {name for name in names if name[-1] != "?"} <= set(body))
+        always, sometimes = MEMBERS[action]
+        need(always <= set(body) - {"blind"} <= always | sometimes)
         getattr(self, action.replace(".", "_"))(row, body)
 
     # -- what is committed --------------------------------------------------------------------------------------
 
+    def parts(self, name: str, since: float | None = None) -> Iterator[tuple[float, float]]:
+        """(mu^2, d) of each charge and run of a population. since: what began then or later, with its whole price."""
+        for (of, _), charge in self.charges.items():
+            if of == name and charge["state"] != "released" and charge["at"] >= (since or 0):
+                yield price_of(charge["price"])
+        for run in self.runs.values():
+            if run["population"] == name and run["at"] >= (since or 0):
+                (mu, d), spent = price_of(run["price"]), mu_squared(run["spent"])
+                if run["ended"]:
+                    mu, d = (spent, d) if run["next"] or spent else (0.0, 0.0)
+                yield (0.0 if run["accounting"] == SINGLY and since is None else mu), d
+
     def committed(self, name: str) -> tuple[float, float]:
         """(mu^2, d) that all users of a population are charged alike."""
-        held = [charge for (of, _), charge in self.charges.items() if of == name and charge["state"] != "released"]
-        parts = [price_of(charge["price"]) for charge in held]
-        for run in self.runs.values():
-            if run["population"] != name:
-                continue
-            mu, d = price_of(run["price"])
-            if run["ended"]:
-                mu, d = (mu_squared(run["spent"]), d) if run["next"] or mu_squared(run["spent"]) else (0.0, 0.0)
-            parts.append((0.0 if run["accounting"] == SINGLY else mu, d))
+        parts = list(self.parts(name))
         return math.fsum(mu for mu, _ in parts), math.fsum(d for _, d in parts)
 
     def fits(self, name: str, new: tuple[float, float], largest: int | None, terms: Mapping[str, Any] = EMPTY) -> bool:
@@ -119,12 +92,11 @@ class Fold:
         need((largest is not None) == (population["accounting"] == SINGLY) and (largest or 0) >= 0)
         mu, d = self.committed(name)
         mu = mu + (from_units(largest) if largest else 0.0) + new[0]
-        leak = population["leak"]
-        return d + new[1] <= leak and mu < math.inf and gauge(mu, population["delta"], leak) <= population["epsilon"]
+        return holds(population, population["epsilon"], mu, d + new[1])
 
     def paced(self, row: Mapping[str, Any], new: tuple[float, float]) -> bool:
         """Whether what began in the calendar window of a row holds `new` too."""
-        name, population = row["population"], self.populations[row["population"]]
+        population = self.populations[row["population"]]
         if population["window_epsilon"] is None:
             return True
         now = time.gmtime(row["at"])
@@ -133,18 +105,9 @@ class Fold:
         first = today - datetime.timedelta(days=today.isoweekday() - 1)
         if parts is not None:
             first = datetime.date(*(*now[:parts], 1, 1)[:3])
-        begin = calendar.timegm(first.timetuple())
-        held = [each for (of, _), each in self.charges.items() if of == name and each["state"] != "released"]
-        began = [price_of(each["price"]) for each in held if each["at"] >= begin]
-        for run in self.runs.values():
-            if run["population"] == name and run["at"] >= begin:
-                mu, d = price_of(run["price"])
-                spent = mu_squared(run["spent"])
-                over = (spent, d) if run["next"] or spent else (0.0, 0.0)
-                began.append(over if run["ended"] else (mu, d))
-        mu, d = (math.fsum(each[part] for each in began) + new[part] for part in (0, 1))
-        leak = population["leak"]
-        return d <= leak and mu < math.inf and gauge(mu, population["delta"], leak) <= population["window_epsilon"]
+        began = [*self.parts(row["population"], calendar.timegm(first.timetuple())), new]
+        mu, d = (math.fsum(each[part] for each in began) for part in (0, 1))
+        return holds(population, population["window_epsilon"], mu, d)
 
     def population(self, row: Mapping[str, Any], state: str | None = None) -> dict[str, Any]:
         need(row["population"] in self.populations)
@@ -367,3 +330,15 @@ class Fold:
 
     def ledger_mend(self, row: Mapping[str, Any], body: dict[str, Any]) -> None:
         need(0 <= body["kept"] < row["id"])
+
+
+def _members() -> Iterator[tuple[str, tuple[set[str], set[str]]]]:
+    """(action, the members that its body always has, those that may be left out), by the tables of the page."""
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        actions, said = [*line.split("|"), "", ""][1:3]
+        always, _, sometimes = said.partition("[")
+        for action in re.findall(r"`(\w+\.\w+)`", actions):
+            yield action, (set(re.findall(r"`(\w+)`", always)), set(re.findall(r"`(\w+)`", sometimes)))
+
+
+MEMBERS = {action: members for action, members in _members() if hasattr(Fold, action.replace(".", "_"))}

@@ -40,10 +40,11 @@ import numpy as np
 import torch
 
 from fieldfare.errors import BadInput
-from fieldfare.factorization.dyadic import Node, compose, height_of, node_count
+from fieldfare.factorization.dyadic import Node, height_of, node_count
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.participation import FixedOrder, Participation
 from fieldfare.streams.base import HorizonError
+from oracles.dyadic import compose
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

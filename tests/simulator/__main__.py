@@ -27,15 +27,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=120, help="committed rounds of one history")
     parser.add_argument("--simulated", type=float, default=4000.0, help="simulated seconds of one history, at most")
     parser.add_argument("--lines", type=int, default=1000, help="how many lines of a history are printed")
+    parser.add_argument("--windows", action="store_true", help="with calendar windows, over midnight")
     chosen = parser.parse_args()
     warnings.filterwarnings("ignore", category=ResourceWarning)
     if chosen.seed is not None:
-        told = simulate(chosen.seed, chosen.rounds, chosen.simulated)
+        told = simulate(chosen.seed, chosen.rounds, chosen.simulated, windows=chosen.windows)
         show(told, chosen.lines)
         return 1 if told.violation else 0
     begin, busy, seed, rounds, simulated = time.monotonic(), time.process_time(), chosen.first, 0, 0.0
     while time.monotonic() - begin < chosen.seconds:
-        told = simulate(seed, chosen.rounds, chosen.simulated)
+        told = simulate(seed, chosen.rounds, chosen.simulated, windows=chosen.windows)
         rounds, simulated = rounds + told.rounds, simulated + told.seconds
         if told.violation:
             show(told, 40)

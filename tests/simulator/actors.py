@@ -60,8 +60,8 @@ class Node:
 class Federation:
     """All clients of one world."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self.rng, self.oracle = world, world.rng, world.oracle
+    def __init__(self, world: World, windows: bool) -> None:
+        self.world, self.rng, self.oracle, self.windows = world, world.rng, world.oracle, windows
         self.jobs: dict[str, Job] = {}
         self.nodes = [Node([3 * i + 1, 3 * i + 2, 3 * i + 3][: self.rng.randint(1, 3)]) for i in range(4)]
         self.names: list[str] = []
@@ -406,8 +406,8 @@ class Federation:
         ledger = self.opened(who)
         while True:
             self.pause(20)
-            act = self.rng.choice((self._budget, self._budget, self._steer, self._expire, self._expire, self._token))
-            act(who, ledger)
+            acts = [self._budget, self._budget, self._steer, self._expire, self._expire, self._token]
+            self.rng.choice([*acts, *[self._window] * 6] if self.windows else acts)(who, ledger)
             if self.rng.random() < 0.2 or self.world.old:
                 ledger.close()
                 ledger = self.opened(who)
@@ -475,6 +475,21 @@ class Federation:
                     lambda: ledger.withdraw_raise(key, reason="no", actor=who.id),
                     ("population.withdraw",),
                 )
+
+    def _window(self, who: Process, ledger: Ledger) -> None:
+        """Set, change or take away a calendar window."""
+        name, share = self.rng.choice(self.names), self.rng.choice((None, 0.1, 0.3, 0.6, 0.9))
+        epsilon = None if share is None else round(share * self.oracle.fold.populations[name]["epsilon"], 6)
+        every = None if share is None else self.rng.choice(("day", "day", "week", "month", "year"))
+        view = self.call(
+            who,
+            f"let {epsilon} of {name} begin in a {every}",
+            lambda: ledger.set_window(name, epsilon=epsilon, every=every, reason="x", actor=who.id),
+            ("population.window",),
+        )
+        if not isinstance(view, Refused):
+            told = (view.window_epsilon, view.window_every)
+            need(told == (epsilon, every), f"{name} was given another window, {told}")
 
     def _budgets(self, who: Process) -> set[tuple[str, float]]:
         return {(row["population"], json.loads(row["body"])["epsilon"]) for row in who.rows}

@@ -10,6 +10,8 @@ from simulator.oracle import Violation, need
 from simulator.world import World, world
 
 MACHINES = ("coordinator", "admin", "api")
+MIDNIGHT = 1_700_006_400.0
+"""Between a Tuesday and a Wednesday."""
 
 
 @dataclass
@@ -101,12 +103,17 @@ class Nemesis:
             self.world.say("the disk has room")
 
 
-def simulate(seed: int, rounds: int = 120, seconds: float = 4000.0) -> Told:
-    """The history of `seed`, until it has so many committed rounds or simulated seconds."""
+def simulate(seed: int, rounds: int = 120, seconds: float = 4000.0, *, windows: bool = False) -> Told:
+    """The history of `seed`, until it has so many committed rounds or simulated seconds.
+
+    windows: it goes on over midnight, and the officer sets calendar windows.
+    """
     with world(seed) as place:
+        if windows:
+            place.now = MIDNIGHT - place.rng.uniform(60, 300)
         start, violation = place.now, ""
         try:
-            clients = Federation(place)
+            clients = Federation(place, windows)
             clients.prepare()
             for machine in MACHINES:
                 Ledger.open(str(place.path), head_file=place.folder / f"{machine}.head").close()

@@ -237,8 +237,15 @@ class Oracle:
         """Whether one more loss fits population `name` now, with room to spare, so that a refusal would be wrong."""
         population = self.fold.populations[name]
         committed = self.fold.committed(name)[0] + mu * mu
-        return population["state"] == "open" and _delta(committed * (1 + 1e-6), population["epsilon"]) <= (
-            population["delta"] * (1 - 1e-6)
+        # Around midnight, whichever day it is by the clock of who asks.
+        paced = [
+            self.fold.paced({"population": name, "at": self._clock() + skew}, (mu * mu * (1 + 1e-6), 0.0))
+            for skew in (-SLACK, SLACK)
+        ]
+        return (
+            population["state"] == "open"
+            and all(paced)
+            and _delta(committed * (1 + 1e-6), population["epsilon"]) <= population["delta"] * (1 - 1e-6)
         )
 
     def read(self, view: Any, row: int, lost: tuple[float, float]) -> None:

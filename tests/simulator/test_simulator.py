@@ -19,6 +19,13 @@ def test_no_seed_breaks_a_promise(seed: int) -> None:
     assert told.rounds >= ROUNDS or told.seconds >= SECONDS
 
 
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_no_seed_breaks_a_promise_of_calendar_windows(seed: int) -> None:
+    told = simulate(seed, 60, SECONDS, windows=True)
+    assert not told.violation, f"python -m simulator --windows --seed {seed} --rounds 60 --simulated {SECONDS}"
+    assert any("begin in a" in text and text.endswith(": yes") for _, _, text in told.history)
+
+
 def test_a_seed_gives_the_same_history_each_time() -> None:
     first, again = simulate(7, 20), simulate(7, 20)
     assert first.history == again.history

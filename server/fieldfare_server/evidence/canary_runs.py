@@ -44,7 +44,7 @@ _TASK = "fieldfare_client.canaries:canaries_"
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class _Play:
     """What one play of the plan shows along each canary's coordinates, in standard deviations of z."""
 
     released: Float
@@ -114,7 +114,7 @@ def _with_canaries(cost: Cost, count: int) -> Plan:
     return rehearsed(cost, task=f"{_TASK}{count}", over_selection=1.0, **keys)
 
 
-def _play(plan: Plan, count: int, decided: dict[str, bytes], noise_multiplier: float, grid_of: GridOf) -> _Seen:
+def _play(plan: Plan, count: int, decided: dict[str, bytes], noise_multiplier: float, grid_of: GridOf) -> _Play:
     sums: list[Float] = []
     released: list[Float] = []
     grid = grid_of(plan)
@@ -137,7 +137,7 @@ def _play(plan: Plan, count: int, decided: dict[str, bytes], noise_multiplier: f
     return _read(np.stack(sums) / std, np.stack(released) / std, queries, count)
 
 
-def _read(sums: Float, released: Float, queries: int, count: int) -> _Seen:
+def _read(sums: Float, released: Float, queries: int, count: int) -> _Play:
     """Look along each canary's direction: its coordinate in every query, as much as it contributes to each."""
     whole = (len(sums), queries, 2 * count)
     sums, released = (values[:, : queries * 2 * count].reshape(whole) for values in (sums, released))
@@ -149,10 +149,10 @@ def _read(sums: Float, released: Float, queries: int, count: int) -> _Seen:
     stray = float(np.abs(along - np.pad(taken, ((0, 0), (0, count))) * signals[:, None]).max())
     # In a round without anybody a canary would have contributed what it does in others.
     shifts = np.where(signals > 0, signals, signals.max(initial=0.0))
-    return _Seen(noised, taken, shifts, stray)
+    return _Play(noised, taken, shifts, stray)
 
 
-def _fault(seen: _Seen, participation: Participation, noise_multiplier: float, secret: bool) -> str:
+def _fault(seen: _Play, participation: Participation, noise_multiplier: float, secret: bool) -> str:
     """What contradicts the charge in what went into the sums, in words, or ""."""
     rounds, count = seen.taken.shape
     most = float(seen.shifts.max()) * noise_multiplier

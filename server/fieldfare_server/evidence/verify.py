@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, RowMapping, and_, select, text
+from sqlalchemy import Connection, RowMapping, bindparam, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting import PrivacyLoss
@@ -31,28 +31,12 @@ from fieldfare_server.ledger import Head, Ledger, chain
 from fieldfare_server.ledger.events.base import Record, Unfit
 from fieldfare_server.ledger.events.heads import Converted
 from fieldfare_server.ledger.rules.fold import apply
-from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
+from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.journal import read_head
-from fieldfare_server.ledger.sql.proof import (
-    compare_charges,
-    compare_chunks,
-    compare_populations,
-    compare_proposals,
-    compare_round,
-    compare_run,
-    compare_signed,
-    compare_tokens,
-    dictionaries,
-    hash_row,
-    require_all,
-    sha256,
-)
-from fieldfare_server.ledger.state import odometers
+from fieldfare_server.ledger.sql.proof import Replay, sha256
 from fieldfare_server.ledger.state.accounts import Accounts, Step, step
-from fieldfare_server.ledger.state.rows import Fact, UsersRow
-from fieldfare_server.ledger.state.state import FoldedAttempt, FoldedRun, State
-
-T = TypeVar("T")
+from fieldfare_server.ledger.state.rows import Fact
+from fieldfare_server.ledger.state.state import FoldedRun, State
 
 
 @dataclass(frozen=True)
@@ -157,7 +141,7 @@ def verify_on(
     strategies: Path | None = None,
 ) -> VerifyReport:
     """`verify` in the transaction of `connection`; `name` is the ledger's name in the report."""
-    verification = _Verification(store_root, recompute, held, strategies or store_root)
+    verification = _Verification(name, store_root, recompute, held, strategies or store_root)
     fault = None
     try:
         verification.run(connection)
@@ -173,12 +157,28 @@ def verify_on(
 
 _STREAM = {"yield_per": 1000}
 """Rows of large tables are read in pieces, not into one list."""
+_t, _q = models.rounds.c, models.participations.c
+_COMMITTED = (
+    select(_t.index.label("number"), _t.checkpoint, _t.nonce)
+    .where(_t.run_seq == bindparam("seq"), _t.state == "committed")
+    .order_by(_t.index)
+)
+_TAKEN = select(_t.index, _t.spent, _q.count, _q.users, _q.charges).join_from(
+    models.rounds, models.participations, _q.round_id == _t.id
+)
+_TAKEN = _TAKEN.where(_t.run_seq == bindparam("seq")).order_by(_t.index)
 
 
-class _Verification:
+class _Verification(Replay):
     def __init__(
-        self, store_root: Path | None, recompute: Recompute | None, held: Head | None, strategies: Path | None
+        self,
+        name: str,
+        store_root: Path | None,
+        recompute: Recompute | None,
+        held: Head | None,
+        strategies: Path | None,
     ) -> None:
+        super().__init__(name, thorough=True)
         self._root, self._recompute, self._held = store_root, recompute, held
         self._files = strategies or Path()
         self.head: Head | None = None
@@ -191,6 +191,9 @@ class _Verification:
         self._converted: Converted | None = None
         self._steps: dict[str, list[Step]] = {}
         """What moved the odometers of each population."""
+
+    def _take(self, row: dict[str, Any]) -> Record:
+        return apply(self._state, row, self._note)
 
     def _note(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
         if isinstance(record.event, Converted):
@@ -206,61 +209,42 @@ class _Verification:
                     raise Unfit("database", "file", str(line))
             for table, row, parent, _ in connection.execute(text("PRAGMA foreign_key_check")).all():
                 raise Unfit(str(table), str(row), f"it refers to a missing row of {parent}")
-        state = self._chain(connection)
-        compare_signed(connection)
-        names = self._populations(connection, state)
-        compare_proposals(connection, names, state)
-        self._tokens(connection, state)
+        self.head = read_head(connection)
+        try:
+            state = self.examine(connection)
+        finally:
+            self.checked["audit"] = self._rows
+        self._require_held(connection, self.head)
+        shown = [each.row.users for each in state.populations.values() if not hides_presence(each.row.adjacency)]
+        self._add("users", sum(shown))
+        self.checked |= {"populations": len(state.populations), "tokens": len(state.tokens)}
+        self._add("rounds", state.counts["rounds"])
+        for row in connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all():
+            run = state.runs[row["id"]]
+            self._charges(connection, row, run)
+            self._checkpoints(connection, row, run)
+        self.checked["runs"] = len(state.runs)
+        self._odometers(state)
+        self.checked["charges of others"] = sum(len(each.charges) for each in state.populations.values())
+
+    def _add(self, what: str, number: int) -> None:
+        if number:
+            self.checked[what] = self.checked.get(what, 0) + number
+
+    def _require_held(self, connection: Connection, head: Head) -> None:
+        """Raise `Unfit` unless the journal, which is whole, goes on from the head that was held."""
+        held = self._held
+        if held is None:
+            return
+        there = connection.execute(select(models.journal.c.hash).where(models.journal.c.id == held.count)).scalar()
+        if there is not None and there != held.hash:
+            raise Unfit("audit", str(held.count), "it is not the row that was seen in its place")
+        if held.ledger != head.ledger or held.count > head.count:
+            raise Unfit("audit", str(head.count + 1), f"it is missing: row {held.count} was seen once")
+
+    def _compare(self, connection: Connection) -> None:
         self._objects(connection)
-        self._runs(connection, state, names)
-        self._odometers(connection, state, names)
-        self._foreign(connection, state, names)
-        for name in migrate.damage(connection):
-            raise Unfit("schema", name, "it differs from what the migrations make")
-
-    def _chain(self, connection: Connection) -> State:
-        self.head = head = read_head(connection)
-        state, previous, number = State(), chain.genesis(head.ledger), 0
-        rows = connection.execute(select(models.journal).order_by(models.journal.c.id), execution_options=_STREAM)
-        for row in dictionaries(rows):
-            number += 1
-            if row["id"] != number:
-                raise Unfit("audit", str(number), f"it is missing; row {row['id']} follows")
-            if row["previous"] != previous:
-                raise Unfit("audit", str(number), "it does not continue the row before")
-            if row["hash"] != hash_row(row):
-                raise Unfit("audit", str(number), "its content is not what its hash was made of")
-            previous = row["hash"]
-            if self._held is not None and self._held.count == number and self._held.hash != previous:
-                raise Unfit("audit", str(number), "it is not the row that was seen in its place")
-            apply(state, row, self._note)
-            self.checked["audit"] = number
-        if (head.count, head.hash) != (number, previous):
-            raise Unfit("audit", str(number + 1), f"it is missing: the journal ended at row {head.count}")
-        if self._held is not None and (self._held.ledger, number < self._held.count) != (head.ledger, False):
-            raise Unfit("audit", str(number + 1), f"it is missing: row {self._held.count} was seen once")
-        return state
-
-    def _populations(self, connection: Connection, state: State) -> dict[int, str]:
-        names = compare_populations(connection, state)
-        for number, name in names.items():
-            population = state.populations[name]
-            count = self._users(connection, number, name, population.chunks)
-            if not hides_presence(population.row.adjacency):  # there a count of users is secret
-                self.checked["users"] = self.checked.get("users", 0) + count
-        self.checked["populations"] = len(names)
-        return names
-
-    def _users(self, connection: Connection, number: int, name: str, chunks: list[UsersRow]) -> int:
-        where = models.users.c.population_id == number
-        rows = connection.execute(select(models.users).where(where).order_by(models.users.c.first)).mappings()
-        stored = {row["first"]: (row["count"], row["hashes"]) for row in rows}
-        compare_chunks(name, chunks, stored)
-        return sum(chunk.count for chunk in chunks)
-
-    def _tokens(self, connection: Connection, state: State) -> None:
-        compare_tokens(connection, state)
-        self.checked["tokens"] = len(state.tokens)
+        super()._compare(connection)
 
     def _objects(self, connection: Connection) -> None:
         """Each is what its name says: the log names it by that SHA-256."""
@@ -270,53 +254,29 @@ class _Verification:
         if self._converted is not None:
             _require_originals(connection, self._converted)
 
-    def _runs(self, connection: Connection, state: State, names: dict[int, str]) -> None:
-        rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()
-        for row in rows:
-            run = compare_run(row, names, state)
-            self._rounds(connection, row["seq"], row["id"], run)
-            self._charges(connection, row, run)
-            self._checkpoints(row["id"], run)
-        require_all("runs", state.runs, [row["id"] for row in rows])
-        self.checked["runs"] = len(rows)
-
-    def _rounds(self, connection: Connection, seq: int, run_id: str, run: FoldedRun) -> None:
-        query = select(models.rounds).where(models.rounds.c.run_seq == seq).order_by(models.rounds.c.id)
-        left = dict(run.attempts)
-        for row in dictionaries(connection.execute(query, execution_options=_STREAM)):
-            key = (row["index"], row["attempt"])
-            label = f"{run_id} {key[0]}.{key[1]}"
-            expected: FoldedAttempt | None = left.pop(key, None)
-            if expected is None:
-                raise Unfit("rounds", label, "the journal does not name it")
-            compare_round(label, row, expected)
-            self.checked["rounds"] = self.checked.get("rounds", 0) + 1
-        for index, attempt in sorted(left):
-            raise Unfit("rounds", f"{run_id} {index}.{attempt}", "it is missing")
-
     def _charges(self, connection: Connection, row: RowMapping, run: FoldedRun) -> None:
-        seq, run_id = row["seq"], row["id"]
-        charge = self._charge_of(run_id, row["plan"], run)
+        """Compute again what each committed round of a run cost, from who took part in it."""
+        run_id, charge = row["id"], self._charge_of(row["id"], row["plan"], run)
         if charge is not None:
             _require_reserved(run_id, run, charge)
-        committed = {index: a for (index, _), a in run.attempts.items() if a.row.state == "committed"}
-        singly: list[Units] = []
-        for index, users, units in self._participations(connection, seq, run_id, committed, run.recomputed):
+        taken = connection.execute(_TAKEN, {"seq": row["seq"]}, execution_options=_STREAM)
+        for index, spent, number, blob, charged in taken:
+            label = f"{run_id} {index}"
+            try:
+                users = blobs.decode(blob, number)
+                units = None if charged is None else odometer_tables.decode(charged, number)
+            except ValueError as error:
+                raise Unfit("participations", label, str(error)) from None
             if units is not None:
                 self._units[run_id, index] = (users, units)
-                singly.append(units)
             if charge is None:
                 continue
             if units is not None and charge.units is not None:
-                _require_same_units(f"{run_id} {index}", units, charge.units(index, users))
-            right = charge.spent(index, users)
-            recorded = PrivacyLoss.from_json(committed[index].row.spent or "")
+                _require_same_units(label, units, charge.units(index, users))
+            recorded, right = PrivacyLoss.from_json(spent), charge.spent(index, users)
             if not recorded.agrees_with(right):
-                why = f"its charge is {recorded}, and its plan and participation give {right}"
-                raise Unfit("rounds", f"{run_id} {index}", why)
-            self.checked["charges"] = self.checked.get("charges", 0) + 1
-        if run.recomputed is not None and odometers.digest_of_rounds(singly) != run.recomputed:
-            raise Unfit("participations", run_id, "these are not the charges that were recomputed")
+                raise Unfit("rounds", label, f"its charge is {recorded}, and its plan and participation give {right}")
+            self._add("charges", 1)
 
     def _charge_of(self, run_id: str, plan: str, run: FoldedRun) -> DueCharge | None:
         if self._recompute is None:
@@ -330,55 +290,12 @@ class _Verification:
         except BadInput as error:
             raise Unfit("runs", run_id, f"what it reserved is not what its plan costs: {error}") from None
 
-    def _participations(
-        self, connection: Connection, seq: int, run_id: str, committed: dict[int, FoldedAttempt], recomputed: str | None
-    ) -> Iterator[tuple[int, NDArray[np.int64], Units | None]]:
-        """(round, its participants, what each was charged) of each committed round in order, checked against the
-        journal. None: the run is not charged to odometers."""
-        c = models.participations.c
-        r = models.rounds.c
-        # The outer join finds a participation whose round is another run's, has another index, or was not committed.
-        same = and_(r.id == c.round_id, r.run_seq == c.run_seq, r.index == c.index, r.state == "committed")
-        query = (
-            select(c.index, c.count, c.users, r.id, c.charges)
-            .outerjoin(models.rounds, same)
-            .where(c.run_seq == seq)
-            .order_by(c.index)
-        )
-        expected = iter(sorted(committed))
-        for index, count, blob, round_id, charged in connection.execute(query, execution_options=_STREAM):
-            label = f"{run_id} {index}"
-            wanted = next(expected, None)
-            if wanted is not None and index > wanted:
-                raise Unfit("participations", f"{run_id} {wanted}", "it is missing")
-            if index != wanted:
-                raise Unfit("participations", label, "the journal does not name it")
-            if round_id is None:
-                raise Unfit("participations", label, "it refers to another round")
-            attempt = committed[index]
-            taken = attempt.taken
-            assert taken is not None  # it is committed
-            if sha256(blob) != taken.users or count != taken.count:
-                raise Unfit("participations", label, "these are not the users that took part")
-            if (charged is None) != (taken.charges is None and recomputed is None):
-                raise Unfit("participations", label, "the journal says otherwise whether its users were charged singly")
-            try:
-                units = None if charged is None else odometer_tables.decode(charged, count)
-                if units is not None and recomputed is None and odometers.digest(units) != taken.charges:
-                    raise Unfit("participations", label, "these are not the charges that were committed")
-                yield index, blobs.decode(blob, count), units
-            except ValueError as error:
-                raise Unfit("participations", label, str(error)) from None
-        wanted = next(expected, None)
-        if wanted is not None:
-            raise Unfit("participations", f"{run_id} {wanted}", "it is missing")
-
-    def _checkpoints(self, run_id: str, run: FoldedRun) -> None:
+    def _checkpoints(self, connection: Connection, row: RowMapping, run: FoldedRun) -> None:
         if self._root is None:
             return
-        rounds = sorted((index, a) for (index, _), a in run.attempts.items() if a.row.state == "committed")
-        committed = {a.row.checkpoint: index for index, a in rounds}
-        nonces = [a.row.nonce for _, a in rounds if a.row.nonce is not None]
+        run_id, rounds = row["id"], connection.execute(_COMMITTED, {"seq": row["seq"]}).all()
+        committed = {each.checkpoint: each.number for each in rounds}
+        nonces = [each.nonce for each in rounds if each.nonce is not None]
         files = RunFiles(self._root, run_id)
         digests = files.digests()
         for name, digest in digests.items():
@@ -398,35 +315,19 @@ class _Verification:
             raise Unfit("checkpoints", f"{run_id} {newest}", "it is missing, and it is the newest that was committed")
         self.checked["checkpoints"] = self.checked.get("checkpoints", 0) + len(digests)
 
-    def _odometers(self, connection: Connection, state: State, names: dict[int, str]) -> None:
+    def _odometers(self, state: State) -> None:
         """Replay what every user of a population spent and what runs held of it, step by step."""
-        runs = {run.id: run for run in connection.execute(select(models.runs.c.id, models.runs.c.seq))}
-        for number, name in names.items():
-            population = state.populations[name]
-            accounts, steps = Accounts(self._taken), self._steps.get(name, [])
+        for name, steps in self._steps.items():
+            # Each step is compared with the digests of the log, and the tables were.
+            accounts = Accounts(self._taken)
             for each in steps:
                 accounts.apply(each)
-            users = population.row.users
-            if (odometer_tables.settled(connection, number, users) != accounts.settled_of(users)).any():
-                raise Unfit("odometers", name, "they are not what ended runs have cost")
-            held = {runs[run_id].seq: caps for run_id, caps in accounts.caps.items()}
-            where = models.runs.c.population_id == number
-            pledged = select(models.pledges.c.run_seq).join(models.runs).where(where).distinct()
-            for seq in set(connection.execute(pledged).scalars()) | set(held):
-                right = held.get(seq)
-                if right is None or (odometer_tables.caps(connection, seq, users) != right).any():
-                    raise Unfit("pledges", f"{name} {seq}", "they are not what the run was admitted with")
-            if steps:
-                self.checked["odometers"] = self.checked.get("odometers", 0) + users
+            self._add("odometers", state.populations[name].row.users)
 
     def _taken(self, run: str, index: int | None = None) -> list[tuple[NDArray[np.int64], Units]]:
         if index is not None:
             return [self._units[run, index]]
         return [taken for (name, _), taken in sorted(self._units.items(), key=lambda item: item[0]) if name == run]
-
-    def _foreign(self, connection: Connection, state: State, names: dict[int, str]) -> None:
-        compare_charges(connection, names, state)
-        self.checked["charges of others"] = sum(len(each.charges) for each in state.populations.values())
 
 
 def _require_same_units(label: str, recorded: Units, right: Units) -> None:

@@ -25,7 +25,7 @@ from fieldfare.shown import Shown
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.events.base import Event, Unfit
-from fieldfare_server.ledger.events.populations import Noted
+from fieldfare_server.ledger.events.populations import Noted, Recomputed
 from fieldfare_server.ledger.events.runs import Audited, KeyDestroyed, SeedDrawn, Voided
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules import charges, populations, runs
@@ -343,7 +343,7 @@ class Ledger(Reader, metaclass=Shown):
             row = rows.population_row(connection, name)
             spent = odometer_tables.recompute(connection, row, charges)
             digests = {run: entry.contents.keep_rounds(rounds) for run, rounds in sorted(charges.items())}
-            event = populations.recompute(digests, row.users, entry.contents.keep_units(spent))
+            event = Recomputed(digests, row.users, entry.contents.keep_units(spent))
             entry.append(event, actor, population=name)
 
         self._journal.admit(work)

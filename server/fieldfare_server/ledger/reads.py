@@ -281,8 +281,9 @@ class Reader:
             if odometer_tables.is_individual(row):
                 standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
             begun = functools.partial(self._memory.begun, connection, row, head)
-            window = Window.of(row.window_epsilon, row.window_every, rows.terms_of(row), begun, self._clock())
-            position = rows.position(row, alike, standing, window)
+            terms = rows.terms_of(row)
+            window = Window.of(row.window_epsilon, row.window_every, terms, begun, self._clock())
+            position = Position.of(row.name, terms, alike, standing, window)
             if names is None or position.room is None:
                 return position, 0
             stored, index = hashes_of(connection, row.id, row.name), SortedIndex()

@@ -6,7 +6,7 @@ there a user's presence is the secret, so the counts are None (or empty), here a
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +23,8 @@ from fieldfare_server.ledger.states import (
     RunState,
     Scope,
 )
+
+T = TypeVar("T")
 
 
 class View(BaseModel):
@@ -262,19 +264,13 @@ class TokenView(View):
         return self.populations is None or population in self.populations
 
 
-class ListPart(View):
+class ListPart(View, Generic[T]):
     """Part of a list: pass `next` as the cursor of the next page; None at the end."""
 
+    items: tuple[T, ...]
     next: int | None
 
 
-class RunPage(ListPart):
-    items: tuple[RunView, ...]
-
-
-class RoundPage(ListPart):
-    items: tuple[RoundView, ...]
-
-
-class JournalPage(ListPart):
-    items: tuple[JournalView, ...]
+RunPage: TypeAlias = ListPart[RunView]
+RoundPage: TypeAlias = ListPart[RoundView]
+JournalPage: TypeAlias = ListPart[JournalView]

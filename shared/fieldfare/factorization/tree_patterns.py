@@ -57,7 +57,7 @@ def largest_square_sum(rounds: int, separation: int, count: int, *, read_only: b
     cell = block
     if read_only:
         cell = next((h for h in range(block) if _work(rounds, b, k, h) <= _WORK), block)
-    value = _Tables(rounds, b, k, cell, read_only, 1.0, np.ones(rounds.bit_length())).solve()
+    value = _Maxima(rounds, b, k, cell, read_only, 1.0, np.ones(rounds.bit_length())).solve()
     return round(value), not read_only or cell == 0
 
 
@@ -72,7 +72,7 @@ def largest_discounted_sum(
     k = min(count, -(-rounds // b))
     block = b.bit_length() - 1
     cell = 0 if _work(rounds, b, k, 0) <= _WORK else block
-    return _Tables(rounds, b, k, cell, read_only, decay, scale).solve()
+    return _Maxima(rounds, b, k, cell, read_only, decay, scale).solve()
 
 
 def _offsets(b: int, k: int, cell: int) -> Indices:
@@ -89,7 +89,7 @@ def _work(rounds: int, b: int, k: int, cell: int) -> float:
     return total
 
 
-class _Tables:
+class _Maxima:
     """K_h as arrays of shape (participations, first offset, offset left for the next one)."""
 
     def __init__(self, rounds: int, b: int, k: int, cell: int, read_only: bool, decay: float, scale: Floats) -> None:

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from fieldfare import mechanisms
 from fieldfare.accounting import PrivacyLoss, zcdp_epsilon
 from fieldfare.errors import BadInput
-from fieldfare.factorization.dyadic import compose, nodes
+from fieldfare.factorization.dyadic import nodes
 from fieldfare.factorization.tree_patterns import largest_discounted_sum, node_norms
 from fieldfare.mechanisms.momentum_tree import MomentumTree, node_scale, node_weight
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError
+from oracles.dyadic import compose
 from oracles.momentum_tree import momentum_row_norms, touched_nodes
 
 KEY = b"a fixed key for tests, 32 bytes!"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fieldfare import mechanisms
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.errors import BadInput
-from fieldfare.factorization.dyadic import closing, compose, node_count, nodes
+from fieldfare.factorization.dyadic import closing, node_count, nodes
 from fieldfare.factorization.tree_patterns import largest_square_sum, node_norms
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.tree import OnlineTree, read_rows, tree_matrix, tree_sensitivity
@@ -24,6 +24,7 @@ from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
 from fieldfare.streams.base import HorizonError
 from fieldfare.streams.ops import DEVICE
+from oracles.dyadic import compose
 
 KEY = b"a fixed key for tests, 32 bytes!"
 REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "tree.json").read_text())["rows"]

@@ -8,10 +8,11 @@ import torch
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
-from fieldfare.factorization.dyadic import compose, node_count, nodes
+from fieldfare.factorization.dyadic import node_count, nodes
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import FixedOrder, MinSeparation, Single
 from fieldfare.streams.base import HorizonError
+from oracles.dyadic import compose
 from oracles.three_tree import TREES, ThreeTree
 
 KEY = b"a fixed key for tests, 32 bytes!"

@@ -419,11 +419,6 @@ def registered(state: State, record: Record, event: events.Registered) -> Iterat
             yield NewPledge(run.row.id, event.first, event.count, pledged[run.row.id])
 
 
-def recompute(runs: Mapping[str, str], users: int, digest: str) -> events.Recomputed:
-    """Charge ended worst-case runs to their users' odometers from now on."""
-    return events.Recomputed(runs, users, digest)
-
-
 def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterator[Fact]:
     """Ended runs that are charged to odometers, and odometers that hold what they cost.
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import Connection, LargeBinary, bindparam, insert, select, text, update
 
 from fieldfare.accounting import PrivacyLoss, discretised
 from fieldfare.accounting.filter import PLAIN_SHARE, SAMPLED_SHARE, Price, leak_of_run, pay, reserve
@@ -41,6 +41,7 @@ from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.sql import blobs, models
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import read_head
+from fieldfare_server.ledger.sql.projection import Contents
 from fieldfare_server.ledger.sql.proof import Proof, dictionaries, hash_row
 from fieldfare_server.ledger.sql.rebuild import rebuild
 from fieldfare_server.ledger.state.formats import BOX_MULLER, FORMAT, SEEDED
@@ -334,7 +335,6 @@ _SET_ASIDE = (
     "DELETE FROM audit",
     "CREATE TABLE participations_before AS SELECT r.id AS run, p.* FROM participations p JOIN runs r "
     "ON r.seq = p.run_seq",
-    'CREATE INDEX participations_before_of ON participations_before (run, "index")',
     "DELETE FROM participations",
     "DELETE FROM leases",
 )
@@ -357,8 +357,7 @@ def _carry_what_does_not_fit(connection: Connection, old: _Old) -> None:
                 for row in old.translate(each):
                     number += 1
                     apply(state, {**row, "id": number})
-                for run in state.runs.values():
-                    run.attempts = {key: attempt for key, attempt in run.attempts.items() if key == run.open}
+                state.forget_closed()
         except Unfit as unfit:
             if row["action"] != "run.start" or row["run"] not in old.first:
                 raise LedgerError("converting the ledger", str(unfit), "a backup") from None
@@ -369,7 +368,7 @@ def _carry_what_does_not_fit(connection: Connection, old: _Old) -> None:
 
 
 def _write(connection: Connection, old: _Old) -> None:
-    """Write the new log, and who took part under the numbers that its rounds get."""
+    """Write the new log, and who took part in its rounds."""
     ledger = _new_name(old.head)
     originals = list(_keep_originals(connection, old))
     first = {
@@ -380,7 +379,7 @@ def _write(connection: Connection, old: _Old) -> None:
         "omitted": old.head.count - sum(count for _, count in originals),
     }
     end = chain.Head(ledger, 0, chain.genesis(ledger))
-    numbers, taken, batch = _Numbers(), list[dict[str, Any]](), list[Row]()
+    batch = list[Row]()
 
     def put(row: Row) -> None:
         nonlocal end
@@ -395,9 +394,6 @@ def _write(connection: Connection, old: _Old) -> None:
         if batch:
             connection.execute(insert(models.journal), batch)
             batch.clear()
-        if taken:
-            connection.execute(_TAKE_PART, taken)
-            taken.clear()
 
     converted = {"actor": ACTOR, "action": "ledger.converted", "population": None, "run": None, "round": None}
     put({**converted, "at": time.time(), "event": ledger[::-1], "body": chain.canonical(first)})
@@ -406,10 +402,9 @@ def _write(connection: Connection, old: _Old) -> None:
             continue
         for row in old.translate(each):
             put(row)
-            if (committed := numbers.meet(row)) is not None:
-                hidden = old.hidden[row["population"]]
-                taken.append({**committed, "hidden": hidden, "nobody": _NOBODY})
     flush()
+    hidden = [name for name, hides in old.hidden.items() if hides]
+    connection.execute(_TAKE_PART, {"hidden": hidden, "nobody": _NOBODY})
     connection.execute(update(models.head).values(ledger=ledger, count=end.count, hash=end.hash, signed=None))
 
 
@@ -417,33 +412,16 @@ def _new_name(head: chain.Head) -> str:
     return chain.sha256(f"converted {head.ledger} {head.count} {head.hash}".encode())[:32]
 
 
-class _Numbers:
-    """The numbers of runs and rounds in the tables, which follow from the log."""
-
-    def __init__(self) -> None:
-        self._runs: dict[str, int] = {}
-        self._rounds = 0
-        self._open: dict[str, int] = {}
-
-    def meet(self, row: Row) -> dict[str, Any] | None:
-        """Count a row; of a committed round: what its participation is found and named by."""
-        if row["action"] == "run.start":
-            self._runs[row["run"]] = len(self._runs) + 1
-        elif row["action"] == "round.open":
-            self._rounds += 1
-            self._open[row["run"]] = self._rounds
-        elif row["action"] == "round.commit":
-            name = row["run"]
-            return {"run": name, "of": row["round"], "seq": self._runs[name], "id": self._open[name]}
-        return None
-
-
 _TAKE_PART = text("""
 INSERT INTO participations (round_id, run_seq, "index", count, users, charges)
-SELECT CAST(:id AS int), CAST(:seq AS int), "index", CASE WHEN :hidden THEN 0 ELSE count END,
-       CASE WHEN :hidden THEN :nobody ELSE users END, charges
-FROM participations_before WHERE run = :run AND "index" = :of
-""")
+SELECT -ROW_NUMBER() OVER (ORDER BY s.seq, p."index"), s.seq, p."index",
+       CASE WHEN s.population IN :hidden THEN 0 ELSE p.count END,
+       CASE WHEN s.population IN :hidden THEN :nobody ELSE p.users END, p.charges
+FROM participations_before p
+JOIN (SELECT run, population, ROW_NUMBER() OVER (ORDER BY id) AS seq FROM audit WHERE action = 'run.start') s
+ON s.run = p.run
+""").bindparams(bindparam("hidden", expanding=True), bindparam("nobody", type_=LargeBinary))
+"""Runs are numbered in the order of their starts. Rounds get their numbers from the fold, and these rows with them."""
 
 
 def _keep_originals(connection: Connection, old: _Old) -> Iterator[tuple[str, int]]:
@@ -455,8 +433,9 @@ def _keep_originals(connection: Connection, old: _Old) -> Iterator[tuple[str, in
 
     def keep() -> tuple[str, int]:
         data = zlib.compress("\n".join(lines).encode())
-        found = chain.sha256(data), len(lines)
-        connection.execute(_PUT, {"hash": found[0], "content": data})
+        contents = Contents()
+        found = contents.keep(data, lasting=True), len(lines)
+        contents.write(connection)
         lines.clear()
         return found
 
@@ -467,6 +446,3 @@ def _keep_originals(connection: Connection, old: _Old) -> Iterator[tuple[str, in
             yield keep()
     if lines:
         yield keep()
-
-
-_PUT = text("INSERT INTO objects (hash, content) VALUES (:hash, :content) ON CONFLICT (hash) DO NOTHING")

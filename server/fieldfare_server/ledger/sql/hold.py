@@ -69,25 +69,17 @@ class Hold:
         self._journal, self._token = journal, token
         self._renewed = time.monotonic()
 
-    def write(self, work: Callable[[Connection, Entry], T]) -> T:
-        """One durable transaction that also renews the lease. Raises `LedgerError` if the run was taken over."""
+    def write(self, work: Callable[[Connection, Entry], T], *, admits: bool = False) -> T:
+        """One durable transaction that also renews the lease. Raises `LedgerError` if the run was taken over.
+
+        admits: it charges a budget, by the state that the journal proves (`Journal.admit`).
+        """
 
         def fenced(connection: Connection, entry: Entry) -> T:
             self._renew(connection, entry)
             return work(connection, entry)
 
-        result = self._journal.write(fenced)
-        self._renewed = time.monotonic()
-        return result
-
-    def admit(self, work: Callable[[Connection, Entry], T]) -> T:
-        """`write` of what charges a budget, by the state that the journal proves; see `Journal.admit`."""
-
-        def fenced(connection: Connection, entry: Entry) -> T:
-            self._renew(connection, entry)
-            return work(connection, entry)
-
-        result = self._journal.admit(fenced)
+        result = (self._journal.admit if admits else self._journal.write)(fenced)
         self._renewed = time.monotonic()
         return result
 

@@ -105,7 +105,7 @@ class PricedRun(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Active:
     """A run under way."""
 
     parts: budget.Sums
@@ -124,7 +124,7 @@ class _Account:
         """All of them by `seq`, in the order of their starts."""
         self._individual = 0
         self._newest: Row[object] | None = None
-        self._active: dict[int, _Run] = {}
+        self._active: dict[int, _Active] = {}
         """By `seq`."""
         self._reserved: dict[str, Price] = {}
         """Charges of other trainers that are neither committed nor released, by key."""
@@ -177,7 +177,7 @@ class _Account:
             self._add(parts)
             self._days.add(row.started_at, begun)
             if active:
-                self._active[row.seq] = _Run(parts, begun, row)
+                self._active[row.seq] = _Active(parts, begun, row)
 
     def _read_charges(self, rows: Iterable[Row[object]]) -> None:
         """Take in charges of other trainers that are new, or were reserved."""

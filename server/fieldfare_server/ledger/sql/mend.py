@@ -208,9 +208,7 @@ class Examination:
             waiting.signed = self._signed
             linked(self.mending.end, waiting.rows)
             self.mending.end = self._target.append(self.mending.end, waiting)
-        for run in self._state.runs.values():
-            if len(run.attempts) > (run.open is not None):
-                run.attempts = {key: attempt for key, attempt in run.attempts.items() if key == run.open}
+        self._state.forget_closed()
         for population in self._state.populations.values():
             population.chunks.clear()
 

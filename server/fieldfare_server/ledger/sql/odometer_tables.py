@@ -252,7 +252,7 @@ def write_settled(connection: Connection, population_id: int, values: Units) -> 
 
 
 @dataclass(eq=False)
-class _Watched:
+class _Followed:
     shape: tuple[object, ...]
     """What the arrays depend on but for the rounds of runs under way."""
     standing: OdometerStanding
@@ -268,7 +268,7 @@ class Watch:
     def __init__(self, most: int = 8) -> None:
         """most: populations that are remembered; an older one is read again."""
         self._lock, self._most = threading.Lock(), most
-        self._watched: OrderedDict[int, _Watched] = OrderedDict()
+        self._watched: OrderedDict[int, _Followed] = OrderedDict()
 
     def standing(
         self, connection: Connection, population: Row[object], runs: Sequence[UnderWay], history: object
@@ -299,13 +299,13 @@ class Watch:
 
     def _follow(
         self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object
-    ) -> _Watched:
+    ) -> _Followed:
         shape = (population.users, history, tuple(run.seq for run in runs))
         known = self._watched.get(population.id)
         same = known is not None and known.shape == shape
         if known is None or not same or any(known.rounds[run.seq] > run.next_round for run in runs):
             # An older snapshot than the last is rare, and is read whole as well.
-            known = _Watched(shape, standing(connection, population))
+            known = _Followed(shape, standing(connection, population))
         else:
             for run in runs:
                 if run.next_round > (since := known.rounds[run.seq]):

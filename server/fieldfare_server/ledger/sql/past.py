@@ -51,7 +51,7 @@ class PastPoint(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Run:
+class _Pledged:
     most: int
     caps: Units
     taken: Units
@@ -66,7 +66,7 @@ class _Population:
     most_spent: int = 0
     last: float = -math.inf
     """When the newest move happened."""
-    active: dict[int, _Run] = field(default_factory=dict)
+    active: dict[int, _Pledged] = field(default_factory=dict)
     """By seq, in the order of their starts."""
     counted: dict[int, int] = field(default_factory=dict)
     """Run -> how many of its rounds are counted."""
@@ -88,7 +88,7 @@ class _Population:
         # A run from before odometers is pledged 0: its charges were recomputed after its end.
         caps = odometers.pledge(left - self.committed, run.most)
         self.committed = self.committed + caps
-        self.active[run.seq] = _Run(run.most, caps, np.zeros_like(caps))
+        self.active[run.seq] = _Pledged(run.most, caps, np.zeros_like(caps))
 
     def take(self, seq: int, users: Units, charges: Units) -> None:
         self.spent[users] += charges

@@ -83,7 +83,7 @@ class Contents:
         return self._known.get(name)
 
 
-class _Shape(NamedTuple):
+class _Layout(NamedTuple):
     """How the rows of a kind of fact stand in their table."""
 
     table: Table
@@ -119,26 +119,26 @@ def _new(_state: State, _row: Fact) -> None:
     return None
 
 
-_SHAPES: Mapping[type, _Shape] = {
-    PopulationRow: _Shape(
+_SHAPES: Mapping[type, _Layout] = {
+    PopulationRow: _Layout(
         models.populations,
         ("name",),
         lambda state, row: state.populations[row.name].row if row.name in state.populations else None,
         {"salt": _content},
     ),
-    RunRow: _Shape(
+    RunRow: _Layout(
         models.runs,
         ("id",),
         lambda state, row: state.runs[row.id].row if row.id in state.runs else None,
         {"plan": _text},
     ),
-    RoundRow: _Shape(
+    RoundRow: _Layout(
         models.rounds,
         ("run_seq", "index", "attempt"),
         _attempt,
         {"cohort": _cohort, "statistics": _text, "rejects": lambda _, rejects: chain.canonical(rejects)},
     ),
-    ParticipationRow: _Shape(
+    ParticipationRow: _Layout(
         models.participations,
         ("run_seq", "index"),
         _new,
@@ -147,14 +147,14 @@ _SHAPES: Mapping[type, _Shape] = {
             "charges": lambda contents, name: None if name is None else odometer_tables.encode(contents[name]),
         },
     ),
-    UsersRow: _Shape(models.users, ("population_id", "first"), _new, {"hashes": _content}),
-    ProposalRow: _Shape(models.proposals, ("id",), lambda state, row: state.proposals.get(row.id)),
-    ChargeRow: _Shape(
+    UsersRow: _Layout(models.users, ("population_id", "first"), _new, {"hashes": _content}),
+    ProposalRow: _Layout(models.proposals, ("id",), lambda state, row: state.proposals.get(row.id)),
+    ChargeRow: _Layout(
         models.charges,
         ("population_id", "key"),
         lambda state, row: state.populations[row.population].charges.get(row.key),
     ),
-    TokenRow: _Shape(models.tokens, ("id",), lambda state, row: state.tokens.get(row.id)),
+    TokenRow: _Layout(models.tokens, ("id",), lambda state, row: state.tokens.get(row.id)),
 }
 """In the order in which their rows are written: a row refers to rows above it."""
 
@@ -206,7 +206,7 @@ class Changes:
         self._others.clear()
         self._ended.clear()
 
-    def _values(self, connection: Connection, shape: _Shape, contents: Contents, row: Any) -> dict[str, Any]:
+    def _values(self, connection: Connection, shape: _Layout, contents: Contents, row: Any) -> dict[str, Any]:
         return {
             column: value
             for name, said in zip(row._fields, row, strict=True)
@@ -214,7 +214,7 @@ class Changes:
         }
 
     def _column(
-        self, connection: Connection, shape: _Shape, contents: Contents, name: str, said: Any
+        self, connection: Connection, shape: _Layout, contents: Contents, name: str, said: Any
     ) -> Iterable[tuple[str, Any]]:
         if name == "population":
             return (("population_id", self._population(connection, said)),)
@@ -222,7 +222,7 @@ class Changes:
             return (("run_seq", self._seq(connection, said)),)
         return ((name, shape.content[name](contents, said) if name in shape.content else said),)
 
-    def _update(self, connection: Connection, shape: _Shape, contents: Contents, before: Any, after: Any) -> None:
+    def _update(self, connection: Connection, shape: _Layout, contents: Contents, before: Any, after: Any) -> None:
         changed = [name for name in after._fields if getattr(before, name) != getattr(after, name)]
         values: dict[str, Any] = {}
         for name in (*changed, *(_FIELDS.get(key, key) for key in shape.keys)):

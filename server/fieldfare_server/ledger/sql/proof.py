@@ -8,7 +8,7 @@ and pledges of all users are read and hashed at every check, and decoded when th
 them, are new. What a charge is admitted by is the replayed
 state, never a column.
 
-`evidence.verify` checks the same and more, all at once: charges recomputed from participation, checkpoints, nonces.
+`evidence.verify` is the first check and more: charges recomputed from participation, checkpoints, nonces.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, RowMapping, and_, bindparam, func, select, text, union_all
+from sqlalchemy import Connection, CursorResult, RowMapping, Select, and_, bindparam, func, select, text, union_all
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
 from fieldfare_server.ledger import chain
-from fieldfare_server.ledger.events.base import Unfit
+from fieldfare_server.ledger.events.base import Record, Unfit
 from fieldfare_server.ledger.events.populations import Recomputed
 from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.sql import migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.state import odometers
-from fieldfare_server.ledger.state.rows import UsersRow
 from fieldfare_server.ledger.state.state import FoldedAttempt, FoldedPopulation, FoldedRun, State
 from fieldfare_server.ledger.states import ACTIVE
 
@@ -130,16 +130,16 @@ class Checked:
         return self.ok and self.rows == self.end
 
 
-class Proof:
-    """The replayed journal of one ledger. Thread-safe."""
+class Replay:
+    """The journal of one ledger as it is followed, and the tables beside it. Not thread-safe."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._lock = threading.RLock()
+    def __init__(self, name: str, *, thorough: bool = False) -> None:
+        """Begin before the first row of the ledger `name`. thorough: as of `State`."""
+        self._name, self._thorough = name, thorough
         self._clear()
 
     def _clear(self) -> None:
-        self._state = State(thorough=False)
+        self._state = State(self._thorough)
         self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
         self._newest_signed: str | None = None
         self._signed: str | None = None
@@ -161,52 +161,18 @@ class Proof:
         self._accounts: dict[str, tuple[str, object]] = {}
         """Population -> (hash of the stored odometers and pledges, what the journal says of them), as last compared."""
 
-    # -- what callers ask ---------------------------------------------------------------------------------------
+    def examine(self, connection: Connection) -> State:
+        """The state at the end of the journal, in the transaction of `connection`, which may write after.
 
-    def advance(self, most: int | None = None) -> Checked:
-        """Follow at most `most` more journal rows (None: all), and compare the tables at the end.
-
-        Each batch is one short snapshot, so that a long journal is not read in one long transaction.
+        Raises `Unfit` for the first row that does not fit, unless every table says what the journal proves.
         """
-        with self._lock:
-            left = most
-            while self._broken is None and (left is None or left > 0):
-                size = _BATCH if left is None else min(_BATCH, left)
-                left = None if left is None else left - size
-                with self._database.read() as connection:
-                    self._step(connection, size)
-                if self._rows >= self._end:
-                    break
-            return self._checked()
-
-    def restart(self) -> None:
-        """Begin with the first row again at the next `advance`."""
-        with self._lock:
-            self._clear()
-
-    def ask(self, question: Callable[[State], T]) -> T:
-        """`question` of the replayed state of now, which it must not keep. Raises `Disproved` on any fault."""
-        with self._lock:
-            self.advance()
-            self._require_fitting()
-            return question(self._state)
-
-    def require(self, connection: Connection) -> State:
-        """The replayed state at the end of the journal, in the transaction of `connection`, which may write after.
-
-        Raises `Disproved`, naming the row, unless every table says what the journal proves.
-        """
-        with self._lock:
+        self._step(connection, _BATCH)
+        while self._broken is None and self._rows < self._end:
             self._step(connection, _BATCH)
-            while self._broken is None and self._rows < self._end:
-                self._step(connection, _BATCH)
-            self._require_fitting()
-            return self._state
-
-    def _require_fitting(self) -> None:
         fault = self._broken or self._unlike
         if fault is not None:
-            raise Disproved(self._database.name, str(fault))
+            raise fault
+        return self._state
 
     # -- following ----------------------------------------------------------------------------------------------
 
@@ -218,19 +184,14 @@ class Proof:
         except Unfit as unfit:
             self._broken = unfit
         except _DAMAGE as error:
-            self._broken = Unfit("database", self._database.name, f"{type(error).__name__}: {error}")
+            self._broken = Unfit("database", self._name, f"{type(error).__name__}: {error}")
         if self._broken is None and self._unlike is None and self._rows == self._end:
             try:
                 self._compare(connection)
             except Unfit as unfit:
                 self._unlike = unfit
             except _DAMAGE as error:
-                self._unlike = Unfit("database", self._database.name, f"{type(error).__name__}: {error}")
-
-    def _checked(self) -> Checked:
-        fault = self._broken or self._unlike
-        table, row = (fault.table, fault.row) if fault else ("", "")
-        return Checked(self._rows, self._hash, str(fault or ""), self._end, table, row)
+                self._unlike = Unfit("database", self._name, f"{type(error).__name__}: {error}")
 
     def _follow(self, connection: Connection, most: int) -> None:
         head = connection.execute(_HEAD).mappings().one()
@@ -262,13 +223,16 @@ class Proof:
             raise Unfit("audit", str(row["id"]), f"it does not follow row {self._rows}")
         if hash_row(row) != row["hash"]:
             raise Unfit("audit", str(row["id"]), "it was changed after it was written")
-        record = apply(self._state, row)
+        record = self._take(row)
         self._rows, self._hash = row["id"], row["hash"]
         # A charge is certified before its run is started.
         if record.run in self._state.runs:
             self._touched.add(str(record.run))
         if isinstance(record.event, Recomputed):
             self._touched.update(record.event.runs)
+
+    def _take(self, row: dict[str, Any]) -> Record:
+        return apply(self._state, row)
 
     # -- rows that never change again ---------------------------------------------------------------------------
 
@@ -299,7 +263,7 @@ class Proof:
             if attempt is None:
                 continue
             label = f"{name} {row['index']}.{row['attempt']}"
-            compare_round(label, row, attempt)
+            _compare_round(label, row, attempt)
             taken = attempt.taken
             if taken is None:
                 if row["blob"] is not None:
@@ -320,13 +284,21 @@ class Proof:
 
     def _compare(self, connection: Connection) -> None:
         """Compare the tables with the replayed state, all of which was followed."""
-        names = compare_populations(connection, self._state)
+        state = self._state
+        budgets = {name: population.row for name, population in state.populations.items()}
+        rows = _compare_table(connection, _POPULATIONS, "populations", budgets, {}, lambda row: str(row["name"]))
+        names = {row["id"]: row["name"] for row in rows}
         if self._newest_signed != self._signed:
-            compare_signed(connection)
+            _compare_signed(connection)
             self._signed = self._newest_signed
-        compare_proposals(connection, names, self._state)
-        compare_tokens(connection, self._state)
-        compare_charges(connection, names, self._state)
+        _compare_table(connection, _PROPOSALS, "proposals", state.proposals, names)
+        _compare_table(connection, _TOKENS, "tokens", state.tokens, names)
+        charges = {f"{name} {key}": c for name, each in state.populations.items() for key, c in each.charges.items()}
+
+        def place(row: RowMapping) -> str:
+            return f"{names.get(row['population_id'])} {row['key']}"
+
+        _compare_table(connection, _CHARGES, "charges", charges, names, place)
         compared = self._compare_runs(connection, names)
         self._compare_open(connection)
         self._compare_odometers(connection, names)
@@ -345,9 +317,11 @@ class Proof:
         query = connection.execute(_RUNS) if everything else connection.execute(_RUNS_CHANGING, changing)
         rows = query.mappings().all()
         for row in rows:
-            compare_run(row, names, self._state)
+            wanted = expected("runs", row["id"], self._state.runs).row
+            shown = {**row, "plan": sha256(row["plan"]), "population": names.get(row["population_id"])}
+            compare("runs", row["id"], shown, wanted)
         known = self._state.runs if everything else self._touched | self._active()
-        require_all("runs", known, [row["id"] for row in rows])
+        _require_all("runs", known, [row["id"] for row in rows])
         if everything:
             return 0
         last, number = connection.execute(_RUNS_NUMBER).one()
@@ -390,7 +364,7 @@ class Proof:
             run = left.pop(row["run"], None)
             if run is None or run.open != (row["index"], row["attempt"]):
                 raise Unfit("rounds", label, "the journal does not name it as open")
-            compare_round(label, dict(row), run.attempts[run.open])
+            _compare_round(label, dict(row), run.attempts[run.open])
         for name, run in left.items():
             raise Unfit("rounds", f"{name} {run.row.next_round}", "it is open, and its row is not")
 
@@ -456,7 +430,55 @@ def _standing(
     return odometers.OdometerStanding(settled, settled, held, tuple((run.row.id, run.row.most or 0) for run in runs))
 
 
-# -- comparisons that `evidence.verify` shares ----------------------------------------------------------------------
+class Proof(Replay):
+    """A replay that a process keeps, and asks before every charge. Thread-safe."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database.name)
+        self._database = database
+        self._lock = threading.RLock()
+
+    def advance(self, most: int | None = None) -> Checked:
+        """Follow at most `most` more journal rows (None: all), and compare the tables at the end.
+
+        Each batch is one short snapshot, so that a long journal is not read in one long transaction.
+        """
+        with self._lock:
+            left = most
+            while self._broken is None and (left is None or left > 0):
+                size = _BATCH if left is None else min(_BATCH, left)
+                left = None if left is None else left - size
+                with self._database.read() as connection:
+                    self._step(connection, size)
+                if self._rows >= self._end:
+                    break
+            fault = self._broken or self._unlike
+            table, row = (fault.table, fault.row) if fault else ("", "")
+            return Checked(self._rows, self._hash, str(fault or ""), self._end, table, row)
+
+    def restart(self) -> None:
+        """Begin with the first row again at the next `advance`."""
+        with self._lock:
+            self._clear()
+
+    def ask(self, question: Callable[[State], T]) -> T:
+        """`question` of the replayed state of now, which it must not keep. Raises `Disproved` on any fault."""
+        with self._lock:
+            checked = self.advance()
+            if not checked.ok:
+                raise Disproved(self._name, checked.fault)
+            return question(self._state)
+
+    def require(self, connection: Connection) -> State:
+        """As `examine`. Raises `Disproved`, naming the row, unless every table says what the journal proves."""
+        with self._lock:
+            try:
+                return self.examine(connection)
+            except Unfit as unfit:
+                raise Disproved(self._name, str(unfit)) from None
+
+
+# -- comparisons ----------------------------------------------------------------------------------------------------
 
 
 def dictionaries(result: CursorResult[Any]) -> Iterator[dict[str, Any]]:
@@ -466,14 +488,27 @@ def dictionaries(result: CursorResult[Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, values, strict=True))
 
 
-def compare_populations(connection: Connection, state: State) -> dict[int, str]:
-    """Compare all populations; returns their names by id. Raises `Unfit`."""
-    rows = connection.execute(_POPULATIONS).mappings().all()
+def _compare_table(
+    connection: Connection,
+    query: Select[Any],
+    table: str,
+    wanted: Mapping[str, Any],
+    names: Mapping[int, str],
+    label: Callable[[RowMapping], str] = itemgetter("id"),
+) -> Sequence[RowMapping]:
+    """Compare all rows of a table with those that the log makes, by their labels; returns them. Raises `Unfit`.
+
+    names: populations by id.
+    """
+    rows, stored = connection.execute(query).mappings().all(), []
     for row in rows:
-        population = expected("populations", row["name"], state.populations)
-        compare("populations", row["name"], {**row, "salt": sha256(row["salt"])}, population.row)
-    require_all("populations", state.populations, [row["name"] for row in rows])
-    return {row["id"]: row["name"] for row in rows}
+        stored.append(name := label(row))
+        shown: dict[str, Any] = {**row, "population": names.get(row.get("population_id", 0))}
+        if "salt" in row:
+            shown["salt"] = sha256(row["salt"])
+        compare(table, name, shown, expected(table, name, wanted))
+    _require_all(table, wanted, stored)
+    return rows
 
 
 def _compare_users(connection: Connection, name: str, population: FoldedPopulation) -> None:
@@ -482,12 +517,7 @@ def _compare_users(connection: Connection, name: str, population: FoldedPopulati
     firsts = [chunk.first for chunk in population.chunks]
     between = and_(u.population_id == of_population, u.first.between(min(firsts), max(firsts)))
     stored = {row.first: (row.count, row.hashes) for row in connection.execute(select(models.users).where(between))}
-    compare_chunks(name, population.chunks, stored)
-
-
-def compare_chunks(name: str, chunks: Iterable[UsersRow], stored: dict[Any, tuple[Any, Any]]) -> None:
-    """Compare registered users with rows of `users`, first -> (count, hashes), which are removed. Raises `Unfit`."""
-    for chunk in chunks:
+    for chunk in population.chunks:
         count, hashes = stored.pop(chunk.first, (0, b""))
         if count != chunk.count or len(hashes) != 8 * count or sha256(hashes) != chunk.hashes:
             raise Unfit("users", f"{name} {chunk.first}", "they are not the users that were registered")
@@ -495,7 +525,7 @@ def compare_chunks(name: str, chunks: Iterable[UsersRow], stored: dict[Any, tupl
         raise Unfit("users", f"{name} {min(stored)}", "the journal does not name them")
 
 
-def compare_signed(connection: Connection) -> None:
+def _compare_signed(connection: Connection) -> None:
     """Compare the signed head, where there is one, with the row that it names. Raises `Unfit`."""
     head = connection.execute(_HEAD).mappings().one()
     if head["signed"] is None:
@@ -510,48 +540,7 @@ def compare_signed(connection: Connection) -> None:
         raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
 
 
-def compare_proposals(connection: Connection, names: Mapping[int, str], state: State) -> None:
-    """Compare all proposed raises; names: populations by id. Raises `Unfit`."""
-    rows = connection.execute(_PROPOSALS).mappings().all()
-    for row in rows:
-        wanted = expected("proposals", row["id"], state.proposals)
-        compare("proposals", row["id"], {**row, "population": names.get(row["population_id"])}, wanted)
-    require_all("proposals", state.proposals, [row["id"] for row in rows])
-
-
-def compare_charges(connection: Connection, names: Mapping[int, str], state: State) -> None:
-    """Compare all charges of other trainers; names: populations by id. Raises `Unfit`."""
-    wanted = {f"{name} {key}": c for name, each in state.populations.items() for key, c in each.charges.items()}
-    stored = []
-    for row in connection.execute(_CHARGES).mappings():
-        stored.append(f"{names.get(row['population_id'])} {row['key']}")
-        compare(
-            "charges",
-            stored[-1],
-            {**row, "population": names.get(row["population_id"])},
-            expected("charges", stored[-1], wanted),
-        )
-    require_all("charges", wanted, stored)
-
-
-def compare_tokens(connection: Connection, state: State) -> None:
-    """Compare all tokens. Raises `Unfit`."""
-    rows = connection.execute(_TOKENS).mappings().all()
-    for row in rows:
-        compare("tokens", row["id"], dict(row), expected("tokens", row["id"], state.tokens))
-    require_all("tokens", state.tokens, [row["id"] for row in rows])
-
-
-def compare_run(row: RowMapping, names: Mapping[int, str], state: State) -> FoldedRun:
-    """Compare a row of `runs`; names: populations by id. Raises `Unfit`."""
-    run = expected("runs", row["id"], state.runs)
-    compare(
-        "runs", row["id"], {**row, "plan": sha256(row["plan"]), "population": names.get(row["population_id"])}, run.row
-    )
-    return run
-
-
-def compare_round(label: str, row: Mapping[str, Any], attempt: FoldedAttempt) -> None:
+def _compare_round(label: str, row: Mapping[str, Any], attempt: FoldedAttempt) -> None:
     """Compare a row of `rounds`. Raises `Unfit`."""
     shown = {
         **row,
@@ -579,7 +568,7 @@ def compare(table: str, label: str, row: Mapping[str, Any], wanted: Any) -> None
             raise Unfit(table, label, f"{column} is {row[column]!r}, and the journal says {value!r}")
 
 
-def require_all(table: str, wanted: Iterable[str], stored: Iterable[str]) -> None:
+def _require_all(table: str, wanted: Iterable[str], stored: Iterable[str]) -> None:
     """Raise `Unfit` for the first row that is missing."""
     missing = sorted(set(wanted) - set(stored))
     if missing:

@@ -120,9 +120,7 @@ def _fold(connection: Connection, known: _Known) -> list[RoundRow]:
         known.fetch(named)
         named.clear()
         changes.write(connection, known)
-        for run in state.runs.values():
-            if len(run.attempts) > (run.open is not None):
-                run.attempts = {key: attempt for key, attempt in run.attempts.items() if key == run.open}
+        state.forget_closed()
     if previous != head.hash:
         raise Unfit("audit", str(last + 1), "it is missing")
     opened = [run.attempts[run.open].row for run in state.runs.values() if run.open is not None]

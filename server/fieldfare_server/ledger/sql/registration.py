@@ -108,8 +108,9 @@ class Registration:
             self._read_users()
         if (self._by_hash.get(hashes) < 0).any() or always_writes:
             # Where presence is secret no odometers are kept, and a new user is charged nothing.
-            write = self._hold.write if always_writes else self._hold.admit
-            write(lambda connection, entry: self._add(connection, entry, missing, hashes))
+            self._hold.write(
+                lambda connection, entry: self._add(connection, entry, missing, hashes), admits=not always_writes
+            )
             self._read_users()
         self._by_pseudonym.add(missing, self._by_hash.get(hashes))
         return self._by_pseudonym.get(wanted)

@@ -38,8 +38,6 @@ from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.state import budget, odometers
-from fieldfare_server.ledger.state.admission import Position
-from fieldfare_server.ledger.state.windows import Window
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
 # Made once: to build a statement takes longer than to run it.
@@ -235,17 +233,6 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
     return {**row, "body": body}
 
 
-def position(
-    row: Row[object], alike: Price, standing: odometers.OdometerStanding | None, window: Window | None
-) -> Position:
-    """What a population has for one more run. alike: what all users are charged alike; standing: its odometers."""
-    terms, committed = terms_of(row), alike
-    if standing is not None:
-        largest = standing.most_committed(odometers.limit_units(terms), odometers.units_of(alike))
-        committed = alike + _price(largest)
-    return Position.of(row.name, terms, alike, committed, standing, window)
-
-
 def population_view(connection: Connection, row: Row[object], head: Head, memory: Memory) -> views.PopulationView:
     """A population with what its runs have spent and reserved, at `head`. O(what is new); see `memory`."""
     taken = memory.taken(connection, row, head)
@@ -254,7 +241,9 @@ def population_view(connection: Connection, row: Row[object], head: Head, memory
     if odometer_tables.is_individual(row):
         base = odometers.units_of(totals.committed)
         most_spent, left = memory.odometers.figures(connection, row, taken.individual, taken.history, base)
-        totals = budget.Sums(totals.spent + _price(most_spent), totals.committed + _price(left.most_committed))
+        totals = budget.Sums(
+            totals.spent + odometers.price_of(most_spent), totals.committed + odometers.price_of(left.most_committed)
+        )
     spent_epsilon, committed_epsilon = terms.gauge(totals.spent), terms.gauge(totals.committed)
     # Only where a raise needs two persons does one wait.
     waiting = connection.execute(_WAITING, {"number": row.id}).all() if row.two_persons else ()
@@ -292,10 +281,6 @@ def population_view(connection: Connection, row: Row[object], head: Head, memory
         "active_run": taken.active[-1] if taken.active else None,
     }
     return views.PopulationView(**{**row._mapping, **values})
-
-
-def _price(units: int) -> Price:
-    return Price(from_units(units)) if units else Price()
 
 
 def state_now(now: float | BindParameter[float]) -> Case[str]:

@@ -6,7 +6,7 @@ these states serve rounds, requests, tokens and the like. `Journal.admit` gives 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from sqlalchemy import Connection, bindparam, select
@@ -39,20 +39,21 @@ class Tables(State):
         self._connection = connection
         self.numbers: dict[str, int] = {}
         """`seq` of the runs that were read."""
-        self.populations = _Populations(self._read_populations)
-        self.runs = _Lazy(self._read_run)
-        self.tokens = _Lazy(self._read_token)
+        self.populations = _ByName(self._read_populations)
+        self.runs = _ByName(self._read_run)
+        self.tokens = _ByName(self._read_token)
 
-    def _read_populations(self) -> dict[str, FoldedPopulation]:
+    def _read_populations(self, name: str) -> dict[str, FoldedPopulation]:
+        """All of them: there are few, and a refusal names those that there are."""
         rows = self._connection.execute(_POPULATIONS).mappings()
         shown = ({**row, "salt": sha256(row["salt"])} for row in rows)
         found = (PopulationRow(*(row[name] for name in PopulationRow._fields)) for row in shown)
         return {row.name: FoldedPopulation(row) for row in found}
 
-    def _read_run(self, name: str) -> FoldedRun | None:
+    def _read_run(self, name: str) -> dict[str, FoldedRun]:
         row = self._connection.execute(_RUN, {"id": name}).mappings().first()
         if row is None:
-            return None
+            return {}
         self.numbers[name] = row["seq"]
         shown = {**row, "plan": ""}
         run = FoldedRun(RunRow(*(shown[field] for field in RunRow._fields)))
@@ -66,72 +67,33 @@ class Tables(State):
             run.tries += attempt["index"] == row["next_round"]
             if attempt["state"] == "open":
                 run.open = key
-        return run
+        return {name: run}
 
-    def _read_token(self, name: str) -> TokenRow | None:
+    def _read_token(self, name: str) -> dict[str, TokenRow]:
         row = self._connection.execute(_TOKEN, {"id": name}).mappings().first()
-        return None if row is None else TokenRow(*(row[field] for field in TokenRow._fields))
+        return {} if row is None else {name: TokenRow(*(row[field] for field in TokenRow._fields))}
 
 
-class _Lazy(dict[str, T]):
-    """Values that are read when they are first asked for by name."""
+class _ByName(dict[str, T]):
+    """Values that are read when one is first asked for by its name."""
 
-    def __init__(self, read: Callable[[str], T | None]) -> None:
+    def __init__(self, read: Callable[[str], Mapping[str, T]]) -> None:
+        """read: the values to have at hand where one of this name is asked for, with it if there is one."""
         super().__init__()
         self._read = read
 
     def __missing__(self, name: str) -> T:
-        value = self._read(name)
-        if value is None:
+        for found, value in self._read(name).items():
+            self.setdefault(found, value)
+        if not super().__contains__(name):
             raise KeyError(name)
-        self[name] = value
-        return value
+        return super().__getitem__(name)
 
     def __contains__(self, name: object) -> bool:
-        if super().__contains__(name):
-            return True
-        try:
-            self[str(name)]
-        except KeyError:
-            return False
-        return True
+        return self.get(str(name)) is not None
 
     def get(self, name: str, default: T | None = None) -> T | None:  # type: ignore[override]
         """The value of this name, or `default`."""
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-
-class _Populations(dict[str, FoldedPopulation]):
-    """All populations, read when one is first asked for."""
-
-    def __init__(self, read: Callable[[], dict[str, FoldedPopulation]]) -> None:
-        super().__init__()
-        self._read: Callable[[], dict[str, FoldedPopulation]] | None = read
-
-    def _all(self) -> None:
-        if self._read is not None:
-            read, self._read = self._read, None
-            self.update(read())
-
-    def __missing__(self, name: str) -> FoldedPopulation:
-        if self._read is None:
-            raise KeyError(name)
-        self._all()
-        return self[name]
-
-    def __contains__(self, name: object) -> bool:
-        self._all()
-        return super().__contains__(name)
-
-    def __iter__(self) -> Iterator[str]:
-        self._all()
-        return super().__iter__()
-
-    def get(self, name: str, default: FoldedPopulation | None = None) -> FoldedPopulation | None:  # type: ignore[override]
-        """The population of this name, or `default`."""
         try:
             return self[name]
         except KeyError:

@@ -34,6 +34,7 @@ from fieldfare_server.ledger.state.odometers import (
     histogram,
     limit_units,
     pledge,
+    price_of,
     units_of,
 )
 from fieldfare_server.ledger.state.windows import Window
@@ -64,14 +65,14 @@ class Position:
         population: str,
         terms: budget.Terms,
         alike: Price,
-        committed: Price,
         standing: OdometerStanding | None,
         window: Window | None,
     ) -> Self:
         """standing: the odometers; None: there are none."""
         if standing is None:
-            return cls(population, terms, alike, committed, window=window)
+            return cls(population, terms, alike, alike, window=window)
         limit, base = limit_units(terms), units_of(alike)
+        committed = alike + price_of(standing.most_committed(limit, base))
         room = standing.room(limit, base)
         return cls(population, terms, alike, committed, room, standing.newcomer_room(limit, base), window)
 

@@ -17,7 +17,6 @@ that was opened and never committed released nothing, so a run without a committ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -30,14 +29,6 @@ from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.text import decimal
 
 NOTHING = PrivacyLoss()
-
-
-def compose(losses: Iterable[PrivacyLoss]) -> PrivacyLoss:
-    """The loss of all of them together, if they were fixed in advance. No budget is decided by it."""
-    total = NOTHING
-    for loss in losses:
-        total = total + loss
-    return total
 
 
 @lru_cache(maxsize=8192)

@@ -68,6 +68,11 @@ def units_of(price: Price) -> int:
     return math.ceil(price.mu_squared / UNIT)
 
 
+def price_of(units: int) -> Price:
+    """What so many units of mu^2 take, without a leak."""
+    return Price(from_units(units)) if units else Price()
+
+
 def pledge(room: Units, most: int) -> Units:
     """The caps of a run that can cost one user `most`, for users with `room`, shape (n,)."""
     return np.clip(room, 0, most).astype(np.int64)

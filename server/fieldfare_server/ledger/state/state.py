@@ -14,7 +14,6 @@ import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
-from fieldfare.accounting.individual import from_units
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.state.formats import SEEDED
@@ -114,21 +113,21 @@ class FoldedPopulation:
         """
         if not self.row.individual:
             return 0
-        if self.standing is None:
-            raise LookupError("the odometers were not compared with the journal")
-        return self.standing.most_committed(odometers.limit_units(terms), odometers.units_of(self.base()))
+        return self._compared().most_committed(odometers.limit_units(terms), odometers.units_of(self.base()))
 
-    def committed(self, terms: budget.Terms | None = None) -> Price:
-        """What is committed of the user who has least left: exactly what `Reader.population` shows.
-
-        terms: None for the budget of now.
-        """
-        return self.with_largest(self.largest(terms or self.terms))
+    def committed(self) -> Price:
+        """What is committed of the user who has least left: exactly what `Reader.population` shows."""
+        return self.with_largest(self.largest(self.terms))
 
     def position(self, at: float) -> Position:
         """What it has for one more run at `at`, seconds since 1970. Raises LookupError as `largest`."""
-        standing = self.standing if self.row.individual else None
-        return Position.of(self.row.name, self.terms, self.base(), self.committed(), standing, self.window(at))
+        standing = self._compared() if self.row.individual else None
+        return Position.of(self.row.name, self.terms, self.base(), standing, self.window(at))
+
+    def _compared(self) -> odometers.OdometerStanding:
+        if self.standing is None:
+            raise LookupError("the odometers were not compared with the journal")
+        return self.standing
 
     def window(self, at: float) -> Window | None:
         """Its calendar window at `at`, seconds since 1970; None where it has none."""
@@ -136,7 +135,7 @@ class FoldedPopulation:
 
     def with_largest(self, largest: int) -> Price:
         """What is committed of a user of whom `largest` units are, beyond what all are charged alike."""
-        return self.base() + (Price(from_units(largest)) if largest else Price())
+        return self.base() + odometers.price_of(largest)
 
     def charge(self, run: FoldedRun, sign: int) -> None:
         """Add what all users are charged for `run`, or (sign -1) take it out."""
@@ -170,6 +169,12 @@ class State:
         """Take in what one event made. Facts of a kind are taken by the method of its name."""
         for fact in facts:
             _TAKE[type(fact)](self, fact)
+
+    def forget_closed(self) -> None:
+        """Drop the attempts at rounds that are closed: no rule asks for them, and a long log has millions."""
+        for run in self.runs.values():
+            if len(run.attempts) > (run.open is not None):
+                run.attempts = {key: attempt for key, attempt in run.attempts.items() if key == run.open}
 
     def _population(self, row: PopulationRow) -> None:
         known = self.populations.get(row.name)
