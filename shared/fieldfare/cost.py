@@ -290,7 +290,9 @@ class Cost:
         if priced := self.priced():
             shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
             rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
-        if not amplified:
+        if self.loss.leak:
+            rows.append(("mu, and leak", f"{self.loss.mu:.6g}, {self.loss.leak:.6g}"))
+        elif not amplified:
             mu = "-" if self.loss.gdp is None else f"{self.loss.gdp:.6g}"
             rows += [
                 ("zCDP rho, GDP mu", f"{fields['rho_zcdp']:.6g}, {mu}"),

@@ -53,8 +53,8 @@ def ask(
     a question is a run of one round, with its noise, journal, odometers and certificate.
 
     Args:
-        question: the `[question]` table: a kind (count, histogram, mean, quantile, sums, auc, choose), a measure, and
-            public bounds of it.
+        question: the `[question]` table: a kind (count, histogram, mean, quantile, sums, auc, items, choose),
+            a measure, and public bounds of it.
         task: whose users are asked: a name, or an object of this process.
         parameters: of a task that is named.
         population: whose budget is charged.

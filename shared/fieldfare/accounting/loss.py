@@ -106,7 +106,8 @@ class PrivacyLoss:
         rank = max(event.rank for event in events)
         told = [event.words for event in events if event.rank == rank]
         bounds, samplers = sum((one.bounds for one in told), ()), sum((one.samplers for one in told), ())
-        return replace(told[0], bounds=bounds, samplers=samplers)
+        flavor = "Gaussian DP with a leak, stated also as approximate DP" if self.leak else told[0].flavor
+        return replace(told[0], bounds=bounds, samplers=samplers, flavor=flavor)
 
     def price(self, leak: float) -> Price:
         """What it takes across runs at that leak, see `filter.price`. Raises `BadInput` where only zCDP is known."""
