@@ -23,6 +23,8 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.masking.boxes import read_key
+from fieldfare.masking.receipts import Receipt, Receipts
 from fieldfare.nonces import digest_of
 from fieldfare.participation import hides_presence
 from fieldfare_server.files.checkpoint import RunFiles
@@ -30,6 +32,7 @@ from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, chain
 from fieldfare_server.ledger.events.base import Record, Unfit
 from fieldfare_server.ledger.events.heads import Converted
+from fieldfare_server.ledger.events.runs import Committed
 from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.journal import read_head
@@ -188,6 +191,9 @@ class _Verification:
         self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
         """(run, round) -> its participants and what each was charged, where there are odometers."""
 
+        self._receipts = Receipts()
+        self._signers: dict[str, set[str]] = {}
+        """Keys that signed receipts, by run."""
         self._converted: Converted | None = None
         self._steps: dict[str, list[Step]] = {}
         """What moved the odometers of each population."""
@@ -195,9 +201,21 @@ class _Verification:
     def _note(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
         if isinstance(record.event, Converted):
             self._converted = record.event
+        receipt = record.event.receipt if isinstance(record.event, Committed) else None
+        if receipt is not None:
+            self._receipt(record, receipt)
         moved = step(state, record)
         if moved is not None:
             self._steps.setdefault(moved[0], []).append(moved[1])
+
+    def _receipt(self, record: Record, text: str) -> None:
+        """What a blinder signed of a masked round fits what it signed of others, and the plan names its key."""
+        try:
+            receipt = Receipt.parse(text)
+            self._receipts.add(receipt)
+        except BadInput as error:
+            raise Unfit("audit", str(record.number), str(error)) from None
+        self._signers.setdefault(str(record.run), set()).add(receipt.key)
 
     def run(self, connection: Connection) -> None:
         if connection.dialect.name == "sqlite":
@@ -274,11 +292,17 @@ class _Verification:
         rows = connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all()
         for row in rows:
             run = compare_run(row, names, state)
+            self._blinder(row["id"], row["plan"])
             self._rounds(connection, row["seq"], row["id"], run)
             self._charges(connection, row, run)
             self._checkpoints(row["id"], run)
         require_all("runs", state.runs, [row["id"] for row in rows])
         self.checked["runs"] = len(rows)
+
+    def _blinder(self, run_id: str, plan: str) -> None:
+        party = json.loads(plan).get("aggregation", {}).get("blinder")
+        if party and self._signers.get(run_id, set()) - {read_key(party)[1]}:
+            raise Unfit("runs", run_id, "another blinder than that of its plan signed a round")
 
     def _rounds(self, connection: Connection, seq: int, run_id: str, run: FoldedRun) -> None:
         query = select(models.rounds).where(models.rounds.c.run_seq == seq).order_by(models.rounds.c.id)
