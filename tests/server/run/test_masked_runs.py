@@ -379,6 +379,19 @@ def test_a_lying_server_is_refused_by_name(asked: tuple[Blinder, list[MasksAsked
         assert journal.execute("SELECT * FROM answers").fetchall() == before
 
 
+def test_a_box_that_its_node_did_not_sign_is_not_opened(asked: tuple[Blinder, list[MasksAsked]]) -> None:
+    """Boxes that open, for a round that is not answered: what the node did not sign are who it is, and the width."""
+    blinder, (first, *_) = asked
+    with sqlite3.connect(blinder._journal) as journal:
+        journal.execute("DELETE FROM answers")
+    seals = first.seals
+    forged = Seal(seals[0].box, seals[0].key, bytes(64))
+    for lie in (changed(first, bits=64), changed(first, seals=(forged, *seals[1:]))):
+        with pytest.raises(Refused, check=coded("masks-box")):
+            blinder.answer(lie.write())
+    blinder.answer(first.write())
+
+
 def test_a_wrong_box_does_not_take_the_place_of_the_right_one(tmp_path: Path) -> None:
     state, session, grid = begun(tmp_path)
     honest = grid.blinder
