@@ -14,11 +14,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import Context, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
+from fieldfare.masking.boxes import read_key, read_node_key
 from fieldfare_client.blinder import Blinder
-from fieldfare_client.masking import mask_reply
+from fieldfare_client.masking import NODE_KEY, make_node_key, mask_reply
 from fieldfare_flower.masked import Masking, MasksAsked
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_server.run.round.masked import MaskedSum
@@ -35,29 +36,32 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
     """CPU seconds of each party in one round, and bytes of a reply more than a plain one has."""
     occasion, generator = Occasion("bench", round, 0), np.random.default_rng(round)
     update = generator.normal(0, numel**-0.5, numel).astype(np.float32)
-    total = MaskedSum(occasion, numel, 32)
     with tempfile.TemporaryDirectory() as directory:
         blinder = Blinder(Path(directory))
         blinder.approve(PLAN, 2, numel)
         masking = Masking(blinder.public_key, -24, 32, PLAN)
+        files = [Path(directory) / f"{node}.key" for node in range(nodes)]
+        blinder.admit({read_node_key(make_node_key(file)): file.name for file in files})
+        total = MaskedSum(occasion, numel, 32, PLAN, blinder.hello().nodes)
         node_seconds, server_seconds = [], 0.0
         for node in range(nodes):
+            context = Context(1, node, {NODE_KEY: str(files[node])}, RecordDict(), {})
             began = time.process_time()
-            reply = mask_reply(masking, occasion, node, update, 1, ())
+            reply = mask_reply(masking, occasion, context, update, 1, ())
             node_seconds.append(time.process_time() - began)
             if node == 0:  # as it travels: the arrays of a message from a network are bytes
                 plain = TrainReply(occasion, {"weight": update}, 1).write()
                 more = bytes_of(reply) - bytes_of(plain)
             began = time.process_time()
-            if not total.add(reply, 1):
+            if not total.add(reply, 1, node):
                 raise RuntimeError(f"a reply was refused: {total.rejects}")
             server_seconds += time.process_time() - began
-        asked = MasksAsked("bench", round, 0, numel, 32, PLAN, tuple(range(nodes)), tuple(total.boxes))
+        asked = MasksAsked("bench", round, 0, numel, 32, PLAN, tuple(range(nodes)), tuple(total.seals))
         began = time.process_time()
         answer = blinder.answer(asked.write())
         blinder_seconds = time.process_time() - began
         began = time.process_time()
-        opened = total.words - asked.read_answer(answer)
+        opened = total.words - asked.read_answer(answer, read_key(blinder.public_key)[1])[0]
         server_seconds += time.process_time() - began
     cells = np.rint(update.astype(np.float64) * 2.0**24)
     if not np.array_equal(opened.view("<i4"), cells.astype(np.int64) * nodes):

@@ -344,11 +344,11 @@ def train(message: Message, context: Context) -> Message:
     node = hosted(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
-        return _answer(node, instruction, message, masking, context.node_id)
+        return _answer(node, instruction, message, masking, context)
 
 
 def _answer(
-    node: Hosted, instruction: TrainInstruction, message: Message, masking: Masking | None, node_id: int
+    node: Hosted, instruction: TrainInstruction, message: Message, masking: Masking | None, context: Context
 ) -> Message:
     settings = TrainingSettings.parse(instruction.settings)
     if isinstance(node.task, QuestionTask):
@@ -370,7 +370,7 @@ def _answer(
         sums = node.schema.stacked(instruction.queries).arrays(update)
         content = TrainReply(instruction.occasion, sums, result.users, counts).write()
     else:
-        content = mask_reply(masking, instruction.occasion, node_id, update.numpy(), result.users, counts)
+        content = mask_reply(masking, instruction.occasion, context, update.numpy(), result.users, counts)
     own_data.note(result.users, result.failures, content)
     return Message(content, reply_to=message)
 

@@ -3,43 +3,54 @@
 Its rules, of which each is checked before it answers (the order is that of the checks):
 
 * it answers only for plans that it approved, of a length and from a number of nodes that it approved with them;
+* each box is signed by a node of its own list, each by another one: who runs the server cannot invent nodes;
 * one question for each round of a run, for ever; the same question has the same answer;
 * the rounds of a run only go up;
 * every box opens, for this run, round, attempt, node, length and plan.
 
-Each question is written down, durably, before its answer exists.
+Each question is written down, durably, before its answer exists, in a chain of rows whose newest its receipts name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import RecordDict
+from flwr.app import Error, Message, RecordDict
 
-from fieldfare.errors import BadInput, Refused
-from fieldfare.masking.boxes import unseal, write_key
+from fieldfare.errors import BadInput
+from fieldfare.masking.boxes import read_key, receipt_key, unseal, write_key
 from fieldfare.masking.masks import sum_masks
-from fieldfare_flower.masked import MasksAsked
+from fieldfare.masking.receipts import next_row
+from fieldfare_flower.local_grid import CLIENT_APP_RAISED
+from fieldfare_flower.masked import QUERY_MASKS, Hello, MasksAsked, MasksRefused
+from fieldfare_flower.messages import QUERY_USERS, read_users_query
 
+log = logging.getLogger("fieldfare.blinder")
+
+FILE = "blinder.sqlite3"
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS key (one INTEGER PRIMARY KEY CHECK (one = 1), private BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS questions (run TEXT NOT NULL, round INTEGER NOT NULL, question TEXT NOT NULL, "
-    "nodes INTEGER NOT NULL, at REAL NOT NULL, PRIMARY KEY (run, round))",
+    "CREATE TABLE IF NOT EXISTS nodes (key TEXT PRIMARY KEY, name TEXT NOT NULL)",
+    # row: 1, 2, 3 ...; hash: `masking.receipts.next_row`.
+    "CREATE TABLE IF NOT EXISTS answers (row INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, "
+    "question TEXT NOT NULL, nodes INTEGER NOT NULL, at REAL NOT NULL, hash TEXT NOT NULL, UNIQUE (run, round))",
 )
 """The key lies with the questions: whoever has lost which ones were answered answers no other."""
-
-
-class MasksRefused(Refused):
-    """The blinder does not answer; the code says why: `masks-plan`, `masks-few`, `masks-answered`, `masks-order`,
-    `masks-box`."""
+_SHOWN = {
+    "plans": "SELECT plan, least_nodes, numel FROM plans",
+    "nodes": "SELECT key, name FROM nodes ORDER BY name",
+    "answers": "SELECT row, run, round, nodes, at FROM answers ORDER BY row",
+}
 
 
 class Blinder:
@@ -51,7 +62,7 @@ class Blinder:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._journal = directory / "blinder.sqlite3"
+        self._journal = directory / FILE
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self._journal, os.O_CREAT | os.O_EXCL, 0o600))
         if (mode := self._journal.stat().st_mode & 0o777) & 0o077:
@@ -60,13 +71,10 @@ class Blinder:
             for table in _TABLES:
                 journal.execute(table)
             journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
-            (private,) = journal.execute("SELECT private FROM key").fetchone()
-        self._key = X25519PrivateKey.from_private_bytes(private)
-
-    @property
-    def public_key(self) -> str:
-        """As nodes pin it."""
-        return write_key(self._key.public_key())
+            (secret,) = journal.execute("SELECT private FROM key").fetchone()
+        self._key, self._receipts = X25519PrivateKey.from_private_bytes(secret), receipt_key(secret)
+        self.public_key = write_key(secret)
+        """As nodes pin it, and plans name it."""
 
     def approve(self, plan: str, least_nodes: int, numel: int) -> None:
         """Answer for `plan` (SHA-256, hex) from now on: sums of exactly `numel` numbers from at least `least_nodes`
@@ -79,6 +87,34 @@ class Blinder:
         with self._writing() as journal:
             journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", (plan, least_nodes, numel))
 
+    def admit(self, nodes: Mapping[str, str]) -> None:
+        """Open boxes of these nodes from now on. nodes: public key, 64 hex digits -> a name for people."""
+        with self._writing() as journal:
+            journal.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?)", nodes.items())
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """The rows of a table of `_SHOWN`."""
+        with contextlib.closing(sqlite3.connect(self._journal, timeout=60)) as journal:
+            return journal.execute(_SHOWN[table]).fetchall()
+
+    def hello(self) -> Hello:
+        """Whom and what it answers for."""
+        return Hello(frozenset(row[0] for row in self.rows("nodes")), frozenset(row[0] for row in self.rows("plans")))
+
+    def reply(self, message: Message) -> Message:
+        """Answer a message as a node does. Of a refusal the server learns its code, and of any error its class."""
+        try:
+            if message.metadata.message_type == QUERY_USERS:
+                hello = self.hello().write(read_users_query(message.content), self._receipts)
+                return Message(hello, reply_to=message)
+            if message.metadata.message_type != QUERY_MASKS:
+                raise BadInput("an instruction", "a blinder hosts nobody.")
+            return Message(self.answer(message.content), reply_to=message)
+        except Exception as error:
+            log.warning("no answer: %s", error if isinstance(error, MasksRefused) else type(error).__name__)
+            told = f" {error.code}" if isinstance(error, MasksRefused) else ""
+            return Message(Error(CLIENT_APP_RAISED, f"<class '{type(error).__name__}'>{told}"), reply_to=message)
+
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question.
 
@@ -87,29 +123,24 @@ class Blinder:
             MasksRefused: a rule forbids it.
         """
         asked = MasksAsked.read(content)
-        known = self._admit(asked)
-        # Before it is written down: a question with a wrong box must not take the place of the right one.
-        seeds = [self._open(asked, position) for position in range(len(asked.nodes))]
-        if not known:
-            self._write_down(asked)
-        return asked.write_answer(sum_masks(seeds, asked.numel, asked.bits))
-
-    def _open(self, asked: MasksAsked, position: int) -> bytes:
-        try:
-            return unseal(self._key, asked.boxes[position], asked.purposes()[position])
-        except BadInput as refused:
-            raise _refused(asked, "masks-box", f"the box of node {asked.nodes[position]}: {refused.why}") from None
-
-    def _admit(self, asked: MasksAsked) -> bool:
-        """Whether this very question was answered before. Raises `MasksRefused` for what no rule allows."""
-        with contextlib.closing(sqlite3.connect(self._journal, timeout=60)) as journal:
-            return _admit(journal, asked)
-
-    def _write_down(self, asked: MasksAsked) -> None:
         with self._writing() as journal:
-            if not _admit(journal, asked):  # another process may have answered since
-                row = (asked.run, asked.round, asked.digest(), len(asked.nodes), time.time())
-                journal.execute("INSERT INTO questions VALUES (?, ?, ?, ?, ?)", row)
+            _admit(journal, asked)
+            known = _answered(journal, asked)
+            # Before it is written down: a question with a wrong box must not take the place of the right one.
+            seeds = list(self._open(asked))
+            row, hash = known or _write_down(journal, asked)
+        masks = sum_masks(seeds, asked.numel, asked.bits)
+        return asked.write_answer(masks, self._receipts, read_key(self.public_key)[1], row, hash)
+
+    def _open(self, asked: MasksAsked) -> Iterable[bytes]:
+        """The seeds of its boxes. Raises `MasksRefused` unless each was signed and made for its reply."""
+        for purpose, seal in zip(asked.purposes(), asked.seals, strict=True):
+            if not seal.is_signed(purpose, asked.bits):
+                raise asked.refused("masks-box")
+            try:
+                yield unseal(self._key, seal.box, purpose)
+            except BadInput:
+                raise asked.refused("masks-box") from None
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -125,25 +156,34 @@ class Blinder:
             journal.commit()
 
 
-def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> bool:
+def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> None:
     approved = journal.execute("SELECT least_nodes, numel FROM plans WHERE plan = ?", (asked.plan,)).fetchone()
     if approved is None or approved[1] != asked.numel:
-        raise _refused(asked, "masks-plan", "it approved no such plan, or another number of words.")
+        raise asked.refused("masks-plan")
+    keys = {seal.key for seal in asked.seals}
     if len(set(asked.nodes)) < max(approved[0], len(asked.nodes)):
-        raise _refused(asked, "masks-few", f"it opens no sum of fewer than {approved[0]} different nodes.")
-    query = "SELECT round, question FROM questions WHERE run = ? ORDER BY round"
-    answered = dict(journal.execute(query, (asked.run,)).fetchall())
-    if asked.round in answered:
-        if answered[asked.round] == asked.digest():
-            return True
-        raise _refused(asked, "masks-answered", "it answered for another set of this round, and answers once.")
-    if answered and asked.round < max(answered):
-        raise _refused(asked, "masks-order", f"it stands at round {max(answered)}, and rounds only go up.")
-    return False
+        raise asked.refused("masks-few")
+    admitted = {key for (key,) in journal.execute("SELECT key FROM nodes")}
+    if len(keys) < len(asked.seals) or not keys <= admitted:
+        raise asked.refused("masks-node")
 
 
-def _refused(asked: MasksAsked, code: str, why: str) -> MasksRefused:
-    what = f"the blinder's masks of round {asked.round} of run {asked.run}"
-    return MasksRefused(
-        what, why, f"`fieldfare abandon {asked.run}`: the last model stays, and what was not spent returns", code=code
-    )
+def _answered(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str] | None:
+    """(row, hash) of this very question. Raises `MasksRefused` where another has its place, or one of a later round."""
+    query = "SELECT question, row, hash FROM answers WHERE run = ? AND round = ?"
+    known = journal.execute(query, (asked.run, asked.round)).fetchone()
+    if known is not None and known[0] != asked.digest():
+        raise asked.refused("masks-answered")
+    (last,) = journal.execute("SELECT max(round) FROM answers WHERE run = ?", (asked.run,)).fetchone()
+    if known is None and last is not None and asked.round < last:
+        raise asked.refused("masks-order")
+    return known and (known[1], known[2])
+
+
+def _write_down(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]:
+    """Append the question; returns its row and hash."""
+    row, before = journal.execute("SELECT row, hash FROM answers ORDER BY row DESC LIMIT 1").fetchone() or (0, "")
+    values = (row + 1, asked.run, asked.round, asked.digest(), len(asked.nodes), time.time())
+    hash = next_row(before, asked.digest())
+    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, hash))
+    return row + 1, hash

@@ -1,26 +1,33 @@
 """How a node masks its reply: for the blinder that its own configuration names, and for no other.
 
-The configuration of a node says `blinder = "ffb1:..."` (`--node-config`); a message never does. A node that names a
-blinder sends nothing in clear any more, whoever asks.
+The configuration of a node says `blinder="ffb1:..." node-key="FILE"` (`--node-config`); a message never does. A node
+that names a blinder sends nothing in clear any more, whoever asks. With the key in the file, which no message holds
+either, it signs each box, so that the blinder knows the nodes that it admitted.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import secrets
+from pathlib import Path
 
 import numpy as np
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 
-from fieldfare.errors import Refused
-from fieldfare.masking.boxes import Purpose, read_key, seal
+from fieldfare.errors import BadInput, Refused
+from fieldfare.masking.boxes import Purpose, read_key, read_node_key, seal, write_node_key
 from fieldfare.masking.masks import add_mask_, fresh_seed
 from fieldfare.masking.words import encode
-from fieldfare_flower.masked import Masking, write_reply
+from fieldfare_flower.masked import Masking, Seal, write_reply
 from fieldfare_flower.messages import Occasion
 
 BLINDER = "blinder"
 """The key of a node's configuration with the public key of its blinder."""
+NODE_KEY = "node-key"
+"""The key of a node's configuration with the file of the key that signs its boxes."""
+_KEY_BYTES = 32
 
 
 class NotMasked(Refused):
@@ -31,6 +38,33 @@ class BlinderNotPinned(Refused):
     """This node does not mask for the blinder that the server names."""
 
 
+def make_node_key(file: Path) -> str:
+    """The public key, "ffn1:" and 64 hex digits, of the key in `file`, which is made where there is none.
+
+    Raises `BadInput` as `node_key`.
+    """
+    try:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
+            made.write(secrets.token_bytes(_KEY_BYTES))
+            os.fsync(made.fileno())
+    except FileExistsError:
+        pass
+    return write_node_key(node_key(file))
+
+
+def node_key(file: Path) -> bytes:
+    """The private key in `file`, 32 bytes. Raises `BadInput` where it is none, or others can read it."""
+    try:
+        key, mode = file.read_bytes(), file.stat().st_mode & 0o777
+    except OSError as error:
+        why = f"cannot be read ({error.strerror})."
+        raise BadInput(f"{NODE_KEY} = {str(file)!r}", why, "`fieldfare node-key`") from None
+    if len(key) != _KEY_BYTES or mode & 0o077:
+        why = f"has {len(key)} bytes and mode {mode:o}."
+        raise BadInput(f"{NODE_KEY} = {str(file)!r}", why, f"{_KEY_BYTES} bytes that nobody else can read")
+    return key
+
+
 def masking_of(context: Context, content: RecordDict) -> Masking | None:
     """How the reply to the instruction `content` is masked; None where it is sent in clear.
 
@@ -38,6 +72,7 @@ def masking_of(context: Context, content: RecordDict) -> Masking | None:
         NotMasked: the node names a blinder, and the instruction no masks.
         BlinderNotPinned: the node names another blinder than the instruction, or none.
         BadReply: the instruction is malformed.
+        BadInput: the node has no key to sign its boxes with.
     """
     masking, pinned = Masking.read(content), str(context.node_config.get(BLINDER, ""))
     if masking is None:
@@ -48,16 +83,26 @@ def masking_of(context: Context, content: RecordDict) -> Masking | None:
         named = "another one" if pinned else "none"
         raise BlinderNotPinned("the instruction's blinder", f"this node's configuration names {named}.")
     read_key(pinned)
+    node_key(_file(context))
     return masking
 
 
+def _file(context: Context) -> Path:
+    return Path(str(context.node_config.get(NODE_KEY, "")))
+
+
 def mask_reply(
-    masking: Masking, occasion: Occasion, node: int, update: NDArray[np.float32], users: int, counts: tuple[float, ...]
+    masking: Masking,
+    occasion: Occasion,
+    context: Context,
+    update: NDArray[np.float32],
+    users: int,
+    counts: tuple[float, ...],
 ) -> RecordDict:
     """The masked reply that says what a plain one with these figures says, under a mask that no other reply has.
 
     Args:
-        node: this node's id.
+        context: this node's.
         update: the queries' sums of clipped updates, one after another, finite, shape (queries x d,).
         counts: sums of what rides beside them.
     """
@@ -65,6 +110,8 @@ def mask_reply(
     scales = np.repeat([math.sqrt(share) for share in masking.shares], update.size // len(masking.shares))
     values = np.concatenate([update * scales, np.asarray(counts, np.float64) * masking.weights])
     seed = fresh_seed()
-    purpose = Purpose(occasion.run, occasion.round, occasion.attempt, node, values.size, masking.plan)
-    words = add_mask_(encode(values, masking.spacing, masking.bits), seed)
-    return write_reply(occasion, words, users, seal(read_key(masking.blinder), seed, purpose))
+    purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, values.size, masking.plan)
+    words, private = add_mask_(encode(values, masking.spacing, masking.bits), seed), node_key(_file(context))
+    box = seal(read_key(masking.blinder)[0], seed, purpose)
+    key = read_node_key(write_node_key(private))
+    return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, private, key))

@@ -99,6 +99,20 @@ class LocalGrid(Grid, metaclass=Shown):
         run_config = dict(self._run_config)
         return Context(run_id=1, node_id=node, node_config=node_config, state=RecordDict(), run_config=run_config)
 
+    def rehearse_masks(self, blinder: Blinder, keys: Path) -> None:
+        """Let all nodes name `blinder`, which admits them, each with a key of its own in the directory `keys`."""
+        from fieldfare.masking.boxes import read_node_key
+        from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key
+
+        keys.mkdir(mode=0o700, exist_ok=True)
+        admitted = {}
+        for number, context in enumerate(self._contexts.values()):
+            file = keys / str(number)
+            admitted[read_node_key(make_node_key(file))] = f"node {number}"
+            context.node_config |= {BLINDER: blinder.public_key, NODE_KEY: str(file)}
+        blinder.admit(admitted)
+        self.blinder = blinder
+
     def run_app(self, server_app: ServerApp) -> Context:
         """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app raises."""
         context = self._context(local_grid.SERVER_NODE, {})

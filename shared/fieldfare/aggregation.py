@@ -26,6 +26,11 @@ class AggregationSpec(Table):
         """The fewest nodes of whose replies a round may be the sum; 0: any number."""
         return 0
 
+    @property
+    def party(self) -> str:
+        """The public key of the blinder that is a party of its own; "" where there is none."""
+        return ""
+
     def check(self, plan: Plan) -> None:
         """Raise `BadInput` where the rest of the plan does not fit. By default everything fits."""
 
@@ -51,11 +56,19 @@ class Masked(AggregationSpec):
         default=8, ge=2, le=10_000, description="no sum of fewer nodes is opened", json_schema_extra={"unit": "nodes"}
     )
 
+    blinder: str = Field(
+        default="", description="public key of the blinder, `fieldfare blinder key`; without it, of a rehearsal's own"
+    )
+
     rings: ClassVar[tuple[int, ...]] = (32, 64)
 
     @property
     def fewest_nodes(self) -> int:
         return self.least_nodes
+
+    @property
+    def party(self) -> str:
+        return self.blinder
 
     def check(self, plan: Plan) -> None:
         if plan.privacy.rounding == "none":
@@ -72,6 +85,10 @@ class Masked(AggregationSpec):
                 "scheme = 'min-separation', or aggregation.kind = 'plain'",
                 code="masked-without-cut",
             )
+        if self.blinder:
+            from fieldfare.masking.boxes import read_key
+
+            read_key(self.blinder)
         if self.least_nodes > plan.run.cohort:
             raise BadInput(
                 f"aggregation.least_nodes = {self.least_nodes}",

@@ -422,6 +422,8 @@ class Plan(Table, metaclass=PlanType):
             del table["task"]
         if self.aggregation == PLAIN:
             del table["aggregation"]
+        elif not self.aggregation.party:
+            table["aggregation"].pop("blinder", None)
         table["client"]["workers"] = self._counted_workers
         if self.client.isolation == "auto":
             del table["client"]["isolation"]

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
 
-from fieldfare.errors import BadInput
-from fieldfare.masking.boxes import BOX_BYTES, Purpose
+from fieldfare.errors import BadInput, Refused
+from fieldfare.masking.boxes import BOX_BYTES, Purpose, is_signed, sign, signed_box
+from fieldfare.masking.receipts import Receipt
 from fieldfare.masking.words import RINGS, Words
 from fieldfare_flower.messages import (
     HEADER,
@@ -33,8 +34,63 @@ from fieldfare_flower.npy import BadReply, SharedArray, read_array
 VERSION = 1
 """Of the masks themselves: another scheme has another number."""
 MASKED, WORDS = "masked", "words"
-ASK, MASKS, RECEIPT = "ask", "masks", "receipt"
+QUERY_MASKS = "query.masks"
+ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
 _MOST = 1 << 62
+_SIGNATURE_BYTES = 64
+
+REFUSALS = {
+    "masks-plan": "it approved no such plan, or another number of words.",
+    "masks-few": "it opens no sum of so few different nodes.",
+    "masks-node": "a node's key is not one that it admitted, or stands twice.",
+    "masks-box": "a box was not made, or not signed, for this blinder, run, round, attempt, node and plan.",
+    "masks-answered": "it answered for another set of this round, and answers once.",
+    "masks-order": "it answered about a later round, and rounds only go up.",
+}
+"""Why the blinder does not answer: in a fixed word, which is all that it tells the server, and in words for people."""
+
+
+class MasksRefused(Refused):
+    """The blinder does not answer; its code, of `REFUSALS`, says why."""
+
+    def __init__(self, what: str, code: str, run: str) -> None:
+        nearest = f"`fieldfare abandon {run}`: the last model stays, and what was not spent returns"
+        if code == "masks-plan":
+            nearest = f"`fieldfare blinder approve` of the run's plan, or {nearest}"
+        super().__init__(what, REFUSALS[code], nearest, code=code)
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A seed for the blinder, signed by the node that masked with it.
+
+    Args:
+        box: `masking.boxes.seal`.
+        key: the node's, Ed25519, 64 hex digits.
+        signature: by it, of `masking.boxes.signed_box`.
+    """
+
+    box: bytes
+    key: str
+    signature: bytes
+
+    @classmethod
+    def of(cls, box: bytes, purpose: Purpose, bits: int, private: bytes, key: str) -> Seal:
+        """Sign `box`. private, key: the two parts of the node's key."""
+        return cls(box, key, sign(private, signed_box(box, purpose, bits)))
+
+    def is_signed(self, purpose: Purpose, bits: int) -> bool:
+        """Whether the holder of its key made it for `purpose`."""
+        return is_signed(self.key, self.signature, signed_box(self.box, purpose, bits))
+
+    @classmethod
+    def read(cls, box: object, key: object, signature: object) -> Seal:
+        """Raises `BadReply` for anything else than `of` makes; no signature is checked."""
+        if not isinstance(box, bytes) or not isinstance(key, str) or not isinstance(signature, bytes):
+            raise BadReply("schema", "no seal")
+        if len(box) != BOX_BYTES or len(key) != 64 or len(signature) != _SIGNATURE_BYTES:
+            raise BadReply("schema", "no seal")
+        return cls(box, key, signature)
 
 
 @dataclass(frozen=True)
@@ -92,31 +148,28 @@ def _is_numbers(values: object) -> bool:
     return isinstance(values, list) and all(type(v) is float and 0 <= v < math.inf for v in values)
 
 
-def write_reply(occasion: Occasion, words: Words, users: int, box: bytes) -> RecordDict:
+def write_reply(occasion: Occasion, words: Words, users: int, seal: Seal) -> RecordDict:
     """A node's masked reply. words: masked, shape (numel,). users: how many it sums."""
     return RecordDict(
         {
             HEADER: ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION}),
             MASKED: ArrayRecord({WORDS: SharedArray(words)}),
             REPORT: MetricRecord({"users": users}),
-            SEAL: ConfigRecord({"box": box}),
+            SEAL: ConfigRecord({"box": seal.box, "key": seal.key, "signature": seal.signature}),
         }
     )
 
 
-def read_reply(content: RecordDict, occasion: Occasion, sent: int, numel: int, bits: int) -> tuple[Words, int, bytes]:
-    """(words, users, box) of a node's reply to `occasion`. sent: how many users it was asked to train.
+def read_reply(content: RecordDict, occasion: Occasion, sent: int, numel: int, bits: int) -> tuple[Words, int, Seal]:
+    """(words, users, seal) of a node's reply to `occasion`. sent: how many users it was asked to train.
 
-    Raises `BadReply` as `TrainReply.read`; its box is not looked into.
+    Raises `BadReply` as `TrainReply.read`; its seal is not looked into.
     """
     _, users = read_report(content, occasion, sent, MASKED, {"users"})
     records = records_of(content, ConfigRecord)
-    if set(records) != {HEADER, SEAL} or set(records[SEAL]) != {"box"}:
+    if set(records) != {HEADER, SEAL} or set(records[SEAL]) != {"box", "key", "signature"}:
         raise BadReply("schema", "records other than words, a report and a seal")
-    box = records[SEAL]["box"]
-    if not isinstance(box, bytes) or len(box) != BOX_BYTES:
-        raise BadReply("schema", "no box")
-    return _words(content, MASKED, numel, bits), users, box
+    return _words(content, MASKED, numel, bits), users, Seal.read(**records[SEAL])
 
 
 def _words(content: RecordDict, record: str, numel: int, bits: int) -> Words:
@@ -136,7 +189,7 @@ class MasksAsked:
         numel, bits: of the masks.
         plan: SHA-256 of the plan, hex.
         nodes: in the set.
-        boxes: of each, in the same order.
+        seals: of each, in the same order.
     """
 
     run: str
@@ -146,7 +199,7 @@ class MasksAsked:
     bits: int
     plan: str
     nodes: tuple[int, ...]
-    boxes: tuple[bytes, ...]
+    seals: tuple[Seal, ...]
 
     def purposes(self) -> list[Purpose]:
         """What each box must have been made for."""
@@ -154,17 +207,22 @@ class MasksAsked:
         return [Purpose(*about, node, self.numel, self.plan) for node in self.nodes]
 
     def digest(self) -> str:
-        """SHA-256, hex, of the question: of what each box must be for, and of each box, in order."""
+        """SHA-256, hex, of the question: of what each box must be for, of each box and who signed it."""
         hasher = hashlib.sha256(b"fieldfare.masks.v1\0" + self.bits.to_bytes(8, "big"))
-        for purpose, box in zip(self.purposes(), self.boxes, strict=True):
-            hasher.update(purpose.info() + box)
+        for purpose, seal in zip(self.purposes(), self.seals, strict=True):
+            hasher.update(purpose.info() + seal.box + seal.key.encode())
         return hasher.hexdigest()
 
     def write(self) -> RecordDict:
         """The question as a message's content."""
         numbers: dict[str, ConfigRecordValues] = {"round": self.round, "attempt": self.attempt, "numel": self.numel}
         # Ids of nodes have 64 bits, of which Flower's lists of numbers keep 63.
-        sets: dict[str, ConfigRecordValues] = {"nodes": list(map(str, self.nodes)), "boxes": list(self.boxes)}
+        sets: dict[str, ConfigRecordValues] = {
+            "nodes": list(map(str, self.nodes)),
+            "boxes": [seal.box for seal in self.seals],
+            "keys": [seal.key for seal in self.seals],
+            "signatures": [seal.signature for seal in self.seals],
+        }
         names: dict[str, ConfigRecordValues] = {"version": VERSION, "run": self.run, "bits": self.bits}
         return RecordDict({ASK: ConfigRecord({**names, "plan": self.plan, **numbers, **sets})})
 
@@ -174,7 +232,7 @@ class MasksAsked:
         record: Mapping[str, Any] = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
         run, plan, bits = record.get("run"), record.get("plan"), record.get("bits")
         numbers = [record.get(name) for name in ("round", "attempt", "numel")]
-        nodes, boxes = record.get("nodes"), record.get("boxes")
+        lists = [record.get(name) for name in ("nodes", "boxes", "keys", "signatures")]
         if record.get("version") != VERSION or not isinstance(run, str) or not isinstance(plan, str):
             raise BadReply("version", "no question about masks")
         if (
@@ -183,36 +241,82 @@ class MasksAsked:
             or not all(type(number) is int and 0 <= number < _MOST for number in numbers)
         ):
             raise BadReply("schema", "no round")
-        if not isinstance(nodes, list) or not isinstance(boxes, list) or len(nodes) != len(boxes):
-            raise BadReply("schema", "not one box for each node")
-        if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):
+        nodes = lists[0]
+        if not all(isinstance(each, list) and len(each) == len(nodes) for each in lists):  # type: ignore[arg-type]
+            raise BadReply("schema", "not one seal for each node")
+        if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):  # type: ignore[union-attr]
             raise BadReply("schema", "no ids of nodes")
-        if not all(isinstance(box, bytes) and len(box) == BOX_BYTES for box in boxes):
-            raise BadReply("schema", "no boxes")
+        seals = tuple(map(Seal.read, *lists[1:]))  # type: ignore[arg-type]
         round, attempt, numel = map(int, numbers)  # type: ignore[arg-type]
-        asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), tuple(boxes))
+        asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), seals)  # type: ignore[arg-type]
         try:
             asked.digest()
         except BadInput:
             raise BadReply("schema", "no reply of a run") from None
         return asked
 
-    def write_answer(self, masks: Words) -> RecordDict:
-        """The blinder's answer. masks: their sum, shape (numel,)."""
-        receipt: dict[str, ConfigRecordValues] = {
-            "question": self.digest(),
-            "masks": digest_of(masks),
-            "nodes": len(self.nodes),
-        }
-        return RecordDict({MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: ConfigRecord(receipt)})
+    def refused(self, code: str) -> MasksRefused:
+        """The refusal of this question by the reason `code`, of `REFUSALS`."""
+        return MasksRefused(f"the blinder's masks of round {self.round} of run {self.run}", code, self.run)
 
-    def read_answer(self, content: RecordDict) -> Words:
-        """The sum of the masks. Raises `BadReply` for what does not answer this question."""
+    def write_answer(self, masks: Words, private: bytes, key: str, row: int, hash: str) -> RecordDict:
+        """The blinder's answer.
+
+        Args:
+            masks: their sum, shape (numel,).
+            private, key: the two parts of the key that signs its receipt.
+            row, hash: of the blinder's journal, where the question stands.
+        """
+        receipt = Receipt.of(private, key, self.digest(), digest_of(masks), len(self.nodes), row, hash)
+        return RecordDict(
+            {MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: ConfigRecord({"receipt": receipt.text})}
+        )
+
+    def read_answer(self, content: RecordDict, key: str) -> tuple[Words, Receipt]:
+        """The sum of the masks, and the receipt. Raises `BadReply` unless the holder of `key` answered this."""
         masks = _words(content, MASKS, self.numel, self.bits)
-        receipt = records_of(content, ConfigRecord).get(RECEIPT, ConfigRecord())
-        if dict(receipt) != {"question": self.digest(), "masks": digest_of(masks), "nodes": len(self.nodes)}:
+        record = records_of(content, ConfigRecord).get(RECEIPT, ConfigRecord())
+        try:
+            receipt = Receipt.parse(record.get("receipt"))
+        except BadInput:
+            raise BadReply("schema", "no receipt") from None
+        expected = (key, self.digest(), digest_of(masks), len(self.nodes))
+        if (receipt.key, receipt.question, receipt.masks, receipt.nodes) != expected:
             raise BadReply("round", "a receipt for another question or answer")
-        return masks
+        return masks, receipt
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a blinder answers to `query.users`: it hosts nobody.
+
+    Args:
+        nodes: the keys that it admitted, 64 hex digits each.
+        plans: the digests that it approved.
+    """
+
+    nodes: frozenset[str]
+    plans: frozenset[str]
+
+    def write(self, run: str, private: bytes) -> RecordDict:
+        """Its record, for `run`. private: the key that signs the blinder's receipts."""
+        nodes, plans = sorted(self.nodes), sorted(self.plans)
+        signature = sign(private, self._signed(run))
+        return RecordDict({HELLO: ConfigRecord({"nodes": nodes, "plans": plans, "signature": signature})})
+
+    def _signed(self, run: str) -> bytes:
+        said = [*sorted(self.nodes), "", *sorted(self.plans)]
+        return "\0".join(["fieldfare.blinder.hello.v1", run, *said]).encode()
+
+    @classmethod
+    def read(cls, content: RecordDict, run: str, key: str) -> Hello | None:
+        """What the blinder whose receipts `key` signs says to `run`; None where it is not from it."""
+        record = records_of(content, ConfigRecord).get(HELLO, ConfigRecord())
+        nodes, plans, signature = (record.get(name) for name in ("nodes", "plans", "signature"))
+        if not isinstance(nodes, list) or not isinstance(plans, list) or not isinstance(signature, bytes):
+            return None
+        hello = cls(frozenset(map(str, nodes)), frozenset(map(str, plans)))
+        return hello if is_signed(key, signature, hello._signed(run)) else None
 
 
 def digest_of(words: Words | Sequence[int]) -> str:

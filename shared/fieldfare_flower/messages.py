@@ -253,6 +253,11 @@ def write_users_query(run: str, more: Mapping[str, ConfigRecord] | None = None) 
     return RecordDict({HEADER: ConfigRecord({"version": VERSION, "run": run}), **(more or {})})
 
 
+def read_users_query(content: RecordDict) -> str:
+    """The run that asks which users a node hosts. Raises `BadReply`."""
+    return str(_header(content).get("run", ""))
+
+
 def write_question(asked: Mapping[str, object]) -> dict[str, ConfigRecord]:
     """The record, by its name, of what a run asks of users: the `[task]` table of its plan. It is data, never code."""
     return {QUESTION: ConfigRecord({"asked": json.dumps(asked, sort_keys=True)})}

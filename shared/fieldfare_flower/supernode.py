@@ -1,4 +1,4 @@
-"""Run Flower's SuperNode with five repairs.
+"""Run Flower's SuperNode with five repairs; or as a node that starts no app, and answers by itself (`main`).
 
     python -Pm fieldfare_flower.supernode ARGUMENT ...        (the arguments of flower-supernode)
 
@@ -27,10 +27,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from flwr.app import Message
 
 from fieldfare_flower import logs, private
 from fieldfare_flower.private import log
@@ -125,6 +128,43 @@ def survive_http_500(connection: ModuleType | None) -> bool:
     return True
 
 
+def answer_here(loop: ModuleType | None, answer: Callable[[Message], Message]) -> None:
+    """Make `loop` answer each message by `answer`, in this process.
+
+    No app is fetched or started: code that the server sends never runs where this node's secrets are.
+
+    Raises `FlowerDiffers` where the loop cannot be taken over.
+    """
+    inflate = private.find("flwr.supercore.inflatable.inflatable_utils:pull_and_inflate_object_from_tree")
+    insert, ended = getattr(loop, "_insert_message", None), getattr(loop, "RunNotRunningException", None)
+    if loop is None or not hasattr(loop, "_pull_and_store_message") or inflate is None or insert is None or not ended:
+        raise private.FlowerDiffers(f"this node cannot answer without an app: {private.LACKS}.")
+
+    def pull_and_answer(
+        *, state: Any, object_store: Any, receive: Any, pull_object: Any, confirm_message_received: Any, **rest: Any
+    ) -> int | None:
+        try:
+            if (received := receive()) is None:
+                return None
+            (head, tree), run = received, received[0].metadata.run_id
+            message = inflate(
+                tree,
+                lambda known: pull_object(run, known),
+                lambda known: confirm_message_received(run, known),
+                return_type=Message,
+            )
+        except ended:
+            return None
+        except Exception as error:  # whatever is no message costs itself, and no later one
+            log.warning("a message cannot be read: %s", type(error).__name__)
+            return None
+        message.metadata.__dict__["_message_id"] = head.metadata.message_id
+        insert(answer(message), state, object_store)
+        return int(run)
+
+    loop._pull_and_store_message = pull_and_answer  # type: ignore[attr-defined]
+
+
 def repair() -> list[str]:
     """Apply every repair that this Flower has room for; returns the effects of those that it has not."""
     loop = private.find("flwr.supernode.start_client_internal")
@@ -138,12 +178,15 @@ def repair() -> list[str]:
     return [effect for effect, applied in repairs.items() if not applied]
 
 
-def main() -> None:
-    """See the module."""
+def main(answer: Callable[[Message], Message] | None = None) -> None:
+    """See the module. answer: to every message, instead of any app."""
     supernode = private.load_program("flower-supernode")
     # After Flower was imported, which gives its logger a handler.
     logs.configure("info")
     shorten_part_waits()
+    if answer is not None:
+        answer_here(private.find("flwr.supernode.start_client_internal"), answer)
+        sys.argv.append("--isolation=process")  # the other kind starts an executor of apps
     if left_out := repair():
         private.warn("of this SuperNode, " + "; ".join(left_out))
     supernode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 BASE, OVER, NODE = load("docker-compose.yml"), load("deploy/apart/server.yml"), load("deploy/apart/node.yml")
+BLINDER = load("deploy/apart/blinder.yml")
 FILES = {"base": BASE, "node": NODE, "insecure": load("deploy/compose.insecure.yml"), "server": OVER}
 
 
@@ -47,7 +49,7 @@ def started(file: dict[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in file["services"].items() if not one.get("profiles")}
 
 
-@pytest.mark.parametrize("file", [BASE, SERVER, NODE], ids=["base", "server", "node"])
+@pytest.mark.parametrize("file", [BASE, SERVER, NODE, BLINDER], ids=["base", "server", "node", "blinder"])
 def test_what_is_named_is_there_and_every_service_is_confined(file: dict[str, Any]) -> None:
     for name, one in file["services"].items():
         assert set(one.get("networks", [])) <= file["networks"].keys(), name
@@ -75,7 +77,7 @@ def size(text: str) -> int:
     return int(text[:-1]) * UNITS[text[-1]]
 
 
-@pytest.mark.parametrize("file", [BASE, SERVER, NODE], ids=["base", "server", "node"])
+@pytest.mark.parametrize("file", [BASE, SERVER, NODE, BLINDER], ids=["base", "server", "node", "blinder"])
 def test_every_service_has_limits(file: dict[str, Any]) -> None:
     for name, one in file["services"].items():
         assert 64 << 20 <= size(one["mem_limit"]) <= 4 << 30, name
@@ -139,3 +141,23 @@ def test_a_node_apart_runs_what_a_node_of_one_machine_runs(apart: str, together:
         NODE["services"][apart].get("environment", {}).keys()
         == BASE["services"][together].get("environment", {}).keys()
     )
+
+
+def test_the_blinder_shares_nothing_with_the_server_and_starts_no_app() -> None:
+    """A project, user, volume and network of its own; no executor, and no published port."""
+    services, node = BLINDER["services"], NODE["services"]["node"]
+    assert BLINDER["name"] not in (NODE["name"], BASE.get("name"))
+    assert set(services) == {"secrets", "init", "blinder"}
+    assert not any("ports" in one for one in services.values())
+    assert services["blinder"]["user"] == services["init"]["user"] == "49998:49998"
+    assert not any("executor" in word or word == "superexec" for word in services["blinder"]["command"])
+    assert services["blinder"]["environment"]["FIELDFARE_BLINDER"].startswith("/state/")
+    mounts = {name: {target(mount) for mount in one["volumes"]} for name, one in services.items()}
+    assert mounts["init"] == {"/state"}
+    assert mounts["blinder"] == {"/state", "/secrets", "/exchange"}
+    # What it gives to Flower's node is what a node gives, but for what names an executor's isolation and the task.
+    words = [word for word in node["command"] if word.startswith("--") and word != "--"]
+    left_out = ("--isolation", "--node-config", "--host")
+    assert {word for word in words if not word.startswith(left_out)} <= set(services["blinder"]["command"])
+    parser = import_module("flwr.supernode.cli.flower_supernode")._parse_args_run_supernode()
+    assert not parser.parse_known_args([word for word in services["blinder"]["command"] if word.startswith("--s")])[1]

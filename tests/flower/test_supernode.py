@@ -13,16 +13,20 @@ from typing import Any
 
 import httpx
 import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supernode import fleet_http_connection, start_client_internal
 
 from fieldfare_flower import private, supernode
+from fieldfare_flower.local_grid import assume_task_identity, deliver
 from fieldfare_flower.supernode import (
     FIRST_POLL,
     LAST_POLL,
     REPLY_POLL,
     FastTime,
     answer_before_pull,
+    answer_here,
     patch_poll_interval,
     survive_http_500,
 )
@@ -114,6 +118,42 @@ def status(code: int) -> httpx.HTTPStatusError:
 def test_a_superlink_in_trouble_is_asked_again(beats: Callable[[Exception], Any]) -> None:
     assert beats(status(500)) is False
     assert beats(status(507)) is False
+
+
+def test_a_node_that_answers_by_itself_fetches_and_starts_no_app() -> None:
+    """Every message is answered; what is no message costs itself; a Flower that works otherwise is refused."""
+    assume_task_identity()
+    question, stored = deliver(Message(RecordDict({"a": ConfigRecord({"b": 1})}), 2, "query.masks")), list[Message]()
+    loop = ModuleType("loop")
+    with pytest.raises(private.FlowerDiffers):
+        answer_here(loop, lambda message: message)
+    loop._pull_and_store_message = lambda **_: pytest.fail("an app is fetched")  # type: ignore[attr-defined]
+    loop._insert_message = lambda message, state, store: stored.append(message)  # type: ignore[attr-defined]
+    loop.RunNotRunningException = RuntimeError  # type: ignore[attr-defined]
+    answer_here(loop, lambda message: Message(message.content, reply_to=message))
+    objects = {key: each.deflate() for key, each in get_all_nested_objects(question).items()}
+    confirmed: list[str] = []
+
+    def pull(received: Any) -> Any:
+        return loop._pull_and_store_message(
+            state="state",
+            object_store="store",
+            receive=lambda: received,
+            pull_object=lambda run, known: objects[known],
+            confirm_message_received=lambda run, known: confirmed.append(known),
+            node_config={},
+            get_fab=lambda *_: pytest.fail("code is fetched"),
+        )
+
+    assert pull(None) is None
+    tree = get_object_tree(question)
+    assert pull((question, tree)) == question.metadata.run_id
+    assert confirmed
+    assert [dict(reply.content["a"]) for reply in stored] == [{"b": 1}]
+    assert stored[0].metadata.reply_to_message_id == question.metadata.message_id
+    objects.clear()
+    assert pull((question, tree)) is None
+    assert len(stored) == 1
 
 
 ENDED = """

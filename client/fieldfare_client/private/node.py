@@ -200,7 +200,7 @@ class AppNode:
                 sums = schema.stacked(read.queries).split(flat)
                 content = TrainReply(read.occasion, sums, len(asked), riders).write()
             else:
-                content = mask_reply(masking, read.occasion, context.node_id, flat, len(asked), riders)
+                content = mask_reply(masking, read.occasion, context, flat, len(asked), riders)
             own_data.note(len(asked), failures, content)
         return Message(content, reply_to=message)
 

@@ -42,6 +42,7 @@ COMMANDS = {
     "finding.",
     "abandon": "End a run that will not be resumed: what it reserved and did not spend returns to the budget.",
     "model": "Write the model of a run with all its parameters and buffers.",
+    "node-key": "Make the key by which a node signs what it sends to a blinder; print its public part.",
     "backup": "Copy the ledger while it is written to: SQLite by itself, PostgreSQL with pg_dump.",
     "migrate": "Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. "
     "Back it up.",
@@ -54,6 +55,7 @@ GROUPS = {
     "token": "Create, list or revoke API tokens.",
     "certificates": "Make keys, certificates and secrets of a federation.",
     "head": "The key that signs the journal's head.",
+    "blinder": "The party that knows the masks of masked sums, and no data.",
     "nodes": "Admit nodes to the federation, or remove them.",
     "ledger": "Put a ledger right, and make it again from a copy.",
 }
@@ -68,7 +70,7 @@ NOT_SERVED = {
 }
 """Commands that read, and that no service answers: why `--url` is refused."""
 
-_MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history")
+_MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history") | {"node-key": "blinder"}
 """The modules of commands that share one; every other command has a module of its name."""
 
 ADDED = "fieldfare.commands"
@@ -110,7 +112,7 @@ def assemble(wanted: str | None = None) -> typer.Typer:
         if name in GROUPS:
             program.add_typer(getattr(module, name), name=name)
         else:
-            program.command()(getattr(module, name))
+            program.command()(getattr(module, name.replace("-", "_")))
     for name, point in more.items():
         if name in alone:
             program.command(name)(point.load())

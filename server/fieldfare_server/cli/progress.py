@@ -23,7 +23,6 @@ from fieldfare_server.planning.admission import admit
 from fieldfare_server.run.pricing import numbers_released, price_with_model
 
 if TYPE_CHECKING:
-    from fieldfare_client.blinder import Blinder
     from fieldfare_client.check import TaskReport
     from fieldfare_client.simulation import LocalGrid
     from fieldfare_server.run.round.strategy import RoundReport
@@ -70,21 +69,14 @@ class Trace:
         }
 
 
-def local_grid(plan: Plan, nodes: int, blinder: Blinder | None = None) -> LocalGrid:
-    """A grid of `nodes` nodes in this process that run the plan's task, as many at once as there are processes.
-
-    blinder: the one that all nodes name; they send nothing in clear then.
-    """
+def local_grid(plan: Plan, nodes: int) -> LocalGrid:
+    """A grid of `nodes` nodes in this process that run the plan's task, as many at once as there are processes."""
     from fieldfare_client.app import app as client_app  # imports PyTorch
-    from fieldfare_client.masking import BLINDER
     from fieldfare_client.simulation import LocalGrid
     from fieldfare_client.training.cores import processes
 
     at_once = min(nodes, processes(plan.client, plan.run.task))
-    pinned = "" if blinder is None else blinder.public_key
-    grid = LocalGrid(client_app, nodes, {"task": plan.task_reference}, {BLINDER: pinned}, at_once=at_once)
-    grid.blinder = blinder
-    return grid
+    return LocalGrid(client_app, nodes, {"task": plan.task_reference}, at_once=at_once)
 
 
 NODES_A_LEAST = 4
@@ -108,14 +100,22 @@ def simulated_nodes(plan: Plan, asked: int | None, usual: int = 1) -> int:
 def grid_of(session: Session, nodes: int) -> LocalGrid:
     """`local_grid` of a session's plan; where it is masked with a blinder of this process, which proves nothing to
     anybody, but keeps key and journal beside the runs as a real one does."""
+    grid = local_grid(session.plan, nodes)
+    rehearse_masks(session, grid)
+    return grid
+
+
+def rehearse_masks(session: Session, grid: LocalGrid) -> None:
+    """Give `grid` a blinder where the plan of `session` is masked."""
     plan, files = session.plan, session.files
     if not plan.aggregation.rings or files is None:
-        return local_grid(plan, nodes)
+        return
     from fieldfare_client.blinder import Blinder
 
-    blinder = Blinder(files.directory.parent / ".blinder")
+    directory = files.directory.parent / ".blinder"
+    blinder = Blinder(directory)
     blinder.approve(plan.digest(), plan.aggregation.fewest_nodes, numbers_released(plan, session.schema))
-    return local_grid(plan, nodes, blinder)
+    grid.rehearse_masks(blinder, directory / "nodes")
 
 
 def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> TaskReport:

@@ -38,8 +38,9 @@ ACCOUNTING: dict[Accounting, str] = {
     "worst-case": "every user is charged what the user who takes part most can lose",
 }
 
+CURATOR = "The server's operator, who can see each node's sum before noise is added and who holds the noise key."
 NOT_COVERED = (
-    "The server's operator, who can see each node's sum before noise is added and who holds the noise key.",
+    CURATOR,
     "What leaks outside of the released models and statistics: network traffic, timing, a node's own disk.",
     "What can be learned about a user from other people's data, or from other releases about the same user.",
     "Other populations of the same users: each has a budget of its own, and what a user loses adds up. In this ledger "
@@ -47,6 +48,15 @@ NOT_COVERED = (
     "ledgers it cannot see. A node's own budget limits all together; whether nodes keep one the server cannot tell.",
     "Held-out data of the task, or of the app's own evaluation; the people in it are not users of the population.",
 )
+
+MASKED_NOT_COVERED = (
+    "The server's operator, who can see sums of {least} nodes or more before noise is added and who holds the noise "
+    "key; together with the blinder's, each node's sum.",
+    "A server that deviates: the difference of sums of several runs, and code that it sends to nodes which do not pin "
+    "what they start. Whether nodes do, it cannot tell.",
+    "Nodes that lie: nobody checked that they clipped. Such a node can ruin the model, and no other user's promise.",
+)
+"""In the place of the curator, where the plan names a blinder that is a party of its own."""
 
 ROUNDING: dict[Rounding, str] = {
     "grid": "each reply is snapped to a grid before it is summed, double-precision noise to the same grid; the noise "
@@ -146,7 +156,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts, run.planned) if facts else unreadable),
         Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, run.planned.gdp)),
-        Fact(name="Trust", value="central: the server is trusted with each node's clipped sum, and adds the noise"),
+        Fact(name="Trust", value=_trust(facts)),
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {run.planned.words.method}"),
         Fact(name="Accounting", value=ACCOUNTING[run.accounting]),
@@ -234,14 +244,32 @@ def _tuning_line(plan: Plan) -> list[Fact]:
 
 
 def _masks_line(plan: Plan) -> list[Fact]:
-    """What masks of a rehearsal are worth, and what they cost."""
-    if not plan.aggregation.rings:
+    """What masks are worth, and what they cost."""
+    aggregation = plan.aggregation
+    if not aggregation.rings:
         return []
-    value = (
-        f"masked sums of at least {plan.aggregation.fewest_nodes} nodes, rehearsed in one process: it could read each "
-        "update all the same. Clipping is by the nodes; the server did not check that they clipped"
-    )
+    if aggregation.party:
+        value = (
+            "each node's update was masked before it left the node. The server could read sums of at least "
+            f"{aggregation.fewest_nodes} nodes, without noise, and no single update, unless it and the blinder "
+            f"{aggregation.party[:21]}... worked together. The server did not check that nodes clipped"
+        )
+    else:
+        value = (
+            f"masked sums of at least {aggregation.fewest_nodes} nodes, rehearsed in one process: it could read each "
+            "update all the same. Clipping is by the nodes; the server did not check that they clipped"
+        )
     return [Fact(name="Aggregation", value=value)]
+
+
+def _trust(facts: PlanFacts | None) -> str:
+    """Whom the promise trusts with what."""
+    if facts is not None and facts.plan.aggregation.party:
+        return (
+            "the server is trusted with clipped sums of several nodes, and adds the noise; it and the blinder are "
+            "trusted not to work together"
+        )
+    return "central: the server is trusted with each node's clipped sum, and adds the noise"
 
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
@@ -282,7 +310,10 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
     rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
     if facts is not None:
         lines += _left_out_of_the_round(facts.plan)
-    return (*lines, *_BY_ADJACENCY[run.adjacency], *NOT_COVERED, *_floating_point(run, rounding))
+    curator: tuple[str, ...] = (CURATOR,)
+    if facts is not None and facts.plan.aggregation.party:
+        curator = tuple(line.format(least=facts.plan.aggregation.fewest_nodes) for line in MASKED_NOT_COVERED)
+    return (*lines, *_BY_ADJACENCY[run.adjacency], *curator, *NOT_COVERED[1:], *_floating_point(run, rounding))
 
 
 def _floating_point(run: RunView, rounding: Rounding) -> list[str]:

@@ -23,6 +23,8 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.masking.boxes import read_key
+from fieldfare.masking.receipts import Receipt, Receipts
 from fieldfare.nonces import digest_of
 from fieldfare.participation import hides_presence
 from fieldfare_server.files.checkpoint import RunFiles
@@ -30,6 +32,7 @@ from fieldfare_server.files.strategies import StoredStrategy, StrategyError
 from fieldfare_server.ledger import Head, Ledger, chain
 from fieldfare_server.ledger.events.base import Record, Unfit
 from fieldfare_server.ledger.events.heads import Converted
+from fieldfare_server.ledger.events.runs import Committed
 from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.journal import read_head
@@ -188,6 +191,9 @@ class _Verification(Replay):
         self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
         """(run, round) -> its participants and what each was charged, where there are odometers."""
 
+        self._receipts = Receipts()
+        self._signers: dict[str, set[str]] = {}
+        """Keys that signed receipts, by run."""
         self._converted: Converted | None = None
         self._steps: dict[str, list[Step]] = {}
         """What moved the odometers of each population."""
@@ -198,9 +204,21 @@ class _Verification(Replay):
     def _note(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
         if isinstance(record.event, Converted):
             self._converted = record.event
+        receipt = record.event.receipt if isinstance(record.event, Committed) else None
+        if receipt is not None:
+            self._receipt(record, receipt)
         moved = step(state, record)
         if moved is not None:
             self._steps.setdefault(moved[0], []).append(moved[1])
+
+    def _receipt(self, record: Record, text: str) -> None:
+        """What a blinder signed of a masked round fits what it signed of others, and the plan names its key."""
+        try:
+            receipt = Receipt.parse(text)
+            self._receipts.add(receipt)
+        except BadInput as error:
+            raise Unfit("audit", str(record.number), str(error)) from None
+        self._signers.setdefault(str(record.run), set()).add(receipt.key)
 
     def run(self, connection: Connection) -> None:
         if connection.dialect.name == "sqlite":
@@ -221,6 +239,7 @@ class _Verification(Replay):
         self._add("rounds", state.counts["rounds"])
         for row in connection.execute(select(models.runs).order_by(models.runs.c.seq)).mappings().all():
             run = state.runs[row["id"]]
+            self._blinder(row["id"], row["plan"])
             self._charges(connection, row, run)
             self._checkpoints(connection, row, run)
         self.checked["runs"] = len(state.runs)
@@ -253,6 +272,11 @@ class _Verification(Replay):
                 raise Unfit("objects", name, "its content has another SHA-256")
         if self._converted is not None:
             _require_originals(connection, self._converted)
+
+    def _blinder(self, run_id: str, plan: str) -> None:
+        party = json.loads(plan).get("aggregation", {}).get("blinder")
+        if party and self._signers.get(run_id, set()) - {read_key(party)[1]}:
+            raise Unfit("runs", run_id, "another blinder than that of its plan signed a round")
 
     def _charges(self, connection: Connection, row: RowMapping, run: FoldedRun) -> None:
         """Compute again what each committed round of a run cost, from who took part in it."""

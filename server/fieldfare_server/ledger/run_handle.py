@@ -20,7 +20,8 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError
 from fieldfare_server import faults
-from fieldfare_server.ledger.events.runs import RunInterrupted
+from fieldfare_server.ledger.events.base import loads
+from fieldfare_server.ledger.events.runs import Committed, RunInterrupted
 from fieldfare_server.ledger.rules.rounds import require_charge
 from fieldfare_server.ledger.rules.runs import finish
 from fieldfare_server.ledger.schedule import Schedule
@@ -244,6 +245,14 @@ class RunHandle:
         self._open = replace(round, closing=closing)
         faults.point("ledger.round.closed")
         return self._open
+
+    def receipts(self) -> list[str]:
+        """What blinders have signed of the masked rounds of all runs of this ledger (`masking.receipts`), in order."""
+        c = models.journal.c
+        where = c.action == Committed.action, c.body.like('%"receipt":%')
+        with self._hold.database.read() as connection:
+            bodies = connection.execute(select(c.body).where(*where).order_by(c.id)).scalars()
+            return [loads(body)["receipt"] for body in bodies]
 
     def void_round(
         self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None

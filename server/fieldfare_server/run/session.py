@@ -140,6 +140,13 @@ class Session:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
         """
         require_identity(plan, identity_is_stable)
+        if plan.aggregation.rings and dialect is not None and dialect.name == "plain":
+            raise BadInput(
+                "aggregation.kind = 'masked'",
+                "Flower's own messages carry no masks.",
+                "dialect = 'cohort', with ff.private at the nodes; or aggregation.kind = 'plain'",
+                code="masked-plain-dialect",
+            )
         home.prepare()
         run_id = run_id or new_run_id()
         price = partial(price_with_model, plan, schema=None if model is None else model.schema)
@@ -292,7 +299,6 @@ class Session:
 
     def meet(self, grid: Grid) -> None:
         """Before the first look at the nodes of `grid`: bind users to nodes durably where nodes have proven keys."""
-        self.rounds.sums.meet(grid)
         if self.dialect.name != "cohort" or self._ledger is None or self._home is None or not keys_are_proven(grid):
             return
         register = self._ledger.node_register()

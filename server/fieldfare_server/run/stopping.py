@@ -29,7 +29,9 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
         why = f"{where} Make room, or mend the disk."
     else:
         why = str(cause).removeprefix(f"run {run}: ").removesuffix(".") + "."
-    passes = isinstance(cause, KeyboardInterrupt) or is_of_the_disk(cause)
+    # A closed round may have been opened: only a person ends it.
+    closed = session.rounds.sums.closed is not None
+    passes = isinstance(cause, KeyboardInterrupt) or is_of_the_disk(cause) or closed
     if session.next_round == 0 and not passes:
         nearest = "remove the cause and start it again"
         if isinstance(cause, NotEnoughUsers):

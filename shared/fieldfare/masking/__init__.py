@@ -2,7 +2,8 @@
 
     words.py    numbers as words of a ring, and back
     masks.py    the mask of a seed
-    boxes.py    a seed for the eyes of the blinder
+    boxes.py    a seed for the eyes of the blinder, and who signs what
+    receipts.py what the blinder signs of each answer
 
 Where noise meets such a sum, `fieldfare.privatise` says why it must come before the words are read as numbers.
 """

@@ -1,15 +1,18 @@
-"""A seed in a box that only the blinder opens, and only for the reply that it was made for.
+"""A seed in a box that only the blinder opens, and only for the reply that it was made for; and who signs what.
 
 HPKE (RFC 9180) in base mode: X25519, HKDF-SHA256, AES-256-GCM; the `info` of a box names run, round, attempt, node,
-length and plan, so a box that is moved elsewhere does not open.
+length and plan, so a box that is moved elsewhere does not open. The node signs its box (Ed25519, RFC 8032), and the
+blinder its receipts.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
@@ -20,6 +23,7 @@ SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 BOX_BYTES: Final = 32 + SEED_BYTES + 16
 """The sender's half of the key agreement, the seed, the tag."""
 _PREFIX: Final = "ffb1:"
+_NODE_PREFIX: Final = "ffn1:"
 _KEY_BYTES: Final = 32
 
 
@@ -72,20 +76,64 @@ def unseal(key: X25519PrivateKey, box: bytes, purpose: Purpose) -> bytes:
     return seed
 
 
-def write_key(key: X25519PublicKey) -> str:
-    """A blinder's public key as operators pin it: "ffb1:" and 64 hex digits."""
-    return _PREFIX + key.public_bytes_raw().hex()
+def sign(private: bytes, text: bytes) -> bytes:
+    """The signature of `text`, 64 bytes. private: the 32 bytes of an Ed25519 key."""
+    return Ed25519PrivateKey.from_private_bytes(private).sign(text)
 
 
-def read_key(text: str) -> X25519PublicKey:
-    """What `write_key` wrote. Raises `BadInput`."""
-    digits = text.removeprefix(_PREFIX)
+def is_signed(key: str, signature: bytes, text: bytes) -> bool:
+    """Whether the holder of the public `key`, 64 hex digits, signed `text`. False for what is no key."""
     try:
-        raw = bytes.fromhex(digits) if text.startswith(_PREFIX) and digits.isalnum() else b""
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def signed_box(box: bytes, purpose: Purpose, bits: int) -> bytes:
+    """What a node signs of a `box` for `purpose`, whose mask has words of `bits` bits."""
+    return b"fieldfare.box.v1\0" + bits.to_bytes(1, "big") + purpose.info() + box
+
+
+def receipt_key(secret: bytes) -> bytes:
+    """The Ed25519 private key by which the blinder of `secret`, 32 bytes, signs."""
+    return hashlib.sha256(b"fieldfare.receipt.key\0" + secret).digest()
+
+
+def write_key(secret: bytes) -> str:
+    """A blinder's public keys as operators pin them: "ffb1:" and 128 hex digits, for boxes and for receipts.
+
+    secret: 32 bytes, its X25519 private key.
+    """
+    box = X25519PrivateKey.from_private_bytes(secret).public_key()
+    receipt = Ed25519PrivateKey.from_private_bytes(receipt_key(secret)).public_key()
+    return _PREFIX + box.public_bytes_raw().hex() + receipt.public_bytes_raw().hex()
+
+
+def read_key(text: str) -> tuple[X25519PublicKey, str]:
+    """What `write_key` wrote: the key that boxes are made for, and in hex the one that signs. Raises `BadInput`."""
+    raw = _key_bytes(text, _PREFIX, 2 * _KEY_BYTES)
+    return X25519PublicKey.from_public_bytes(raw[:_KEY_BYTES]), raw[_KEY_BYTES:].hex()
+
+
+def write_node_key(private: bytes) -> str:
+    """A node's public key as blinders admit it: "ffn1:" and 64 hex digits. private: 32 bytes, Ed25519."""
+    return _NODE_PREFIX + Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw().hex()
+
+
+def read_node_key(text: str) -> str:
+    """What `write_node_key` wrote, 64 hex digits. Raises `BadInput`."""
+    return _key_bytes(text, _NODE_PREFIX, _KEY_BYTES).hex()
+
+
+def _key_bytes(text: str, prefix: str, size: int) -> bytes:
+    digits = text.removeprefix(prefix)
+    try:
+        raw = bytes.fromhex(digits) if text.startswith(prefix) and digits.isalnum() else b""
     except ValueError:
         raw = b""
-    if len(raw) != _KEY_BYTES:
-        raise BadInput(
-            f"blinder = {text[:80]!r}", "is no blinder's key.", f"{_PREFIX} and 64 hex digits", code="blinder-key"
-        )
-    return X25519PublicKey.from_public_bytes(raw)
+    if len(raw) != size:
+        whose = "blinder" if prefix == _PREFIX else "node"
+        near = f"{prefix} and {2 * size} hex digits"
+        raise BadInput(f"{text[:80]!r}", f"is no {whose}'s key.", near, code=f"{whose}-key")
+    return raw

@@ -11,11 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldfare.errors import BadInput
-from fieldfare.masking.boxes import BOX_BYTES, Purpose, read_key, seal, unseal, write_key
+from fieldfare.masking.boxes import (
+    BOX_BYTES,
+    Purpose,
+    is_signed,
+    read_key,
+    read_node_key,
+    receipt_key,
+    seal,
+    sign,
+    signed_box,
+    unseal,
+    write_key,
+    write_node_key,
+)
 from oracles import hpke
 from support.refusals import coded
 
-KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
+SECRET = bytes(range(32))
+KEY = X25519PrivateKey.from_private_bytes(SECRET)
 SEED = bytes(range(32, 64))
 PURPOSE = Purpose("run-1", 3, 1, 2**63 + 5, 1_000, "ab" * 32)
 
@@ -80,9 +94,24 @@ def test_no_two_purposes_have_the_same_bytes(other: dict[str, Any]) -> None:
 
 
 def test_a_key_is_pinned_as_text() -> None:
-    text = write_key(KEY.public_key())
-    assert len(text) == 69
-    assert read_key(text).public_bytes_raw() == KEY.public_key().public_bytes_raw()
+    text = write_key(SECRET)
+    box, signer = read_key(text)
+    assert len(text) == 133
+    assert box.public_bytes_raw() == KEY.public_key().public_bytes_raw()
+    assert is_signed(signer, sign(receipt_key(SECRET), b"text"), b"text")
+    assert not is_signed(signer, sign(SECRET, b"text"), b"text")
     for wrong in ("", text[:-1], text[5:], "ffb2:" + text[5:], text + "00", "ffb1: " + text[6:]):
         with pytest.raises(BadInput, check=coded("blinder-key")):
             read_key(wrong)
+    node = write_node_key(SECRET)
+    assert is_signed(read_node_key(node), sign(SECRET, b"text"), b"text")
+    assert not is_signed(read_node_key(node), sign(SECRET, b"text"), b"texts")
+    for wrong in ("", node[:-1], text, "ffn1:" + "x" * 64):
+        with pytest.raises(BadInput, check=coded("node-key")):
+            read_node_key(wrong)
+
+
+def test_a_node_signs_the_reply_that_its_box_is_for() -> None:
+    box = seal(KEY.public_key(), SEED, PURPOSE)
+    texts = {signed_box(box, PURPOSE, 32), signed_box(box, PURPOSE, 64), signed_box(SEED, PURPOSE, 32)}
+    assert len(texts | {signed_box(box, replace(PURPOSE, round=4), 32)}) == 4

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from fieldfare.errors import BadInput, LedgerError, Refused
-from fieldfare.masking.boxes import write_key
+from fieldfare.masking.boxes import read_key, write_key
+from fieldfare.masking.receipts import Receipt, Receipts, next_row
 from fieldfare_client.blinder import Blinder
-from fieldfare_client.masking import BLINDER, mask_reply
-from fieldfare_flower.masked import ASK, MASKED, Masking, MasksAsked
+from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key, mask_reply
+from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, Seal
 from fieldfare_flower.messages import SEAL, UPDATE, Occasion
 from fieldfare_server import faults
-from fieldfare_server.cli.progress import grid_of, simulated_nodes
+from fieldfare_server.cli.progress import rehearse_masks, simulated_nodes
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -43,10 +43,7 @@ class MaskedGrid(LyingGrid):
 
     def __init__(self, session: Session, nodes: int = NODES, lies: Any = None) -> None:
         super().__init__(nodes, lies)
-        self.blinder = grid_of(session, nodes).blinder
-        if self.blinder is not None:
-            for context in self._contexts.values():
-                context.node_config[BLINDER] = self.blinder.public_key
+        rehearse_masks(session, self)
 
 
 def run(state: StateDirectory, run_id: str, *, resume: bool = False, lies: Any = None, **changes: Any) -> Session:
@@ -72,7 +69,7 @@ def model(state: StateDirectory, run_id: str) -> bytes:
 
 def questions(state: StateDirectory) -> list[tuple[str, int, str]]:
     with sqlite3.connect(state.root / ".blinder" / "blinder.sqlite3") as journal:
-        return journal.execute("SELECT run, round, question FROM questions ORDER BY run, round").fetchall()
+        return journal.execute("SELECT run, round, question FROM answers ORDER BY run, round").fetchall()
 
 
 @pytest.fixture(autouse=True)
@@ -150,12 +147,13 @@ def test_the_server_gets_no_update_and_no_count_in_clear(tmp_path: Path) -> None
     assert len({content[SEAL]["box"] for content in seen}) == len(seen)
 
 
-def test_no_two_replies_have_one_mask() -> None:
+def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
     """The same update twice: under one mask the words would be equal. By chance one of them is with odds 2^-22."""
-    key = write_key(X25519PrivateKey.generate().public_key())
-    masking = Masking(key, -20, 32, "0" * 64)
+    masking = Masking(write_key(bytes(32)), -20, 32, "0" * 64)
     update = np.linspace(-1, 1, 1024, dtype=np.float32)
-    one, two = (mask_reply(masking, Occasion("run", 0, 0), 1, update, 1, ()) for _ in range(2))
+    make_node_key(tmp_path / "key")
+    node = Context(1, 1, {NODE_KEY: str(tmp_path / "key")}, RecordDict(), {})
+    one, two = (mask_reply(masking, Occasion("run", 0, 0), node, update, 1, ()) for _ in range(2))
     words = [np.array(content[MASKED]["words"].numpy()) for content in (one, two)]  # type: ignore[index]
     assert (words[0] != words[1]).all()
     assert one[SEAL]["box"] != two[SEAL]["box"]
@@ -288,6 +286,7 @@ class Spy:
 
     def __init__(self, inner: Blinder) -> None:
         self.inner, self.public_key, self.asked = inner, inner.public_key, list[RecordDict]()
+        self.hello = inner.hello
 
     def answer(self, content: RecordDict) -> RecordDict:
         self.asked.append(content)
@@ -313,9 +312,23 @@ def changed(question: MasksAsked, **fields: Any) -> MasksAsked:
 
 def test_the_same_question_has_the_same_answer(asked: tuple[Blinder, list[MasksAsked]]) -> None:
     blinder, questions = asked
+    key, receipts = read_key(blinder.public_key)[1], list[Receipt]()
     for question in questions:
-        one, two = (question.read_answer(blinder.answer(question.write())) for _ in range(2))
+        (one, first), (two, second) = (question.read_answer(blinder.answer(question.write()), key) for _ in range(2))
         assert one.tobytes() == two.tobytes()
+        assert first == second
+        receipts.append(first)
+    assert [receipt.row for receipt in receipts] == [1, 2, 3, 4]
+    for order in (receipts, receipts[::-1]):
+        Receipts(receipt.text for receipt in order)
+    # One that went back to an old copy stands at a row that it signed before, for another question.
+    for row, before in ((4, receipts[2].hash), (5, "ab" * 32), (3, receipts[1].hash)):
+        said = ("ab" * 32, "ab" * 32, 8, row, next_row(before, "ab" * 32))
+        with pytest.raises(BadInput, check=coded("blinder-went-back")):
+            Receipts(receipt.text for receipt in receipts).add(Receipt.of(blinder._receipts, key, *said))
+    forged = Receipt.of(bytes(32), key, "ab" * 32, "ab" * 32, 8, 9, "ab" * 32)
+    with pytest.raises(BadInput, check=coded("receipt")):
+        Receipt.parse(forged.text)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +337,9 @@ def test_the_same_question_has_the_same_answer(asked: tuple[Blinder, list[MasksA
         ("a second set", "masks-answered"),
         ("an attempt more", "masks-answered"),
         ("an old round", "masks-order"),
-        ("an invented node", "masks-answered"),
+        ("an invented node", "masks-node"),
+        ("a node under two ids", "masks-node"),
+        ("another width of words", "masks-box"),
         ("a node twice", "masks-few"),
         ("one node", "masks-few"),
         ("swapped boxes", "masks-box"),
@@ -339,26 +354,42 @@ def test_a_lying_server_is_refused_by_name(asked: tuple[Blinder, list[MasksAsked
     later = changed(third, round=third.round + 1)
     old = changed(first, run="other", round=5)
     with sqlite3.connect(blinder._journal) as journal:
-        journal.execute("INSERT INTO questions VALUES ('other', 9, '', 8, 0)")
+        journal.execute("INSERT INTO answers VALUES (90, 'other', 9, '', 8, 0, '')")
+    stranger = Seal(third.seals[0].box, "ab" * 32, third.seals[0].signature)
     lies = {
-        "a second set": changed(third, nodes=third.nodes[:-1], boxes=third.boxes[:-1]),
+        "a second set": changed(third, nodes=third.nodes[:-1], seals=third.seals[:-1]),
         "an attempt more": changed(third, attempt=third.attempt + 1),
         "an old round": old,
-        "an invented node": changed(third, nodes=(*third.nodes, 77), boxes=(*third.boxes, third.boxes[0])),
+        "an invented node": changed(third, nodes=(*third.nodes, 77), seals=(*third.seals, stranger)),
+        "a node under two ids": changed(later, nodes=(*later.nodes, 77), seals=(*later.seals, later.seals[0])),
+        "another width of words": changed(later, bits=64),
         "a node twice": changed(later, nodes=(later.nodes[0],) * len(later.nodes)),
-        "one node": changed(later, nodes=later.nodes[:1], boxes=later.boxes[:1]),
-        "swapped boxes": changed(later, boxes=later.boxes[::-1]),
+        "one node": changed(later, nodes=later.nodes[:1], seals=later.seals[:1]),
+        "swapped boxes": changed(later, seals=later.seals[::-1]),
         "boxes of another round": later,
         "boxes of another run": changed(first, run="third"),
         "another plan": changed(third, plan="ab" * 32),
         "fewer words": changed(third, numel=third.numel - 1),
     }
     with sqlite3.connect(blinder._journal) as journal:
-        before = journal.execute("SELECT * FROM questions").fetchall()
+        before = journal.execute("SELECT * FROM answers").fetchall()
     with pytest.raises(Refused, check=coded(code)):
         blinder.answer(lies[name].write())
     with sqlite3.connect(blinder._journal) as journal:
-        assert journal.execute("SELECT * FROM questions").fetchall() == before
+        assert journal.execute("SELECT * FROM answers").fetchall() == before
+
+
+def test_a_box_that_its_node_did_not_sign_is_not_opened(asked: tuple[Blinder, list[MasksAsked]]) -> None:
+    """Boxes that open, for a round that is not answered: what the node did not sign are who it is, and the width."""
+    blinder, (first, *_) = asked
+    with sqlite3.connect(blinder._journal) as journal:
+        journal.execute("DELETE FROM answers")
+    seals = first.seals
+    forged = Seal(seals[0].box, seals[0].key, bytes(64))
+    for lie in (changed(first, bits=64), changed(first, seals=(forged, *seals[1:]))):
+        with pytest.raises(Refused, check=coded("masks-box")):
+            blinder.answer(lie.write())
+    blinder.answer(first.write())
 
 
 def test_a_wrong_box_does_not_take_the_place_of_the_right_one(tmp_path: Path) -> None:
@@ -366,12 +397,12 @@ def test_a_wrong_box_does_not_take_the_place_of_the_right_one(tmp_path: Path) ->
     honest = grid.blinder
 
     class Meddler:
-        public_key = honest.public_key  # type: ignore[union-attr]
+        public_key, hello = honest.public_key, honest.hello  # type: ignore[union-attr]
 
         def answer(self, content: RecordDict) -> RecordDict:
             question = MasksAsked.read(content)
             with pytest.raises(Refused, check=coded("masks-box")):
-                honest.answer(changed(question, boxes=question.boxes[::-1]).write())  # type: ignore[union-attr]
+                honest.answer(changed(question, seals=question.seals[::-1]).write())  # type: ignore[union-attr]
             return honest.answer(content)  # type: ignore[union-attr]
 
     grid.blinder = Meddler()  # type: ignore[assignment]
@@ -385,14 +416,13 @@ def test_the_blinder_writes_down_before_it_answers(
 ) -> None:
     blinder, (first, *_) = asked
     question = changed(first, run="fresh")
-    seeds = [bytes([n] * 32) for n in range(len(first.nodes))]
-    monkeypatch.setattr(Blinder, "_open", lambda self, asked, position: seeds[position])
+    monkeypatch.setattr(Blinder, "_open", lambda self, asked: [bytes(32)] * len(asked.nodes))
 
-    def disk_full(self: Blinder, asked: MasksAsked) -> None:
+    def disk_full(*_: object) -> None:
         raise OSError(28, "no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Blinder, "_write_down", disk_full)
+        patch.setattr("fieldfare_client.blinder._write_down", disk_full)
         with pytest.raises(OSError, match="no space"):
             blinder.answer(question.write())
     written: list[str] = []
@@ -400,7 +430,7 @@ def test_the_blinder_writes_down_before_it_answers(
     with sqlite3.connect(blinder._journal) as journal:
         blinder.answer(question.write())
         assert written == ["summed"]
-        assert journal.execute("SELECT question FROM questions WHERE run = 'fresh'").fetchone() == (question.digest(),)
+        assert journal.execute("SELECT question FROM answers WHERE run = 'fresh'").fetchone() == (question.digest(),)
 
 
 def test_a_blinder_answers_wrongly(tmp_path: Path) -> None:
@@ -409,11 +439,13 @@ def test_a_blinder_answers_wrongly(tmp_path: Path) -> None:
     honest = grid.blinder
 
     class Careless:
-        public_key = honest.public_key  # type: ignore[union-attr]
+        public_key, hello = honest.public_key, honest.hello  # type: ignore[union-attr]
 
         def answer(self, content: RecordDict) -> RecordDict:
             answer = honest.answer(content)  # type: ignore[union-attr]
-            answer["receipt"] = ConfigRecord({**answer["receipt"], "masks": "00" * 32})
+            said = Receipt.parse(answer[RECEIPT]["receipt"])
+            false = (said.key, said.question, "00" * 32, said.nodes, said.row, said.hash)
+            answer[RECEIPT] = ConfigRecord({"receipt": Receipt.of(honest._receipts, *false).text})  # type: ignore[union-attr]
             return answer
 
     grid.blinder = Careless()  # type: ignore[assignment]
@@ -466,7 +498,7 @@ def test_fuzzed_questions_cost_themselves(asked: tuple[Blinder, list[MasksAsked]
     generator = np.random.default_rng(3)
     values: list[Any] = [-1, 0, 2**63, 2**64, 1.5, "", "x", "9" * 30, b"", bytes(80), [], [1], ["1"], [b"1"], True]
     with sqlite3.connect(blinder._journal) as journal:
-        before = journal.execute("SELECT * FROM questions").fetchall()
+        before = journal.execute("SELECT * FROM answers").fetchall()
     honest = dict(question.write()[ASK])
     for _ in range(2_000):
         record = dict(honest)
@@ -485,7 +517,7 @@ def test_fuzzed_questions_cost_themselves(asked: tuple[Blinder, list[MasksAsked]
             continue
         assert MasksAsked.read(content) == question
     with sqlite3.connect(blinder._journal) as journal:
-        assert journal.execute("SELECT * FROM questions").fetchall() == before
+        assert journal.execute("SELECT * FROM answers").fetchall() == before
 
 
 def test_a_planted_update_is_in_no_file_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

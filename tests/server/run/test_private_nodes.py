@@ -17,7 +17,7 @@ from fieldfare_client import private
 from fieldfare_client.masking import BLINDER, NotMasked
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.local_grid import assume_task_identity
-from fieldfare_server.cli.progress import grid_of
+from fieldfare_server.cli.progress import rehearse_masks
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
@@ -70,9 +70,8 @@ def test_a_masked_run_of_own_loops_releases_the_bytes_of_a_plain_one(tmp_path: P
         (tmp_path / str(number)).mkdir()
         state = home(tmp_path / str(number))
         with Session.begin(state, plan(**changes), identity_is_stable=True, run_id="run") as session:
-            blinder = grid_of(session, 8).blinder
-            grid = nodes(8) if blinder is None else nodes(8, **{BLINDER: blinder.public_key})
-            grid.blinder = blinder
+            grid = nodes(8)
+            rehearse_masks(session, grid)
             FieldfareStrategy(session).start(grid)
         released.append((state.root / "run" / "model.safetensors").read_bytes())
     assert released[0] == released[1]

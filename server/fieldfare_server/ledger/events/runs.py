@@ -180,3 +180,5 @@ class Committed(Event):
     """Digest of what it cost each participant, where the run is charged to odometers."""
     model: str | None = None
     """`files.checkpoint.model_digest` of the released model. None in rows as of those without `Started.noise`."""
+    receipt: str | None = None
+    """Of a masked round: `masking.receipts.Receipt.text`. None in rows that earlier versions wrote."""

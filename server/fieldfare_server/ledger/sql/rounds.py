@@ -57,6 +57,7 @@ class Outcome:
         charges: what the round costs each of `participants`, in units of 2^-44 mu^2; exactly the runs under
             individual accounting need them.
         model: digest of the released model (`files.checkpoint.model_digest`); None where an earlier version made it.
+        receipt: what the blinder signed of a masked round.
     """
 
     participants: ArrayLike
@@ -67,6 +68,7 @@ class Outcome:
     nonce: bytes | None = None
     charges: Units | None = None
     model: str | None = None
+    receipt: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,8 @@ class Commitment:
     """Under individual accounting: what the round costs each of `users`, in the same order."""
     model: str | None = None
     """Digest of the released model."""
+    receipt: str | None = None
+    """What the blinder signed of a masked round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +145,7 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
         None if nonce is None else nonce.hex(),
         None if charges is None else charges[order],
         outcome.model,
+        outcome.receipt,
     )
 
 
@@ -266,5 +271,6 @@ def _append_commit(entry: Entry, run: RunFacts, round: OpenRound, made: Commitme
         nonce=made.nonce,
         charges=None if made.charges is None else entry.contents.keep_units(made.charges),
         model=made.model,
+        receipt=made.receipt,
     )
     run.record(entry, event, round.index, at)

@@ -133,13 +133,21 @@ def not_callable(plan: Plan) -> BadInput:
 
 def require_simulated(plan: Plan, grid: Grid | None) -> None:
     """Refuse a plan with simulated availability where users are real, which would leave them out for no reason; and
-    one with masked sums where no blinder is there."""
-    if plan.aggregation.rings and getattr(grid, "blinder", None) is None:
+    one with masked sums whose blinder is not what the plan says: a party of its own, or a rehearsal's."""
+    aggregation, rehearsed = plan.aggregation, getattr(grid, "blinder", None) is not None
+    if aggregation.rings and not rehearsed and (is_simulated(grid) or not aggregation.party):
         raise BadInput(
             "aggregation.kind = 'masked'",
-            "these nodes have no blinder: masked sums are rehearsed in one process so far.",
-            "fieldfare simulate, or aggregation.kind = 'plain'",
+            "these nodes have no blinder.",
+            "aggregation.blinder, on a federation; `fieldfare simulate` without it; or aggregation.kind = 'plain'",
             code="masked-without-blinder",
+        )
+    if aggregation.party and rehearsed:
+        raise BadInput(
+            "aggregation.blinder",
+            "names a party of its own, and a rehearsal's blinder is this process.",
+            "a plan without it",
+            code="masked-not-rehearsed",
         )
     if plan.availability is not None and not is_simulated(grid):
         raise BadInput("availability", "describes simulated users, and these nodes are real.", "a plan without it")

@@ -157,7 +157,7 @@ class Presence(ABC):
         copies: how many times the arrays of an instruction come back.
         """
         limit = limit_for(messages[0], copies) if messages else None
-        answers = self._receiver.receive(self.grid, messages, self.timeout, self._tick, limit)
+        answers = self._receiver.receive(self.grid, messages, self.timeout, self.tick, limit)
         while True:
             with self.session.interrupts.allowed():  # nodes of this process train
                 answer = next(answers, None)
@@ -167,7 +167,8 @@ class Presence(ABC):
                 self._own_data.read(answer.reply)
             yield answer
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Renew the lease, and look who is there, in every loop that waits for something else."""
         self._heartbeat()
         self.roster.look_now_and_then(self.grid)
 
@@ -277,7 +278,7 @@ class Scheduled(Federation):
     def await_release(self) -> None:
         """The sum waits, raw. A crash before the scheduled time voids the round, however soon its replies came."""
         self.roster.look(self.grid)
-        self._pace.wait(lambda left: self._tick())
+        self._pace.wait(lambda left: self.tick())
         self._at_scheduled_time = True
 
     def pause(self, seconds: float) -> None:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from fieldfare.schema import Schema
 from fieldfare_flower.bounded import ReplyLimit
+from fieldfare_flower.masked import HELLO
 from fieldfare_flower.messages import QUERY_USERS, read_users, write_users_query
 from fieldfare_flower.npy import BadReply
 from fieldfare_flower.server_errors import outlasted, server_error
@@ -144,6 +145,8 @@ class Roster:
         """Which users, by pseudonym, may be asked at all: others are never registered, and never selected."""
         self.told: Mapping[str, ConfigRecord] = {}
         """Records that go with every question: what the run costs, for nodes with a budget of their own."""
+        self.blinders: dict[int, RecordDict] = {}
+        """What nodes have said that host nobody, and know the masks of others: node -> its answer."""
         self.bindings: Bound | None = None
         """None where a node's identity does not outlast its process."""
         self.refused: Counter[str] = Counter()
@@ -247,6 +250,10 @@ class Roster:
                 return
             if reply is None:
                 raise BadReply(answer.reason, "is too large, or cannot be decoded")
+            if HELLO in reply.content:
+                self.blinders[node] = reply.content
+                self._take_in(node, np.zeros(0, np.uint64))
+                return
             names = read_users(reply.content, self._schema, MOST_USERS_PER_NODE)
             quota = self._quota(node)
             if quota is not None and names.size > quota:
@@ -295,6 +302,11 @@ class Roster:
     def nodes_online(self) -> int:
         """How many nodes were online at the last look."""
         return len(self._online)
+
+    @property
+    def blinders_online(self) -> dict[int, RecordDict]:
+        """`blinders`, those that were online at the last look."""
+        return {node: said for node, said in self.blinders.items() if node in self._online}
 
     @property
     def nodes_answered(self) -> int:

@@ -113,6 +113,8 @@ class Aggregate:
     grid: Grid | None = None
     most_users: int | None = None
     reader: Reader | None = None
+    receipt: ClassVar[None] = None
+    """No blinder signed anything of it."""
     total: NDArray[np.float64] = field(init=False)
     """Shape (queries x d + riders,): the stack of sqrt(share) x sum, then the weighted riders."""
     users: int = field(default=0, init=False)
@@ -133,8 +135,8 @@ class Aggregate:
         """Count a reply that is not used."""
         self.rejects[reason] += 1
 
-    def add(self, content: RecordDict, sent: int) -> bool:
-        """Add the reply of a node that was asked to train `sent` users; returns whether the sum includes it.
+    def add(self, content: RecordDict, sent: int, node: int = 0) -> bool:
+        """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
 
         A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this binds only
         nodes that lie.
@@ -209,8 +211,11 @@ class PlainSums:
     def __init__(self, make: Callable[[Occasion, tuple[float, ...], Reader | None], Aggregate]) -> None:
         self.empty = make
 
-    def meet(self, grid: object) -> None:
-        """Any grid will do."""
+    def meet(self, blinder: object) -> None:
+        """No blinder is asked."""
+
+    def require_approval(self) -> None:
+        """Nobody else has to approve."""
 
     def instruct(self, messages: object, shares: object) -> None:
         """Nodes are told nothing more."""

@@ -135,7 +135,7 @@ class Attempt:
             self.sum.reject(reason)
             return False
         before = Counter(self.sum.rejects)
-        if self.sum.add(answer.reply.content, sent):
+        if self.sum.add(answer.reply.content, sent, node):
             failures.note_answer()
             return True
         for reason in self.sum.rejects - before:

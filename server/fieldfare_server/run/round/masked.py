@@ -18,13 +18,14 @@ from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import Message, RecordDict
-from flwr.serverapp import Grid
 
-from fieldfare.errors import CheckpointError, LedgerError
+from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError
 from fieldfare.lazily import torch
+from fieldfare.masking.boxes import Purpose, read_key
+from fieldfare.masking.receipts import Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
-from fieldfare_flower.masked import Masking, MasksAsked, read_reply
+from fieldfare_flower.masked import Hello, Masking, MasksAsked, Seal, read_reply
 from fieldfare_flower.messages import Occasion
 from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
@@ -40,6 +41,9 @@ class BlinderLike(Protocol):
 
     public_key: str
 
+    def hello(self) -> Hello:
+        """Whom and what it answers for. Raises `Interrupted` where it is not there."""
+
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question (`fieldfare_flower.masked.MasksAsked`). Raises `Refused`."""
 
@@ -52,17 +56,21 @@ class MaskedSum:
         occasion: the run, round and attempt that every reply must repeat.
         numel: words of a reply.
         bits: of a word.
+        plan: SHA-256 of the plan, hex.
+        admitted: keys of the nodes whose replies the blinder opens.
         shares: the share of the round's privacy of each query.
     """
 
     occasion: Occasion
     numel: int
     bits: int
+    plan: str = ""
+    admitted: frozenset[str] = frozenset()
     shares: tuple[float, ...] = (1.0,)
     words: Words = field(init=False)
     users: int = field(default=0, init=False)
     """Users whose updates are in `words`."""
-    boxes: list[bytes] = field(default_factory=list, init=False)
+    seals: list[Seal] = field(default_factory=list, init=False)
     """The seeds of the masks in `words`, for the blinder."""
     rejects: Counter[str] = field(default_factory=Counter, init=False)
     """Replies that were dropped, by reason."""
@@ -74,13 +82,15 @@ class MaskedSum:
         """Count a reply that is not used."""
         self.rejects[reason] += 1
 
-    def add(self, content: RecordDict, sent: int) -> bool:
-        """Add the reply of a node that was asked to train `sent` users; returns whether the sum includes it.
+    def add(self, content: RecordDict, sent: int, node: int) -> bool:
+        """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
 
-        What it adds cannot be bounded here: a node that lies spoils the sum, and no other user's privacy.
+        What it adds cannot be bounded here: a node that lies spoils the sum, and no other user's privacy. Of a node
+        whose box the blinder would not open, or twice, nothing is added.
         """
         try:
-            words, users, box = read_reply(content, self.occasion, sent, self.numel, self.bits)
+            words, users, seal = read_reply(content, self.occasion, sent, self.numel, self.bits)
+            self._require_signed(seal, node)
         except BadReply as error:
             self.reject(error.reason)
             return False
@@ -90,8 +100,16 @@ class MaskedSum:
             return False
         self.words += words
         self.users += users
-        self.boxes.append(box)
+        self.seals.append(seal)
         return True
+
+    def _require_signed(self, seal: Seal, node: int) -> None:
+        at = self.occasion
+        purpose = Purpose(at.run, at.round, at.attempt, node, self.numel, self.plan)
+        if seal.key not in self.admitted or any(seal.key == other.key for other in self.seals):
+            raise BadReply("node-key", "the blinder has not admitted the node, or it answered already")
+        if not seal.is_signed(purpose, self.bits):
+            raise BadReply("node-key", "its box is not signed by its key")
 
     def ride(self, metrics: tuple[float, ...]) -> None:
         """Refuse numbers in clear: what rides is under the mask."""
@@ -106,6 +124,8 @@ class OpenedSum:
     users: int
     shares: tuple[float, ...]
     rejects: Counter[str]
+    receipt: str
+    """What the blinder signed of its answer."""
 
     def feed(self, digest: hashlib._Hash) -> None:
         """Hash what the round's nonce is bound to."""
@@ -133,7 +153,7 @@ class ClosedSum:
             "attempt": self.opened.attempt,
             "nodes": list(map(str, self.nodes)),
             "reported": [users.tolist() for users in self.reported],
-            "boxes": [box.hex() for box in total.boxes],
+            "seals": [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals],
             "users": total.users,
             "bits": total.bits,
             "shares": list(total.shares),
@@ -151,9 +171,10 @@ class ClosedSum:
         if (held.round, meta.get("attempt")) != (opened.index, opened.attempt):
             raise CheckpointError(f"closed round {opened.index} of run {run}", "its file is of another round.")
         signed, bits = held.tensors["words"].numpy(), int(meta["bits"])
-        total = MaskedSum(Occasion(run, opened.index, opened.attempt), signed.size, bits, tuple(meta["shares"]))
+        total = MaskedSum(Occasion(run, opened.index, opened.attempt), signed.size, bits, shares=tuple(meta["shares"]))
         total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
-        total.boxes, total.rejects = [bytes.fromhex(box) for box in meta["boxes"]], Counter(meta["rejects"])
+        sealed = [(bytes.fromhex(box), key, bytes.fromhex(signature)) for box, key, signature in meta["seals"]]
+        total.seals, total.rejects = [Seal(*each) for each in sealed], Counter(meta["rejects"])
         reported = tuple(np.asarray(users, np.int64) for users in meta["reported"])
         return cls(opened, total, tuple(map(int, meta["nodes"])), reported)
 
@@ -166,12 +187,28 @@ class MaskedSums:
         self._plan, self._account, self._files, self._noise, self._numel = plan, account, files, noise, numel
         self._digest = plan.digest()
         self._blinder: BlinderLike | None = None
+        self._admitted: frozenset[str] = frozenset()
+        self._receipts: Receipts | None = None
+        """Those of this ledger; None: not read yet."""
         self._closed: ClosedSum | None = None
         """The round that is closed and not committed."""
 
-    def meet(self, grid: Grid) -> None:
-        """Find the blinder of `grid`, which has one (`presence.availability.require_simulated`)."""
-        self._blinder = getattr(grid, "blinder", None)
+    def meet(self, blinder: BlinderLike) -> None:
+        """`blinder` is the one that knows the masks."""
+        self._blinder = blinder
+
+    def require_approval(self) -> None:
+        """Raise `Interrupted` unless the blinder is there and has approved the plan. It is asked once a session."""
+        assert self._blinder is not None
+        if self._admitted:
+            return
+        hello = self._blinder.hello()
+        if self._digest not in hello.plans:
+            raise Interrupted(
+                f"run {self._account.id}: the blinder has not approved its plan, {self._digest}: "
+                "`fieldfare blinder approve`."
+            )
+        self._admitted = hello.nodes
 
     def instruct(self, messages: Iterable[Message], shares: tuple[float, ...]) -> None:
         """Tell the nodes how to mask their replies."""
@@ -186,7 +223,8 @@ class MaskedSums:
 
     def empty(self, occasion: Occasion, shares: tuple[float, ...], reader: object = None) -> MaskedSum:
         """The sum, still empty, for the replies to `occasion`, which no reader but its own reads."""
-        return MaskedSum(occasion, self._numel, self._noise.privatiser.bits, shares)
+        bits = self._noise.privatiser.bits
+        return MaskedSum(occasion, self._numel, bits, self._digest, self._admitted, shares)
 
     def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
         """Make the set final, durably, before anything of it is opened; returns the round, closed."""
@@ -218,16 +256,20 @@ class MaskedSums:
             raise LedgerError(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
         assert self._blinder is not None
         place = (self._account.id, opened.index, opened.attempt)
-        asked = MasksAsked(*place, self._numel, total.bits, self._digest, closed.nodes, tuple(total.boxes))
+        asked = MasksAsked(*place, self._numel, total.bits, self._digest, closed.nodes, tuple(total.seals))
         faults.point("strategy.asked")
         try:
-            masks = asked.read_answer(self._blinder.answer(asked.write()))
-        except BadReply as error:
+            _, key = read_key(self._blinder.public_key)
+            masks, receipt = asked.read_answer(self._blinder.answer(asked.write()), key)
+            if self._receipts is None:
+                self._receipts = Receipts(self._account.receipts())
+            self._receipts.add(receipt)
+        except (BadReply, BadInput) as error:
             raise CheckpointError(
-                f"the blinder's masks of round {opened.index}", f"they are no answer: {error}."
+                f"the blinder's masks of round {opened.index}", f"they are no answer: {error}"
             ) from None
         # A copy: should the rest fail, the masked words are still those that were closed.
-        return OpenedSum(total.words - masks, total.users, total.shares, total.rejects)
+        return OpenedSum(total.words - masks, total.users, total.shares, total.rejects, receipt.text)
 
     def done(self) -> None:
         """The round is committed: what would open it again goes."""

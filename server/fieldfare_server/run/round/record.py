@@ -18,7 +18,7 @@ from fieldfare_server.run.round.rehearsal import Statistics
 from fieldfare_server.run.round.ridden import Past
 from fieldfare_server.run.round.running_noise import StreamFacts
 
-_OPTIONAL = ("nonce", "nonces", "strategy", "charges", "model", "metrics")
+_OPTIONAL = ("nonce", "nonces", "strategy", "charges", "model", "metrics", "receipt")
 """Fields that the records of some runs lack."""
 
 
@@ -60,6 +60,8 @@ class RoundRecord:
     """Digest of the released model (`files.checkpoint.model_digest`); None in records of earlier versions."""
     metrics: list[list[float]] | None = None
     """Of a run with metrics: `Released.metrics`."""
+    receipt: str | None = None
+    """Of a masked round: what the blinder signed (`masking.receipts`)."""
 
     def to_json(self) -> dict[str, Any]:
         """Finite JSON."""
@@ -91,6 +93,7 @@ class RoundRecord:
             nonce=None if self.nonce is None else bytes.fromhex(self.nonce),
             charges=None if self.charges is None else np.asarray(self.charges, np.int64),
             model=self.model,
+            receipt=self.receipt,
         )
 
 

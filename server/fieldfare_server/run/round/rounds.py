@@ -239,6 +239,7 @@ class Rounds:
             strategy=None if self.cost is None else self.cost.strategy,
             model=None if self.files is None else model_digest(self.model.tensors(params)),
             metrics=[list(row) for row in metrics] or None,
+            receipt=total.receipt,
         )
         newest = Released(opened.index + 1, params, optimizer_state, clip, record.spent, score, noise_std, metrics)
 

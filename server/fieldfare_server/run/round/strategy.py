@@ -37,6 +37,7 @@ from fieldfare_server.run.presence.presence import Presence
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
 from fieldfare_server.run.round.aggregation import Aggregate
 from fieldfare_server.run.round.attempt import Attempt
+from fieldfare_server.run.round.distant_blinder import DistantBlinder
 from fieldfare_server.run.round.masked import MaskedSum
 from fieldfare_server.run.round.record import Released
 from fieldfare_server.run.session import Session
@@ -169,6 +170,7 @@ class FieldfareStrategy:
         cohort = presence.select()
         if cohort is None:
             return False
+        session.rounds.sums.require_approval()
 
         # Open the round in the ledger, and address the nodes that host the cohort.
         attempt = Attempt.open(session, cohort)
@@ -220,6 +222,7 @@ class FieldfareStrategy:
         if self._presence is None:
             self.session.meet(grid)
             self._presence = Presence.of(self.session, grid)
+            self.session.rounds.sums.meet(getattr(grid, "blinder", None) or DistantBlinder(self._presence))
         self._presence.grid = grid
         return self._presence
 

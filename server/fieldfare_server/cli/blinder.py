@@ -1,0 +1,144 @@
+"""`fieldfare blinder`: the party that knows the masks of masked sums; `fieldfare node-key`: by which it knows nodes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fieldfare.errors import BadInput
+from fieldfare.masking.boxes import read_node_key
+from fieldfare.plan import Plan
+from fieldfare_server.cli.output import print_json, print_outcome, print_text, refusals
+from fieldfare_server.files.plan_file import read_plan
+
+if TYPE_CHECKING:
+    from fieldfare_client.blinder import Blinder
+
+blinder = typer.Typer(no_args_is_help=True, help="The party that knows the masks of masked sums, and no data.")
+
+AtOption = Annotated[
+    Path, typer.Option("--at", envvar="FIELDFARE_BLINDER", help="directory with its key and journal", metavar="DIR")
+]
+HERE = Path("blinder")
+
+
+def _open(at: Path) -> Blinder:
+    """The blinder at `at`. Raises `BadInput` where there is none: an empty one would not know what it answered."""
+    from fieldfare_client.blinder import FILE, Blinder  # imports Flower
+
+    if not (at / FILE).exists():
+        raise BadInput(f"blinder {str(at)!r}", "there is none.", "`fieldfare blinder init`, or its newest copy")
+    return Blinder(at)
+
+
+@blinder.command()
+def init(at: AtOption = HERE) -> None:
+    """Make a key and an empty journal; print the public key, which plans and nodes name."""
+    from fieldfare_client.blinder import FILE, Blinder
+
+    with refusals(as_json=False):
+        if (at / FILE).exists():
+            raise BadInput(f"blinder {str(at)!r}", "there is one.", "`fieldfare blinder key`")
+        print_text(Blinder(at).public_key)
+
+
+@blinder.command()
+def key(at: AtOption = HERE) -> None:
+    """Print the public key."""
+    with refusals(as_json=False):
+        print_text(_open(at).public_key)
+
+
+@blinder.command()
+def admit(
+    name: Annotated[str, typer.Argument(help="whose node it is, for people")],
+    node: Annotated[str, typer.Argument(metavar="KEY", help='"ffn1:..." as `fieldfare node-key` printed it')],
+    at: AtOption = HERE,
+) -> None:
+    """Open boxes of this node from now on. Ask its operator for the key, and not who runs the server."""
+    with refusals(as_json=False):
+        _open(at).admit({read_node_key(node): name})
+        print_outcome(f"{name} is admitted.")
+
+
+@blinder.command()
+def approve(
+    plan: Annotated[Path, typer.Argument(help="plan file")],
+    words: Annotated[
+        int, typer.Option(min=0, help="numbers of a reply, where the plan's task is not installed here; 0: ask it")
+    ] = 0,
+    at: AtOption = HERE,
+) -> None:
+    """Answer for this very plan from now on. Read it first: its sums are shown to the server, without noise."""
+    with refusals(as_json=False):
+        read = read_plan(plan)
+        opened, aggregation = _open(at), read.aggregation
+        if aggregation.party != opened.public_key:
+            raise BadInput("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
+        words = words or _words(read)
+        opened.approve(read.digest(), aggregation.fewest_nodes, words)
+        run = read.run
+        print_outcome(
+            f"Plan {read.digest()} is approved: {run.rounds} rounds of {run.cohort} users, clip "
+            f"{read.clipping.norm:g}, sums of {words} numbers from at least {aggregation.fewest_nodes} nodes."
+        )
+
+
+def _words(plan: Plan) -> int:
+    from fieldfare.schema import Schema
+    from fieldfare.task import load_task
+    from fieldfare_server.run.pricing import numbers_released
+
+    return numbers_released(plan, Schema.of(load_task(plan.task_reference).build_model()))
+
+
+@blinder.command()
+def status(
+    at: AtOption = HERE,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Show the nodes that it admitted, the plans that it approved, and its newest answers."""
+    with refusals(as_json=as_json):
+        opened = _open(at)
+        nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
+        if as_json:
+            print_json({"key": opened.public_key, "nodes": nodes, "plans": plans, "answers": answers})
+            return
+        for node, name in nodes:
+            print_text(f"node {name}: ffn1:{node}")
+        for plan, least, words in plans:
+            print_text(f"plan {plan}: {words} numbers, at least {least} nodes")
+        for row, run, index, count, asked in answers[-10:]:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(asked))
+            print_text(f"answer {row}: round {index} of run {run}, {count} nodes, {when} UTC")
+
+
+@blinder.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(context: typer.Context, at: AtOption = HERE) -> None:
+    """Answer as a node of a federation, until stopped. Arguments that it does not know are those of flower-supernode.
+
+    It starts no app: code that the server sends never runs here.
+    """
+    from fieldfare_flower import supernode
+
+    with refusals(as_json=False):
+        opened = _open(at)
+        sys.argv = ["flower-supernode", *context.args]
+        supernode.main(opened.reply)
+
+
+def node_key(
+    file: Annotated[Path, typer.Argument(help="where the private key is, or goes: at the node, and nowhere else")],
+) -> None:
+    """Make the key by which a node signs what it sends to a blinder; print its public part.
+
+    The node's configuration names the file: node-key="FILE". Of a file that is there the public part is printed.
+    """
+    from fieldfare_client.masking import make_node_key
+
+    with refusals(as_json=False):
+        print_text(make_node_key(file))

@@ -1,0 +1,77 @@
+"""The blinder on a node of its own, asked through Flower. What it says is believed for its signature alone."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from flwr.app import Message, RecordDict
+
+from fieldfare.errors import Interrupted
+from fieldfare.masking.boxes import read_key
+from fieldfare_flower.bounded import ReplyLimit
+from fieldfare_flower.masked import QUERY_MASKS, REFUSALS, Hello, MasksAsked
+from fieldfare_server.run.round.replies import LONGEST_PAUSE, SPARE_BYTES, Receiver, fresh_group
+
+if TYPE_CHECKING:
+    from fieldfare_server.run.presence.presence import Presence
+
+LEAST_PATIENCE = 10.0
+"""Seconds, at least, before the same question is sent again: its node may have ended with it."""
+_REFUSED = re.compile(r"<class 'MasksRefused'> ([a-z-]{1,20})")
+
+
+class DistantBlinder:
+    """The one that the plan names, wherever among the nodes it is."""
+
+    def __init__(self, presence: Presence) -> None:
+        self._presence, self._run = presence, presence.session.account.id
+        self.public_key = presence.session.plan.aggregation.party
+        self._receiver = Receiver()
+
+    def hello(self) -> Hello:
+        """Whom and what it answers for. Raises `Interrupted` where it is not there until the round's timeout."""
+        deadline = time.monotonic() + self._presence.timeout
+        while not (here := self._here()):
+            self._wait(deadline)
+        return next(iter(here.values()))
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """The answer to a question. It is sent again and again: the same question has the same answer.
+
+        Raises:
+            MasksRefused: a rule of the blinder's forbids it.
+            Interrupted: it is silent for the round's timeout.
+        """
+        timeout = self._presence.timeout
+        deadline, asked = time.monotonic() + timeout, MasksAsked.read(content)
+        limit = ReplyLimit(8 * asked.numel + SPARE_BYTES)
+        while True:
+            for node in self._here():
+                seconds = min(max(LEAST_PATIENCE, timeout / 3), max(LEAST_PATIENCE, deadline - time.monotonic()))
+                group = fresh_group(self._run, "masks")
+                question = Message(content, node, QUERY_MASKS, ttl=seconds, group_id=group)
+                grid, tick = self._presence.grid, self._presence.tick
+                for received in self._receiver.receive(grid, [question], seconds, tick, limit):
+                    reply = received.reply
+                    if reply is not None and not reply.has_error():
+                        return reply.content
+                    told = _REFUSED.fullmatch(str(reply.error.reason)) if reply is not None else None
+                    if told is not None and told[1] in REFUSALS:
+                        raise asked.refused(told[1])
+            self._wait(deadline)
+
+    def _here(self) -> dict[int, Hello]:
+        """The nodes that are online and have shown that they are the blinder."""
+        roster, (_, key) = self._presence.roster, read_key(self.public_key)
+        roster.look(self._presence.grid)
+        said = {node: Hello.read(content, self._run, key) for node, content in roster.blinders_online.items()}
+        return {node: hello for node, hello in said.items() if hello is not None}
+
+    def _wait(self, deadline: float) -> None:
+        """Wait a moment. Raises `Interrupted` after `deadline`."""
+        if time.monotonic() >= deadline:
+            raise Interrupted(f"run {self._run}: its blinder does not answer.")
+        self._presence.tick()
+        time.sleep(LONGEST_PAUSE)

@@ -1,0 +1,323 @@
+"""Masked runs whose blinder is a node of its own: what the server believes of it, waits for, and never does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Error, Message, RecordDict
+
+from fieldfare.errors import BadInput, CheckpointError, Interrupted, Refused
+from fieldfare.masking.receipts import Receipt
+from fieldfare.plan import Plan
+from fieldfare_client.blinder import Blinder
+from fieldfare_client.masking import NODE_KEY, make_node_key
+from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello
+from fieldfare_flower.messages import QUERY_USERS, write_users_query
+from fieldfare_server import faults
+from fieldfare_server.evidence.guarantee import CURATOR, guarantee
+from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.verify import verify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.pricing import numbers_released
+from fieldfare_server.run.round import distant_blinder
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import LyingGrid, home, plan
+from support.refusals import coded
+
+NODES, BLINDER_NODE = 6, 77
+Answer = Callable[[Message], Message]
+
+
+class Federation(LyingGrid):
+    """Real nodes, as far as the server can tell, and a blinder that is one of them. `answer`: what it replies."""
+
+    simulated = False
+
+    def __init__(self, root: Path, blinder: Blinder, answer: Answer | None = None) -> None:
+        super().__init__(NODES)
+        self.rehearse_masks(blinder, root / "keys")
+        self.blinder = None
+        self.reply = answer or blinder.reply
+        self.asked: list[str] = []
+
+    def get_node_ids(self) -> list[int]:
+        return [*self._contexts, BLINDER_NODE]
+
+    def answer(self, message: Message) -> Message:
+        if message.metadata.dst_node_id == BLINDER_NODE:
+            self.asked.append(message.metadata.message_type)
+            return self.reply(message)
+        return super().answer(message)
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distant_blinder, "LEAST_PATIENCE", 0.2)
+
+
+@pytest.fixture
+def blinder(tmp_path: Path) -> Blinder:
+    return Blinder(tmp_path / "blinder")
+
+
+def masked(blinder: Blinder, **changes: Any) -> Plan:
+    aggregation = {"kind": "masked", "least_nodes": 2, "blinder": blinder.public_key}
+    return plan(aggregation=aggregation, run__trust_node_ids=True, run__round_timeout=1.0, run__rounds=4, **changes)
+
+
+def begin(state: StateDirectory, a_plan: Plan, blinder: Blinder | None = None, run_id: str = "run") -> Session:
+    session = Session.begin(state, a_plan, identity_is_stable=True, run_id=run_id)
+    if blinder is not None:
+        words = numbers_released(a_plan, session.schema)
+        blinder.approve(a_plan.digest(), a_plan.aggregation.fewest_nodes, words)
+    return session
+
+
+def resume(state: StateDirectory, grid: Federation, run_id: str = "run") -> None:
+    with Session.resume(state, run_id, identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(grid)
+
+
+def actions(state: StateDirectory) -> list[tuple[str, int | None]]:
+    with Ledger.open(state.ledger) as ledger:
+        rows = reversed(ledger.journal_rows(limit=1000).items)
+        return [(row.action, row.round) for row in rows if row.action.startswith("round.")]
+
+
+def test_the_same_bytes_as_a_plain_run_and_a_receipt_a_round(tmp_path: Path, blinder: Blinder) -> None:
+    plain = home(tmp_path / "plain")
+    with Session.begin(
+        plain, plan(run__trust_node_ids=True, run__rounds=4), identity_is_stable=True, run_id="run"
+    ) as session:
+        FieldfareStrategy(session).start(LyingGrid(NODES))
+    state = home(tmp_path / "masked")
+    grid = Federation(tmp_path, blinder)
+    with begin(state, masked(blinder), blinder) as session:
+        FieldfareStrategy(session).start(grid)
+    model = Path("run") / "model.safetensors"
+    assert (state.root / model).read_bytes() == (plain.root / model).read_bytes()
+    assert grid.asked == [QUERY_USERS, *[QUERY_MASKS] * 4]
+    with Ledger.open(state.ledger) as ledger:
+        assert verify(ledger, state.root).ok
+        rows = [row for row in reversed(ledger.journal_rows(limit=1000).items) if row.action == "round.commit"]
+        run = ledger.run("run")
+        card = guarantee(run, ledger.population("people"), plan_facts(run, state.root))
+    assert [Receipt.parse(row.body["receipt"]).row for row in rows] == [1, 2, 3, 4]
+    facts, left_out = {fact.name: fact.value for fact in card.facts}, " ".join(card.not_covered)
+    assert "sums of at least 2 nodes, without noise" in facts["Aggregation"]
+    assert "not to work together" in facts["Trust"]
+    assert CURATOR not in left_out
+    assert all(words in left_out for words in ("together with the blinder's", "several runs", "nobody checked"))
+    # A round is closed before it is opened, and opened before it is committed.
+    assert actions(state) == [(f"round.{step}", n) for n in range(4) for step in ("open", "close", "commit")]
+
+
+def test_a_plan_that_was_not_approved_trains_nobody(tmp_path: Path, blinder: Blinder) -> None:
+    state, grid = home(tmp_path), Federation(tmp_path, blinder)
+    with begin(state, masked(blinder)) as session, pytest.raises(Refused):
+        FieldfareStrategy(session).start(grid)
+    assert not grid.seen
+    with Ledger.open(state.ledger) as ledger:
+        assert (ledger.run("run").state, ledger.run("run").spent_epsilon) == ("failed", 0.0)
+
+
+def test_a_blinder_that_is_not_there_is_waited_for_and_trains_nobody(tmp_path: Path, blinder: Blinder) -> None:
+    state = home(tmp_path)
+    grid = Federation(tmp_path, blinder, lambda message: Message(Error(3, "gone"), reply_to=message))
+    with begin(state, masked(blinder), blinder) as session, pytest.raises(Refused):
+        FieldfareStrategy(session).start(grid)
+    assert not grid.seen
+
+
+def test_a_silent_blinder_leaves_the_round_closed_and_the_run_resumable(tmp_path: Path, blinder: Blinder) -> None:
+    """Also in the first round, which other runs do not survive: its sum may have been opened."""
+    state = home(tmp_path)
+
+    def silent(message: Message) -> Message:
+        if message.metadata.message_type == QUERY_USERS:
+            return blinder.reply(message)
+        return Message(Error(3, "gone"), reply_to=message)
+
+    with begin(state, masked(blinder), blinder) as session, pytest.raises(Interrupted):
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder, silent))
+    assert actions(state) == [("round.open", 0), ("round.close", 0)]
+    assert blinder.rows("answers") == []
+    resume(state, Federation(tmp_path, blinder))
+    assert [row[1:3] for row in blinder.rows("answers")] == [("run", 0), ("run", 1), ("run", 2), ("run", 3)]
+    assert ("round.void", 0) not in actions(state)
+
+
+def test_an_answer_that_was_lost_is_asked_for_again(tmp_path: Path, blinder: Blinder) -> None:
+    """The blinder has written the question down, and ends before its answer is sent."""
+    state, lost = home(tmp_path), list[Message]()
+
+    def loses_the_first(message: Message) -> Message:
+        reply = blinder.reply(message)
+        if message.metadata.message_type == QUERY_MASKS and not lost:
+            lost.append(reply)
+            return Message(Error(3, "gone"), reply_to=message)
+        return reply
+
+    with begin(state, masked(blinder), blinder) as session:
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder, loses_the_first))
+    assert lost
+    assert [row[0] for row in blinder.rows("answers")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("point", ["strategy.asked", "strategy.summed", "checkpoint.pending"])
+def test_killed_after_the_round_is_closed_the_same_set_is_opened(tmp_path: Path, blinder: Blinder, point: str) -> None:
+    state = home(tmp_path)
+    faults.load({faults.VARIABLE: f"{point}:raise:2"})
+    try:
+        with begin(state, masked(blinder), blinder) as session, pytest.raises(faults.FaultInjected):
+            FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    finally:
+        faults.load({})
+    resume(state, Federation(tmp_path, blinder))
+    assert [step for step in actions(state) if step[0] == "round.close"] == [("round.close", n) for n in range(4)]
+    assert [row[0] for row in blinder.rows("answers")] == [1, 2, 3, 4]
+
+
+def test_a_refusal_has_its_name_and_the_round_stays_closed(tmp_path: Path, blinder: Blinder) -> None:
+    """Another coordinator has asked about another set of this run's round: what an old copy of a ledger does."""
+    first, second = home(tmp_path / "first"), home(tmp_path / "second")
+    with begin(first, masked(blinder), blinder) as session:
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    with begin(second, masked(blinder), blinder) as session, pytest.raises(Refused, check=coded("masks-answered")):
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    assert actions(second) == [("round.open", 0), ("round.close", 0)]
+    with Ledger.open(second.ledger, head_file=second.head_file, coordinator=True) as ledger:
+        assert ledger.abandon("run", reason="asked twice", actor="officer").state == "stopped"
+
+
+def test_nodes_that_the_blinder_has_not_admitted_are_in_no_sum(tmp_path: Path, blinder: Blinder) -> None:
+    """A server makes nodes up as it likes; and a node that has no key of its own signs with another's."""
+    state, grid = home(tmp_path), Federation(tmp_path, blinder)
+    make_node_key(tmp_path / "made-up")
+    first, second, third, *_ = grid._contexts.values()
+    first.node_config[NODE_KEY] = str(tmp_path / "made-up")
+    second.node_config[NODE_KEY] = third.node_config[NODE_KEY]
+    with begin(state, masked(blinder, run__min_reports=1), blinder) as session:
+        FieldfareStrategy(session).start(grid)
+    with Ledger.open(state.ledger) as ledger:
+        commits = [row.body for row in ledger.journal_rows(limit=1000).items if row.action == "round.commit"]
+    assert len(commits) == 4
+    assert sum(commit["rejects"].get("node-key", 0) for commit in commits) >= 1
+    assert all(set(commit["rejects"]) <= {"node-key"} for commit in commits)
+
+
+def test_a_key_that_cannot_be_read_sends_nothing(tmp_path: Path, blinder: Blinder) -> None:
+    state, grid = home(tmp_path), Federation(tmp_path, blinder)
+    for context in grid._contexts.values():
+        context.node_config[NODE_KEY] = str(tmp_path / "nowhere")
+    with begin(state, masked(blinder), blinder) as session, pytest.raises(BadInput):
+        FieldfareStrategy(session).start(grid)
+    assert QUERY_MASKS not in grid.asked
+
+
+def test_who_says_to_be_the_blinder_and_is_not(tmp_path: Path, blinder: Blinder) -> None:
+    """Another's hello, and the right one's for another run: nobody is asked for masks, or trains."""
+    other = Blinder(tmp_path / "other")
+    old = Hello.write(blinder.hello(), "another run", blinder._receipts)
+    for number, said in enumerate((other.reply, lambda message: Message(old, reply_to=message))):
+        state = home(tmp_path / str(number))
+        grid = Federation(tmp_path, blinder, said)
+        with begin(state, masked(blinder), blinder) as session, pytest.raises(Refused):
+            FieldfareStrategy(session).start(grid)
+        assert set(grid.asked) == {QUERY_USERS}
+        assert not grid.seen
+
+
+def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
+    key = blinder.public_key[-64:]
+    blinder.admit({"ab" * 32: "a"})
+    content = blinder.hello().write("run", blinder._receipts)
+    assert Hello.read(content, "run", key) == blinder.hello()
+    assert Hello.read(content, "run-2", key) is None
+    content[HELLO]["nodes"] = ["ab" * 32, "cd" * 32]
+    assert Hello.read(content, "run", key) is None
+    assert Hello.read(write_users_query("run"), "run", key) is None
+
+
+def test_a_blinder_that_went_back_to_an_old_copy_is_seen(tmp_path: Path, blinder: Blinder) -> None:
+    """It would answer a second question about a round that it has forgotten."""
+    shutil.copytree(tmp_path / "blinder", tmp_path / "copy")
+    old = Blinder(tmp_path / "copy")
+    state = home(tmp_path)
+    with begin(state, masked(blinder), blinder, "one") as session:
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    grid = Federation(tmp_path, old)
+    with begin(state, masked(old, run__seed=5), old, "two") as session, pytest.raises(CheckpointError):
+        FieldfareStrategy(session).start(grid)
+    with Ledger.open(state.ledger) as ledger:
+        assert ledger.run("two").next_round == 0
+
+
+def test_receipts_of_an_old_copy_or_of_a_stranger_are_seen_later(
+    tmp_path: Path, blinder: Blinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever verifies the ledger of a coordinator that did not look."""
+    shutil.copytree(tmp_path / "blinder", tmp_path / "copy")
+    old, state = Blinder(tmp_path / "copy"), home(tmp_path)
+    with begin(state, masked(blinder), blinder, "one") as session:
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    with Ledger.open(state.ledger) as ledger, monkeypatch.context() as patch:
+        patch.setattr("fieldfare_server.evidence.verify.read_key", lambda text: (None, "00" * 32))
+        report = verify(ledger)
+        assert report.fault is not None
+        assert (report.fault.table, report.fault.row) == ("runs", "one")
+    with monkeypatch.context() as patch:
+        patch.setattr("fieldfare_server.run.round.masked.Receipts.add", lambda self, receipt: None)
+        with begin(state, masked(old, run__seed=5), old, "two") as session:
+            FieldfareStrategy(session).start(Federation(tmp_path, old))
+    with Ledger.open(state.ledger) as ledger:
+        report = verify(ledger)
+        assert report.fault is not None
+        assert report.fault.table == "audit"
+
+
+def test_plans_that_name_the_wrong_kind_of_blinder_are_refused(tmp_path: Path, blinder: Blinder) -> None:
+    state = home(tmp_path)
+    rehearsed = Federation(tmp_path, blinder)
+    rehearsed.blinder = blinder
+    rehearsed.simulated = True
+    with begin(state, masked(blinder)) as session, pytest.raises(BadInput, check=coded("masked-not-rehearsed")):
+        FieldfareStrategy(session).start(rehearsed)
+    nobody = plan(aggregation={"kind": "masked", "least_nodes": 2}, run__trust_node_ids=True)
+    with begin(state, nobody, run_id="two") as session, pytest.raises(BadInput, check=coded("masked-without-blinder")):
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    simulated = Federation(tmp_path, blinder)
+    simulated.simulated = True
+    refused = pytest.raises(BadInput, check=coded("masked-without-blinder"))
+    with begin(state, masked(blinder), run_id="three") as session, refused:
+        FieldfareStrategy(session).start(simulated)
+    with pytest.raises(BadInput, check=coded("blinder-key")):
+        plan(aggregation={"kind": "masked", "least_nodes": 2, "blinder": "ffb1:00"})
+
+
+def test_the_blinder_trains_nobody_and_tells_no_text(blinder: Blinder) -> None:
+    for kind in ("train", "evaluate", "query", "query.users", QUERY_MASKS):
+        reply = blinder.reply(Message(RecordDict(), 1, kind))
+        assert reply.has_error()
+        assert reply.error.reason in (
+            "<class 'BadInput'>",
+            "<class 'fieldfare_flower.npy.BadReply'>",
+            "<class 'BadReply'>",
+        )
+
+
+def test_a_plain_run_beside_a_blinder_takes_it_for_no_node(tmp_path: Path, blinder: Blinder) -> None:
+    state, grid = home(tmp_path), Federation(tmp_path, blinder)
+    for context in grid._contexts.values():
+        del context.node_config["blinder"]
+    with Session.begin(state, plan(run__trust_node_ids=True), identity_is_stable=True, run_id="run") as session:
+        FieldfareStrategy(session).start(grid)
+    assert set(grid.asked) == {QUERY_USERS}
+    assert not any(MASKED in message.content for message in grid.seen)
+    assert RECEIPT not in str(actions(state))
