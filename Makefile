@@ -1,4 +1,4 @@
-# install · demo · test · test-all · costs · flaky · mutants · simulate-ledger · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
+# install · demo · test · test-all · prose · costs · flaky · mutants · simulate-ledger · fuzz · check · docs · flower-matrix · lock · licences · audit · wheel; everything runs in .venv.
 # `install` makes it for the main job (demo, simulate, serve); what needs the developers' tools adds those (`tools`).
 PYTHON ?= python3.11
 COMPOSE ?= docker compose
@@ -10,7 +10,7 @@ export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
-.PHONY: install tools demo test test-all check test-long costs flaky mutants simulate-ledger fuzz containers-test containers-random docs words flower-matrix lock licences audit pin-images wheel
+.PHONY: install tools demo test test-all check prose test-long costs flaky mutants simulate-ledger fuzz containers-test containers-random docs words flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
@@ -90,6 +90,10 @@ fuzz: tools
 # Every sentence that refuses something, into one file that a test compares: read the difference.
 words: tools
 	$(BIN)/python docs/hooks/refusals.py
+
+# What the text in the code is, by room: docstrings, comments, verbs, arguments. ARGS="--draw 60" draws sentences to read aloud.
+prose: tools
+	$(BIN)/python tests/prose.py $(ARGS)
 
 # The tests that name Flower, against three Flowers; writes the table of docs/versions.md.
 flower-matrix: tools

@@ -33,13 +33,15 @@ class Agreed:
 
     name: str
     head: SignedHead
-    """A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it."""
+    """A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is
+    it.
+    """
     terms: Terms
     identity: str
     """Hash of the journal row that made it; "": that of the first instruction, which is kept."""
     new_users: bool
-    """Whether none of the node's users took part before the node kept a budget. Else what was spent by then is charged
-    to each of them."""
+    """Whether none of the node's users took part before the node kept a budget. Else what was spent by then
+    is charged to each of them."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Alerts: a budget that is low (80 % committed) or exhausted is told to a web hook and by mail, once a limit.
 
-The service looks at its ledger in a thread of its own, which only reads: no charge waits for it or fails with it. What
-was sent stands in a file, so a restart sends nothing again; what could not be sent is tried at every look. A process
-that dies between the two sends twice: each alert has an `id` by which a receiver knows it again. A limit that is raised
-or tightened is another limit, and is told again.
+The service looks at its ledger in a thread of its own, which only reads: no charge waits for it or fails with
+it. What was sent stands in a file, so a restart sends nothing again; what could not be sent is tried at every
+look. A process that dies between the two sends twice: each alert has an `id` by which a receiver knows it
+again. A limit that is raised or tightened is another limit, and is told again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Alert:
 
     @classmethod
     def of(cls, population: Population) -> Alert | None:
-        """The alert of a population; None where its budget is open."""
+        """Return the alert of a population; None where its budget is open."""
         percent = _SHARES.get(population.level)
         if percent is None:
             return None
@@ -157,7 +157,9 @@ class Alerts:
         self._answers, self._book, self._channels = answers, book, tuple(channels)
 
     def look(self) -> None:
-        """Send what is new. What is not taken, or not noted, is logged by its class and tried at the next look."""
+        """Send what is new. What is not taken, or not noted, is logged by its class and tried at the next
+        look.
+        """
         try:
             self._book.parent.mkdir(parents=True, exist_ok=True)
             with alone_at(self._book):
@@ -182,7 +184,7 @@ class Alerts:
                     )
 
     def _found(self) -> Iterator[Alert]:
-        """Of all budgets."""
+        """Yield the alerts of all budgets."""
         cursor: str | None = None
         while True:
             page = self._answers.populations(cursor, _PAGE)
@@ -193,7 +195,7 @@ class Alerts:
 
     @contextmanager
     def watching(self, seconds: float = SECONDS) -> Iterator[None]:
-        """Inside, look every so many seconds, in a thread."""
+        """Look every so many seconds inside the block, in a thread."""
         over = threading.Event()
 
         def follow() -> None:

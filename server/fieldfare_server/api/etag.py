@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 
 def conditional(request: Request, answer: BaseModel) -> Response:
-    """`answer` as JSON with an ETag, or 304 Not Modified."""
+    """Return `answer` as JSON with an ETag, or 304 Not Modified."""
     body = answer.model_dump_json().encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     # The answer depends on the caller, so no shared cache may keep it, and the caller must revalidate it each time.

@@ -13,7 +13,7 @@ SERVERS = [{"url": "/", "description": "the service that sent this document"}]
 
 
 def operation_id(route: APIRoute) -> str:
-    """The name of an operation: that of its function."""
+    """Return the name of an operation: that of its function."""
     return route.name.rstrip("_")
 
 

@@ -27,7 +27,7 @@ def problem(
     headers: dict[str, str] | None = None,
     **extra: object,
 ) -> Response:
-    """A problem response. `kind` is the last part of its type URN; the title is made from it."""
+    """Return a problem response. `kind` is the last part of its type URN; the title is made from it."""
     return _response(problem_of(status, kind, detail, instance, nearest).model_copy(update=extra), headers)
 
 
@@ -41,7 +41,9 @@ def _response(body: Problem, headers: dict[str, str] | None = None) -> Response:
 
 
 def responses(*statuses: int, body: str | None = None) -> dict[int | str, dict[str, object]]:
-    """A route's responses in the OpenAPI document: problems, and a 200 of media type `body` if it is not JSON."""
+    """Return a route's responses in the OpenAPI document: problems, and a 200 of media type `body` if it is
+    not JSON.
+    """
     answers: dict[int | str, dict[str, object]] = {}
     if body is not None:
         answers[200] = {"content": {body: {"schema": {"type": "string"}}}}

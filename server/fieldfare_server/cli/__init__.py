@@ -21,12 +21,13 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LEFT_OUT = ("torch", "flwr", "matplotlib", "sklearn", "pyarrow")
 """Modules that an installation for prices, ledger and page alone does not have."""
 TRAINING = ("simulate", "compare", "run")
-"""Commands that may use every core, as torch decides. The demo's models are too small to share: its threads would wait
-for each other by spinning, which takes 2 times the processor on a quiet machine and 5 times at a load of 6."""
+"""Commands that may use every core, as torch decides. The demo's models are too small to share: its threads
+would wait for each other by spinning, which takes 2 times the processor on a quiet machine and 5 times at a
+load of 6."""
 
 
 def main() -> None:
-    """Console entry point."""
+    """Run the program: the console's entry point."""
     from fieldfare_server.cli.application import (
         COMMANDS,
         GROUPS,

@@ -33,7 +33,7 @@ _SERVICE = {"url": UrlOption, "token_file": TokenFileOption, "ca_file": CaFileOp
 
 
 def actor() -> str:
-    """The operating system's user, as the audit log names the actor."""
+    """Return the operating system's user, as the audit log names the actor."""
     return f"cli:{getpass.getuser()}"
 
 
@@ -55,7 +55,8 @@ def on_ledger(*, create: bool = False) -> Callable[[Command], Callable[..., None
 
 
 def on_service(command: Command) -> Callable[..., None]:
-    """Turn a function of (service, options) into a command that takes `--url` too, or asks the ledger of `--home`.
+    """Turn a function of (service, options) into a command that takes `--url` too, or asks the ledger of
+    `--home`.
 
     The service answers the same in either case, so the command prints the same.
     """

@@ -54,7 +54,7 @@ class Trace:
         return self.reports[-1].epsilon if self.reports and self.private else None
 
     def to_json(self) -> dict[str, Any]:
-        """The fields for `--json`."""
+        """Return the fields for `--json`."""
         return {
             "label": self.label,
             "run": self.run or None,
@@ -71,7 +71,8 @@ class Trace:
 
 
 def local_grid(plan: Plan, nodes: int, blinder: Blinder | None = None) -> LocalGrid:
-    """A grid of `nodes` nodes in this process that run the plan's task, as many at once as there are processes.
+    """Return a grid of `nodes` nodes in this process that run the plan's task, as many at once as there are
+    processes.
 
     blinder: the one that all nodes name; they send nothing in clear then.
     """
@@ -92,7 +93,7 @@ NODES_A_LEAST = 4
 
 
 def simulated_nodes(plan: Plan, asked: int | None, usual: int = 1) -> int:
-    """How many nodes a simulation of `plan` has. asked: None for what does.
+    """Return how many nodes a simulation of `plan` has. asked: None for what does.
 
     Raises `BadInput` for fewer than the plan's sums need.
     """
@@ -106,8 +107,8 @@ def simulated_nodes(plan: Plan, asked: int | None, usual: int = 1) -> int:
 
 
 def grid_of(session: Session, nodes: int) -> LocalGrid:
-    """`local_grid` of a session's plan; where it is masked with a blinder of this process, which proves nothing to
-    anybody, but keeps key and journal beside the runs as a real one does."""
+    """Return `local_grid` of a session's plan; where it is masked with a blinder of this process, which
+    proves nothing to anybody, but keeps key and journal beside the runs as a real one does."""
     plan, files = session.plan, session.files
     if not plan.aggregation.rings or files is None:
         return local_grid(plan, nodes)
@@ -119,7 +120,7 @@ def grid_of(session: Session, nodes: int) -> LocalGrid:
 
 
 def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> TaskReport:
-    """What a check of the plan's task saw, before anything is written.
+    """Return what a check of the plan's task saw, before anything is written.
 
     Raises `BadInput` for a task with a fault, and for a plan that its users cannot fill.
 
@@ -138,14 +139,17 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
 
 
 def users_of() -> UsersOf:
-    """The function that names a task's users. A run that is resumed compares them with those of its start."""
+    """Return the function that names a task's users. A run that is resumed compares them with those of its
+    start.
+    """
     from fieldfare_client.app import user_names  # imports PyTorch
 
     return user_names
 
 
 def priced_here(home: StateDirectory, plan: Plan) -> tuple[Cost, dict[str, bytes]] | None:
-    """(The plan's cost, what optimisers decided for it), if its population admits it with the users of its task.
+    """Return (The plan's cost, what optimisers decided for it), if its population admits it with the users of
+    its task.
 
     None for a certified plan: its price is drawn when its run is started, which judges it.
 
@@ -170,7 +174,9 @@ LEAST_CHANGE = 0.002
 
 
 def geometry_warnings(session: Session) -> list[str]:
-    """What speaks against the plan's l_p geometry before anything is trained: a ball that the steps cannot cross."""
+    """Return what speaks against the plan's l_p geometry before anything is trained: a ball that the steps
+    cannot cross.
+    """
     spec, plan, cost = session.plan.server_optimizer, session.plan, session.cost
     if not isinstance(spec, FTRLSpec) or cost is None:
         return []
@@ -185,7 +191,7 @@ def geometry_warnings(session: Session) -> list[str]:
 
 
 def stuck_warnings(trace: Trace, spec: ServerOptimizerSpec) -> list[str]:
-    """Afterwards: under p < 2, a score that stayed where it was."""
+    """Warn afterwards: under p < 2, a score that stayed where it was."""
     scores = [report.score for report in trace.reports if report.score is not None]
     if not isinstance(spec, FTRLSpec) or spec.p == 2.0 or len(scores) < 2 or max(scores) - min(scores) >= LEAST_CHANGE:
         return []

@@ -1,8 +1,8 @@
 """Whether a ledger is what its writers made it: the chain, every row, every charge, every checkpoint.
 
-It finds every changed, added, missing or reordered row and, given the head that a coordinator held, a journal that was
-cut short or an old copy that was put back. It cannot find a forger who rewrites the whole journal consistently, and
-the held head with it.
+It finds every changed, added, missing or reordered row and, given the head that a coordinator held, a journal
+that was cut short or an old copy that was put back. It cannot find a forger who rewrites the whole journal
+consistently, and the held head with it.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class DueCharge:
     """What one run must be charged, computed again."""
 
     spent: Callable[[int, NDArray[np.int64]], PrivacyLoss]
-    """(round, indices of its participants) -> the run's cumulative loss. It is called for the run's committed rounds in
-    order, so it may keep state."""
+    """(round, indices of its participants) -> the run's cumulative loss. It is called for the run's committed
+    rounds in order, so it may keep state."""
     planned: PrivacyLoss | None = None
     """What the run reserves; None: not compared."""
     units: Callable[[int, NDArray[np.int64]], Units] | None = None
@@ -71,8 +71,8 @@ class DueCharge:
 
 
 Recompute = Callable[[str, StoredStrategy], DueCharge]
-"""(plan_json, the strategy that the run applies) -> a fresh `DueCharge`. Raises `StrategyError` where the charge cannot
-be recomputed although the ledger may be whole."""
+"""(plan_json, the strategy that the run applies) -> a fresh `DueCharge`. Raises `StrategyError` where the
+charge cannot be recomputed although the ledger may be whole."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,12 @@ class VerifyReport:
     head: Head | None
     fault: Mismatch | None
     checked: Mapping[str, int] = field(default_factory=dict)
-    """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges, checkpoints,
-    tokens."""
+    """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges,
+    checkpoints, tokens."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or altered."""
+    """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or
+    altered.
+    """
     unpinned: Mapping[str, str] = field(default_factory=dict)
     """The same for converted runs, of which no strategy was kept."""
 
@@ -108,7 +110,8 @@ class VerifyReport:
 
 
 def recharge(plan_json: str, strategy: StoredStrategy) -> DueCharge:
-    """The `DueCharge` of a plan, computed from participation as its coordinator computes it. Nothing is optimised.
+    """Return the `DueCharge` of a plan, computed from participation as its coordinator computes it. Nothing
+    is optimised.
 
     Raises `StrategyError` where the stored strategy is not there.
     """
@@ -136,7 +139,8 @@ def verify(
     Args:
         ledger: an open ledger.
         store_root: the directory of the runs' files (None: checkpoints are not checked).
-        recompute: how to charge a plan, `recharge` (None: charges are compared with the journal, not recomputed).
+        recompute: how to charge a plan, `recharge` (None: charges are compared with the journal, not
+            recomputed).
         held: the end of the journal as it is known outside the database.
         strategies: the directory of the runs' files, for strategies alone (None: `store_root`).
     """
@@ -156,7 +160,7 @@ def verify_on(
     held: Head | None = None,
     strategies: Path | None = None,
 ) -> VerifyReport:
-    """`verify` in the transaction of `connection`; `name` is the ledger's name in the report."""
+    """Return `verify` in the transaction of `connection`; `name` is the ledger's name in the report."""
     verification = _Verification(store_root, recompute, held, strategies or store_root)
     fault = None
     try:
@@ -263,7 +267,7 @@ class _Verification:
         self.checked["tokens"] = len(state.tokens)
 
     def _objects(self, connection: Connection) -> None:
-        """Each is what its name says: the log names it by that SHA-256."""
+        """Check that each object is what its name says: the log names it by that SHA-256."""
         for name, content in connection.execute(select(models.objects), execution_options=_STREAM):
             if sha256(content) != name:
                 raise Unfit("objects", name, "its content has another SHA-256")
@@ -333,8 +337,8 @@ class _Verification:
     def _participations(
         self, connection: Connection, seq: int, run_id: str, committed: dict[int, FoldedAttempt], recomputed: str | None
     ) -> Iterator[tuple[int, NDArray[np.int64], Units | None]]:
-        """(round, its participants, what each was charged) of each committed round in order, checked against the
-        journal. None: the run is not charged to odometers."""
+        """Yield (round, its participants, what each was charged) of each committed round in order, checked
+        against the journal. None: the run is not charged to odometers."""
         c = models.participations.c
         r = models.rounds.c
         # The outer join finds a participation whose round is another run's, has another index, or was not committed.
@@ -430,7 +434,9 @@ class _Verification:
 
 
 def _require_same_units(label: str, recorded: Units, right: Units) -> None:
-    """Another machine may add in another order: the last bits of a float may differ, and a unit with them."""
+    """Require equal units but for rounding: another machine may add in another order, which moves a float's
+    last bits.
+    """
     close = np.abs(recorded - right) <= 2 + (right >> 30)
     if recorded.shape != right.shape or not close.all():
         raise Unfit("participations", label, "its plan and participation give other charges for single users")
@@ -439,7 +445,8 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
 def _require_originals(connection: Connection, said: Converted) -> None:
     """Raise `Unfit` unless the rows of the log that was converted are there, and end where the event says.
 
-    Where rows of secret populations are left out, the others cannot be chained: they must be there, and as many.
+    Where rows of secret populations are left out, the others cannot be chained: they must be there, and as
+    many.
     """
     c, end, number = models.objects.c, chain.genesis(said.ledger), 0
     for name in said.rows:

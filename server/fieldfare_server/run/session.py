@@ -1,7 +1,7 @@
 """One run on the server, from its beginning or its resumption to its end.
 
-`Session` is the run's life cycle: the key, the reservation, the lease, the final model. What happens within a round is
-`Rounds` (from the sum to the released model) and `Cohorts` (who is asked).
+`Session` is the run's life cycle: the key, the reservation, the lease, the final model. What happens within a
+round is `Rounds` (from the sum to the released model) and `Cohorts` (who is asked).
 """
 
 from __future__ import annotations
@@ -127,14 +127,16 @@ class Session:
         """Reserve the plan's cost and start.
 
         Args:
-            identity_is_stable: whether no node can claim the users of another (see `run.app.identity_is_stable`).
+            identity_is_stable: whether no node can claim the users of another (see
+                `run.app.identity_is_stable`).
             actor: who begins the run, for the lease's holder.
             run_id: the new run's id; None: a random one.
             model, dialect: as `Session`'s.
-            users_last: whether a user's name is the same in later runs. Where it is not, an odometer would go on with
-                another user's past: the run is charged to all users alike, whatever its plan says.
+            users_last: whether a user's name is the same in later runs. Where it is not, an odometer would go
+                on with another user's past: the run is charged to all users alike, whatever its plan says.
             priced: the run's cost, and what optimisers decided for it; None: the plan is priced now.
-            users: gives the pseudonyms of a task's users, where they are all known here: no others may resume.
+            users: gives the pseudonyms of a task's users, where they are all known here: no others may
+                resume.
 
         Raises:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
@@ -202,7 +204,8 @@ class Session:
 
     @classmethod
     def rehearse(cls, plan: Plan, *, noise: bool, model: Model | None = None, dialect: Dialect | None = None) -> Self:
-        """A run that is charged to no population, stored nowhere and not private: a baseline on public data.
+        """Return a run that is charged to no population, stored nowhere and not private: a baseline on public
+        data.
 
         noise: add what the plan's mechanism would add, to compare; without it the sum is shown as it is.
         """
@@ -280,7 +283,7 @@ class Session:
         return session
 
     def _keep_lease(self, home: StateDirectory, ledger: Ledger, handle: RunHandle) -> None:
-        """From now to the session's end, renew the lease in the background, however long a step takes."""
+        """Renew the lease in the background, from now to the session's end, however long a step takes."""
         self._home = home
         self._witnesses = Witnesses(ledger)
         roster = self.cohorts.roster
@@ -291,7 +294,9 @@ class Session:
         self._lease_keeper.start()
 
     def meet(self, grid: Grid) -> None:
-        """Before the first look at the nodes of `grid`: bind users to nodes durably where nodes have proven keys."""
+        """Bind users to nodes durably, before the first look at the nodes of `grid`, where nodes have proven
+        keys.
+        """
         self.rounds.sums.meet(grid)
         if self.dialect.name != "cohort" or self._ledger is None or self._home is None or not keys_are_proven(grid):
             return
@@ -299,7 +304,8 @@ class Session:
         self.cohorts.roster.bindings = Bindings(self._home.root, self.plan.privacy.population, register)
 
     def shown_heads(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
-        """For each of `nodes`: the records, by name, of the journal's signed head and the run's terms.
+        """Return, for each of `nodes`: the records, by name, of the journal's signed head and the run's
+        terms.
 
         {} for a rehearsal.
 
@@ -363,16 +369,16 @@ class Session:
         return self.cost.noise_multiplier if self.cost else 0.0
 
     def epsilon(self) -> float:
-        """What the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
+        """Return what the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
         return self.epsilon_of(self.released)
 
     def epsilon_of(self, released: Released) -> float:
-        """What the rounds up to `released` have spent, at the plan's delta; 0 for a rehearsal."""
+        """Return what the rounds up to `released` have spent, at the plan's delta; 0 for a rehearsal."""
         spent = released.spent
         return spent.epsilon(self.plan.privacy.delta) if spent != PrivacyLoss() else 0.0
 
     def model_arrays(self) -> Arrays:
-        """The last committed model's parameters by name, float32."""
+        """Return the last committed model's parameters by name, float32."""
         return self.schema.arrays(self.params)
 
     # -- the end --------------------------------------------------------------------------------------------------
@@ -380,8 +386,8 @@ class Session:
     def finish(self, state: EndState, message: str) -> Path | None:
         """Write the last committed model, end the run, and destroy its key and noise state.
 
-        Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run has ended
-        then, and the next command on this home destroys what is left.
+        Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run
+        has ended then, and the next command on this home destroys what is left.
         """
         self.rounds.commits.commit_held()
         path = None
@@ -411,7 +417,9 @@ class Session:
 
 
 def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
-    """Fieldfare's own messages; of a run that asks about released models, with these. Raises `BadInput` without one."""
+    """Choose Fieldfare's own messages; of a run that asks about released models, with these. Raises
+    `BadInput` without one.
+    """
     if plan.run.task != QUESTION:
         return CohortDialect()
     runs = questions.parse(plan.task["question"]).runs  # type: ignore[arg-type]
@@ -427,7 +435,9 @@ def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
 
 
 def _tidy(home: StateDirectory, ledger: Ledger, actor: str) -> None:
-    """Destroy what is left of ended runs. What cannot be destroyed now stops no other run: the doctor names it."""
+    """Destroy what is left of ended runs. What cannot be destroyed now stops no other run: the doctor names
+    it.
+    """
     with contextlib.suppress(CheckpointError):  # it is in the log
         destroy_left_behind(home, ledger, actor)
 
@@ -445,11 +455,11 @@ def require_identity(plan: Plan, stable: bool) -> None:
 
 
 def _new_key(plan: Plan) -> bytes:
-    """The noise key of a new run or rehearsal of `plan`."""
+    """Return the noise key of a new run or rehearsal of `plan`."""
     seed = plan.run.noise_seed
     return secrets.token_bytes(32) if seed is None else seeded_key(seed)
 
 
 def seeded_key(seed: int) -> bytes:
-    """The noise key of a plan with `noise_seed`. Anyone can compute it, so such a run is not private."""
+    """Return the noise key of a plan with `noise_seed`. Anyone can compute it, so such a run is not private."""
     return hashlib.blake2b(str(seed).encode(), digest_size=32, person=b"fieldfare.seed").digest()

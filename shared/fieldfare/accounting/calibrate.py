@@ -30,7 +30,8 @@ def calibrate(
     adjacency: Adjacency = "zero_out",
     already: PrivacyLoss | None = None,
 ) -> float:
-    """The least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at most `epsilon`.
+    """Return the least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at
+    most `epsilon`.
 
     Closed form without sampled events, else a search over numerical compositions (seconds).
 

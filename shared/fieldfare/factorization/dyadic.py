@@ -1,8 +1,8 @@
 """Dyadic nodes: the order in which they close, and how a range of rounds is composed of them.
 
-Rounds are 1-based in this file only, as in the literature: a node of height h is [a 2^h + 1, (a + 1) 2^h], and it
-*closes* in round (a + 1) 2^h. `compose` is COMPOSE of Tran and Cutkosky, "Momentum Aggregation for Private Non-convex
-ERM" (NeurIPS 2022), appendix A, Algorithm 3.
+Rounds are 1-based in this file only, as in the literature: a node of height h is [a 2^h + 1, (a + 1) 2^h],
+and it *closes* in round (a + 1) 2^h. `compose` is COMPOSE of Tran and Cutkosky, "Momentum Aggregation for
+Private Non-convex ERM" (NeurIPS 2022), appendix A, Algorithm 3.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ Node = tuple[int, int]
 
 
 def compose(first: int, last: int) -> list[Node]:
-    """The fewest disjoint dyadic nodes whose union is [first, last], from left to right.
+    """Return the fewest disjoint dyadic nodes whose union is [first, last], from left to right.
 
-    At most 2 (1 + ceil(log2(last - first + 1))) of them (Proposition 18); for first = 1 as many as `last` has one bits.
+    At most 2 (1 + ceil(log2(last - first + 1))) of them (Proposition 18); for first = 1 as many as `last` has
+    one bits.
 
     Raises:
         BadInput: not 1 <= first <= last.
@@ -37,26 +38,34 @@ def compose(first: int, last: int) -> list[Node]:
 
 
 def height_of(t: int) -> int:
-    """Height of the largest node that closes in round t >= 1: the number of trailing zero bits of t."""
+    """Return the height of the largest node that closes in round t >= 1: the number of trailing zero bits of
+    t.
+    """
     return (t & -t).bit_length() - 1
 
 
 def closing(t: int) -> list[Node]:
-    """The nodes that close in round t >= 1, the smallest first."""
+    """Return the nodes that close in round t >= 1, the smallest first."""
     return [(t - (1 << h) + 1, t) for h in range(height_of(t) + 1)]
 
 
 def nodes(rounds: int) -> Iterator[Node]:
-    """All nodes that close by round `rounds`, in order of closing and then of size: 2 n - popcount(n) of them."""
+    """Yield all nodes that close by round `rounds`, in order of closing and then of size: 2 n - popcount(n)
+    of them.
+    """
     for t in range(1, rounds + 1):
         yield from closing(t)
 
 
 def node_count(rounds: int) -> int:
-    """How many nodes close by round `rounds` >= 0. It is also the index of the leaf of round `rounds` + 1."""
+    """Return how many nodes close by round `rounds` >= 0. It is also the index of the leaf of round `rounds`
+    + 1.
+    """
     return 2 * rounds - rounds.bit_count()
 
 
 def closing_round(node: int) -> int:
-    """The round, counted from 0, in which node number `node` >= 0 closes: node_count(t) <= node < node_count(t + 1)."""
+    """Return the round, counted from 0, in which node number `node` >= 0 closes: node_count(t) <= node <
+    node_count(t + 1).
+    """
     return bisect_right(range(node + 2), node, key=node_count) - 1

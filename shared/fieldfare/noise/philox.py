@@ -1,7 +1,9 @@
-"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011), in tensor operations.
+"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011), in tensor
+operations.
 
-Statistically strong and computed where the model lives, but *not* cryptographic: its 64-bit key can be searched, and
-no security reduction is known. A named alternative for accelerators (`source="philox-4x32-10"`).
+Statistically strong and computed where the model lives, but *not* cryptographic: its 64-bit key can be
+searched, and no security reduction is known. A named alternative for accelerators
+(`source="philox-4x32-10"`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ Words: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor
 
 
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
-    """Four 32-bit words for each counter; `counter` holds int64 tensors of one shape with values in [0, 2^32)."""
+    """Return four 32-bit words for each counter; `counter` holds int64 tensors of one shape with values in
+    [0, 2^32).
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -36,7 +40,9 @@ def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
 
 
 class PhiloxDrawer(Drawer):
-    """Box-Muller on Philox words: pair p of row r is counter (p, r), 64 bits each; units are laid out as for AES."""
+    """Box-Muller on Philox words: pair p of row r is counter (p, r), 64 bits each; units are laid out as for
+    AES.
+    """
 
     __slots__ = ("_key", "_row")
 
@@ -58,7 +64,7 @@ class PhiloxDrawer(Drawer):
             lo = hi
 
     def _units(self, first: int, last: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Units [first, last) as one vector."""
+        """Return units [first, last) as one vector."""
         pair = torch.arange(first * _HALF, last * _HALF, dtype=torch.int64, device=device)
         row_low, row_high = (torch.full_like(pair, value) for value in (self._row & _LOW, self._row >> 32))
         high, low, angle, fine = philox4x32((pair & _LOW, pair >> 32, row_low, row_high), self._key)

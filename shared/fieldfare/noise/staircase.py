@@ -48,11 +48,11 @@ PARTS: Final = 1 << 11
 RESIDUAL: Final = 3
 """Parts that are not uniform: as many as no further rectangle fits under the peak."""
 _BLOCK: Final = 1 << 15
-"""Numbers made at a time: word, index and product stay in the second-level cache. Fewer would make two threads wait for
-Python's lock: they get it between calls of numpy."""
+"""Numbers made at a time: word, index and product stay in the second-level cache. Fewer would make two
+threads wait for Python's lock: they get it between calls of numpy."""
 _KEPT_APART: Final = 1 << 63
-"""First AES block of a row's second plane: element p's tries take up to 2^12 blocks from 2^12 p on. (A run of tries
-that needs more has a probability below 2^-3000.)"""
+"""First AES block of a row's second plane: element p's tries take up to 2^12 blocks from 2^12 p on. (A run of
+tries that needs more has a probability below 2^-3000.)"""
 _TRIES: Final = 2
 """Tries that are made at a time for an element of the residual; each takes two AES blocks."""
 _PEAK: Final = 1 / math.sqrt(2 * math.pi)
@@ -103,7 +103,7 @@ class StaircaseDrawer(Drawer):
             out[missing] = self._draw_residual(missing + offset)
 
     def _draw_residual(self, elements: NDArray[np.int64]) -> Float:
-        """Numbers of the residual for `elements` of the row, shape (m,)."""
+        """Return numbers of the residual for `elements` of the row, shape (m,)."""
         # Counter mode is the cipher of each counter alone. These counters do not follow each other.
         cipher = Cipher(algorithms.AES(self._key), modes.ECB()).encryptor()  # noqa: S305
         out = np.empty(len(elements))
@@ -125,7 +125,9 @@ class StaircaseDrawer(Drawer):
 
 
 def try_residual(words: NDArray[np.uint64]) -> tuple[Float, NDArray[np.bool_]]:
-    """One try for each row of `words`, shape (m, 4): the numbers, shape (m,), and which of them are accepted."""
+    """Try once for each row of `words`, shape (m, 4): the numbers, shape (m,), and which of them are
+    accepted.
+    """
     table = _table()
     which, along, other, height = ((words * 2.0**-64) + 2.0**-65).T  # in (0, 1], fine next to 0
     piece = np.searchsorted(table.cumulated, which)
@@ -174,7 +176,9 @@ def _table() -> _Table:
 
 
 def half_widths() -> Float:
-    """a_0 > a_1 > ..., shape (`PARTS` - `RESIDUAL`,): each rectangle is as wide as fits under f, down to 2^-26."""
+    """Return a_0 > a_1 > ..., shape (`PARTS` - `RESIDUAL`,): each rectangle is as wide as fits under f, down
+    to 2^-26.
+    """
     out = np.empty(PARTS - RESIDUAL)
     below, a = 0.0, 4.2
     for i in range(len(out)):

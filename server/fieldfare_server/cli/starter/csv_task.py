@@ -77,7 +77,7 @@ class CsvTask(Task):
         return by_hash(table.pseudonyms, max(1, round(self.share * len(table))))
 
     def _columns(self) -> list[str]:
-        """The columns that the model reads: the header alone, no user's data."""
+        """Return the columns that the model reads: the header alone, no user's data."""
         header = next(self._lines(), (1, []))[1]
         for column in (self.user, self.target):
             if column not in header:
@@ -117,7 +117,7 @@ class CsvTask(Task):
         return self._table
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Number and cells of each line that is not empty."""
+        """Yield the number and cells of each line that is not empty."""
         name = f"file {self.file.name!r}"
         try:
             with self.file.open(newline="", encoding="utf-8-sig") as file:

@@ -1,8 +1,8 @@
 """A strategy of one's own behind `PrivateStrategy`: it configures the rounds, and nothing else of it is used.
 
-What a FedAvg's `configure_train` decides beside the sampling is kept: the schedule of a learning rate, keys of the
-ConfigRecord, what it logs or saves. Who is asked, how replies are summed and what leaves is the private run's. What
-would be dropped in silence is refused instead, with its line.
+What a FedAvg's `configure_train` decides beside the sampling is kept: the schedule of a learning rate, keys
+of the ConfigRecord, what it logs or saves. Who is asked, how replies are summed and what leaves is the
+private run's. What would be dropped in silence is refused instead, with its line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _ADAPTIVE = {"eta": "learning_rate", "beta_1": "beta1", "beta_2": "beta2", "tau"
 
 
 def refuse_overrides(owner: type, kept: type, refused: Mapping[str, tuple[str, str]]) -> None:
-    """Raise `BadInput`, with file and line, where `owner` has another method than `kept` of a name in `refused`."""
+    """Raise `BadInput`, with file and line, where `owner` has another method than `kept` of a name in
+    `refused`.
+    """
     for name, (why, nearest) in refused.items():
         method = getattr(owner, name, None)
         if method is not getattr(kept, name):
@@ -56,7 +58,8 @@ class Base:
         strategy: a `FedAvg`, or of a subclass that keeps FedAvg's aggregation.
 
     Raises:
-        BadInput: it overrides or sets what a private run replaces; says where, and the nearest that is allowed.
+        BadInput: it overrides or sets what a private run replaces; says where, and the nearest that is
+            allowed.
     """
 
     def __init__(self, strategy: object) -> None:
@@ -101,7 +104,8 @@ class Base:
         return self._strategy.arrayrecord_key, self._strategy.configrecord_key
 
     def configure(self, number: int, arrays: ArrayRecord, config: ConfigRecord) -> ConfigRecord:
-        """The ConfigRecord of round `number`, from 1: what `configure_train` of the base makes of `config`, in place.
+        """Return the ConfigRecord of round `number`, from 1: what `configure_train` of the base makes of
+        `config`, in place.
 
         It is asked once a round, however often the round is tried.
 
@@ -110,7 +114,8 @@ class Base:
             config: the app's `train_config`, the same object in every round, as Flower's `start` hands it on.
 
         Raises:
-            BadInput: it asks nobody, changes the arrays, adds records, or says different things to different nodes.
+            BadInput: it asks nobody, changes the arrays, adds records, or says different things to different
+                nodes.
         """
         if self._made is None or self._made[0] != number:
             whole = dict(arrays)
@@ -206,7 +211,7 @@ _NoNodes.__abstractmethods__ = frozenset()  # later versions of Flower may ask f
 
 @contextmanager
 def _without_its_sample() -> Iterator[None]:
-    """Inside, FedAvg does not log its own sample of nodes, which is not the run's."""
+    """Keep FedAvg from logging its own sample of nodes, which is not the run's."""
 
     def keep(record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith("configure_train: Sampled")

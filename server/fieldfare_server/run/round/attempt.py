@@ -28,7 +28,9 @@ class Attempt:
     asked: Sequence[Users]
     """For each message: the users of the cohort whom its node is asked to train, as indices."""
     messages: Sequence[Message]
-    """One instruction for each node that hosts users of the cohort, and before them as many for their evaluations."""
+    """One instruction for each node that hosts users of the cohort, and before them as many for their
+    evaluations.
+    """
     sum: Aggregate | MaskedSum
     """Raw."""
     most: int | None
@@ -80,8 +82,8 @@ class Attempt:
     def add(self, answers: Iterable[ReceivedReply], failures: Failures, evaluations: Failures) -> None:
         """Sum the replies as they arrive. Each counts once, under the message that it answers.
 
-        Who a reply says it is from decides nothing. The metrics of an evaluation join the sum with the update of the
-        same user, or not at all: whoever is in the sum is charged.
+        Who a reply says it is from decides nothing. The metrics of an evaluation join the sum with the update
+        of the same user, or not at all: whoever is in the sum is charged.
 
         failures, evaluations: told why a reply, or one to an evaluation, cannot be used.
         """

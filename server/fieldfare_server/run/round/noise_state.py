@@ -1,9 +1,9 @@
 """What the checkpoints of a run keep of its noise: no more than it would cost to make again.
 
-The key, the nonces and the row rebuild the state of any stream, bit for bit. For some streams that takes a few rows
-(independent noise, trees, banded B); nothing of them is kept. For recursions it takes all rows since the last restart:
-for those the whole state is written once in `MOST_ROWS` rounds, to a file that the checkpoints name, and a resumed run
-draws the rows since. A small state simply is in the checkpoint.
+The key, the nonces and the row rebuild the state of any stream, bit for bit. For some streams that takes a
+few rows (independent noise, trees, banded B); nothing of them is kept. For recursions it takes all rows since
+the last restart: for those the whole state is written once in `MOST_ROWS` rounds, to a file that the
+checkpoints name, and a resumed run draws the rows since. A small state simply is in the checkpoint.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class NoiseState:
         """(digest, round) of the newest whole state."""
 
     def take(self) -> tuple[Tensors, StreamFacts]:
-        """What a checkpoint of the present state holds, for exact resume: tensors, and JSON. It never holds the key.
+        """Return what a checkpoint of the present state holds, for exact resume: tensors, and JSON. It never
+        holds the key.
 
         Raises `CheckpointError` where a whole state is due and the disk refuses it.
         """

@@ -1,13 +1,14 @@
-"""The private part of a round: privatise, step, checkpoint, commit, release; and finish a round that a crash left open.
+"""The private part of a round: privatise, step, checkpoint, commit, release; and finish a round that a crash
+left open.
 
-Invariant I1: a model is visible only after its charge is durable. So everything that the commit needs travels in the
-checkpoint's metadata, the `RoundRecord`. A crash between checkpoint and commit is rolled forward from those bytes: the
-noised sum is never computed a second time.
+Invariant I1: a model is visible only after its charge is durable. So everything that the commit needs travels
+in the checkpoint's metadata, the `RoundRecord`. A crash between checkpoint and commit is rolled forward from
+those bytes: the noised sum is never computed a second time.
 
-Invariant I2: no noise serves two sums, even where a backup, a copied directory or a rewound machine runs a round twice.
-Each round's noise is drawn under a nonce that is made after the sum is final, from fresh bits and from the sum itself
-(spec/budgets.md 4.3). A copy made before that meets other bits or another sum, so its noise is independent; a copy
-made later holds the same sum and can only repeat the same release.
+Invariant I2: no noise serves two sums, even where a backup, a copied directory or a rewound machine runs a
+round twice. Each round's noise is drawn under a nonce that is made after the sum is final, from fresh bits
+and from the sum itself (spec/budgets.md 4.3). A copy made before that meets other bits or another sum, so its
+noise is independent; a copy made later holds the same sum and can only repeat the same release.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ from fieldfare_server.run.round.task_model import Model
 
 
 class Rounds:
-    """The private side of one run, round after round. What it has made becomes durable, and is shown, by `commits`."""
+    """The private side of one run, round after round. What it has made becomes durable, and is shown, by
+    `commits`.
+    """
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class Rounds:
         noise: SecureNoise,
         model: Model,
     ) -> None:
-        """The arguments are those of `Session`; `noise` draws from its key."""
+        """Take the arguments of `Session`; `noise` draws from its key."""
         self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
         self.model = model
         self._plan_digest = plan.digest()
@@ -99,7 +102,7 @@ class Rounds:
     # -- what nodes are sent --------------------------------------------------------------------------------------
 
     def points(self) -> Points:
-        """What clients train from in the next round."""
+        """Return what clients train from in the next round."""
         return self.optimizer.points(self.newest.optimizer_state, self.newest.params, self.step_info())
 
     @property
@@ -108,7 +111,7 @@ class Rounds:
         return self.clipping.at(self.newest.clip)
 
     def settings(self) -> dict[str, object]:
-        """What nodes are told with the model, as JSON. Public."""
+        """Return what nodes are told with the model, as JSON. Public."""
         current = self.current_clipping
         return {
             # A node of an older version knows no isolation.
@@ -124,14 +127,16 @@ class Rounds:
         }
 
     def _sums_of(self) -> PlainSums | MaskedSums:
-        """How the plan's sums are made."""
+        """Return how the plan's sums are made."""
         if self.running_noise.privatiser.bits and self.files is not None:
             numel = numbers_released(self.plan, self.model.schema)
             return MaskedSums(self.plan, self.account, self.files, self.running_noise, numel)
         return PlainSums(self.empty_sum)
 
     def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
-        """The sum, still empty, for the replies to `occasion`. shares: one for each query. reader: as `Aggregate`'s."""
+        """Return the sum, still empty, for the replies to `occasion`. shares: one for each query. reader: as
+        `Aggregate`'s.
+        """
         return Aggregate(
             self.model.schema,
             occasion,
@@ -146,18 +151,23 @@ class Rounds:
     # -- what users have left -------------------------------------------------------------------------------------
 
     def costs(self, index: int, users: Users) -> Units:
-        """What round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape (n,)."""
+        """Return what round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape
+        (n,).
+        """
         assert self._charge is not None  # a rehearsal has no odometers
         assert self.cost is not None
         return self.cost.increments(self._charge.growth(index, users))
 
     def affords(self, index: int, users: Users) -> NDArray[np.bool_] | None:
-        """Which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever the round."""
+        """Return which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever
+        the round.
+        """
         left = self.account.allowance(users)
         return None if left is None else np.asarray(self.costs(index, users) <= left)
 
     def payable(self, users: Users) -> NDArray[np.int64] | None:
-        """In how many rounds of the run each of `users` can pay to take part, shape (n,); None: in all.
+        """Return in how many rounds of the run each of `users` can pay to take part, shape (n,); None: in
+        all.
 
         Never too many: each round is taken to be as dear as the plan allows.
         """
@@ -247,9 +257,10 @@ class Rounds:
     def settle_open_round(self, opened: OpenRound, files: RunFiles) -> bool:
         """Settle a round that a crash left open; returns whether it was committed.
 
-        With a whole checkpoint the round is rolled forward, with the very bytes that were to be committed. Without one,
-        nothing that was made of its sum exists any more: the round is void, and its noise row is free. A masked round
-        that is closed stays open: its sum may have been opened, so it is opened again (`sums.closed`), the same.
+        With a whole checkpoint the round is rolled forward, with the very bytes that were to be committed.
+        Without one, nothing that was made of its sum exists any more: the round is void, and its noise row is
+        free. A masked round that is closed stays open: its sum may have been opened, so it is opened again
+        (`sums.closed`), the same.
         """
         pending = files.pending()
         if pending is not None:
@@ -267,7 +278,9 @@ class Rounds:
         return False
 
     def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
-        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
+        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or
+        model.
+        """
         record = RoundRecord.from_json(meta)
         strategy = None if self.cost is None else self.cost.strategy
         expected = (next_round - 1, self._plan_digest, self.model.schema.digest(), strategy)
@@ -298,13 +311,15 @@ class Rounds:
     # -- the parts of a commit ------------------------------------------------------------------------------------
 
     def step_info(self) -> StepInfo:
-        """What is public about the next step."""
+        """Return what is public about the next step."""
         row = self.newest.next_round
         std = self.running_noise.std(row) / self.plan.run.cohort * self._update_scale()
         return StepInfo(row, self.plan.run.rounds, std, self.running_noise.autocovariance)
 
     def _update_scale(self) -> float:
-        """What multiplies the released sum: adaptive clipping with `rescale` undoes the division by the norm."""
+        """Return what multiplies the released sum: adaptive clipping with `rescale` undoes the division by
+        the norm.
+        """
         return self.clipping.mean_scale(self.newest.clip)
 
     def _require_noise_row(self, opened: OpenRound) -> None:
@@ -332,7 +347,8 @@ class Rounds:
         self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
 
     def _require_nonces(self, record: RoundRecord, rounds: int, newest: Sequence[bytes]) -> None:
-        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds` rounds.
+        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds`
+        rounds.
 
         newest: the record's own, where its round is not committed yet.
         """
@@ -346,7 +362,7 @@ class Rounds:
             )
 
     def _step_clip(self, noised_counts: torch.Tensor, reports: int) -> float:
-        """The next round's clip norm, from the noised indicators."""
+        """Return the next round's clip norm, from the noised indicators."""
         if not isinstance(self.clipping, clipping.AdaptiveQuantile):
             return self.newest.clip
         over = float(noised_counts[0]) / self.clipping.count_weight
@@ -386,7 +402,8 @@ class Rounds:
 
 
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
-    """The noised sum of each query, one after another: the stack (queries x d,) divided by the roots of the shares.
+    """Return the noised sum of each query, one after another: the stack (queries x d,) divided by the roots
+    of the shares.
 
     A query of share 0 was not asked, and its part is 0: the noise there is dropped too.
     """
@@ -397,11 +414,13 @@ def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tens
 
 
 def noise_spread(shares: Sequence[float]) -> float:
-    """Noise in `unstack_queries` relative to that in the stack: root mean square over the queries that were asked."""
+    """Return noise in `unstack_queries` relative to that in the stack: root mean square over the queries that
+    were asked.
+    """
     variances = [1.0 / share for share in shares if share]
     return math.sqrt(math.fsum(variances) / len(variances))
 
 
 def _doubles(update: torch.Tensor) -> Iterator[NDArray[np.float64]]:
-    """`update` in float64, chunk by chunk: PyTorch's norm with another dtype converts all of it first."""
+    """Return `update` in float64, chunk by chunk: PyTorch's norm with another dtype converts all of it first."""
     return (chunk.astype(np.float64) for chunk in split_chunks(update.cpu().numpy()))
