@@ -32,8 +32,27 @@ class LocalGrid(Grid):
     """Runs any app of Flower's message API, unmodified, in this process: no network, no Ray, no other
     process.
 
-        grid = ff.LocalGrid(client_app, nodes=10, run_config={"learning-rate": 0.1})
-        result = FedAvg().start(grid, ArrayRecord(Net().state_dict()), num_rounds=3)    # or grid.run_app(server_app)
+    Example:
+        >>> import fieldfare as ff
+        >>> from flwr.app import Message, MetricRecord, RecordDict
+        >>> from flwr.clientapp import ClientApp
+        >>> from flwr.serverapp import ServerApp
+        >>> client, server = ClientApp(), ServerApp()
+        >>> @client.query()
+        ... def rows(message, context):
+        ...     seen = MetricRecord({"rows": 10 + context.node_config["partition-id"]})
+        ...     return Message(RecordDict({"seen": seen}), reply_to=message)
+        >>> grid = ff.LocalGrid(client, nodes=3, run_config={"rounds": 1})
+        >>> messages = [grid.create_message(RecordDict(), "query", node, "1") for node in grid.get_node_ids()]
+        >>> [reply.content["seen"]["rows"] for reply in grid.send_and_receive(messages)]
+        [10, 11, 12]
+        >>> print(grid.fault(), grid.answer(messages[0]).content["seen"]["rows"])
+        None 10
+        >>> @server.main()
+        ... def main(grid, context):
+        ...     print(context.run_config, len(list(grid.get_node_ids())))
+        >>> context = grid.run_app(server)
+        {'rounds': 1} 3
 
     It behaves as a network does where apps can tell: each message has its own records; a reply answers the
     message that it was made for, whatever the app writes into its metadata; an exception is an error reply of

@@ -58,6 +58,20 @@ class UserTable:
         columns: values of all rows, (rows, ...) each: arrays, or anything lazy with `dtype`, a length and
             `[row numbers]`, such as `np.memmap`. dtypes are kept; rows are copied when their user trains.
 
+    Example:
+        >>> import numpy as np
+        >>> import fieldfare as ff
+        >>> table = ff.UserTable.grouped(["ann", "bob", "ann"], {"x": np.array([1.0, 2.0, 3.0], np.float32)})
+        >>> len(table), table.sizes, table.sizes_of(np.array([1]))
+        (2, array([2, 1]), array([1]))
+        >>> table.rows(np.array([0])).columns["x"]
+        tensor([1., 3.])
+        >>> one = table.select(np.array([1]))
+        >>> len(one), one.positions(np.array([0])), sum(len(table.partition(node, 2)) for node in range(2))
+        (1, array([1]), 2)
+        >>> ff.UserTable.owned(["ann", "bob"], np.array([0, 0]), {"x": np.zeros(2)}).sizes
+        array([2, 0])
+
     Raises:
         BadInput: these do not fit together, an id is missing or one of two spellings of one text, or a column
             holds something other than numbers.

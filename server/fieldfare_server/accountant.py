@@ -38,6 +38,24 @@ class LedgerAccountant:
     Guarantee: what the strategy releases is within the population's (epsilon, delta), together with all runs
     and all other charges, if the noise is what the strategy says: Flower clips and adds it, this only
     charges.
+
+    Example:
+        >>> import fieldfare as ff
+        >>> from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, PrivacyConfig, SamplingMethod
+        >>> ledger = ff.Ledger.open("sqlite:///ledger.sqlite3", create=True)
+        >>> made = ledger.create_population("people", 8, 1e-5, actor="ann")
+        >>> one, nobody = NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION
+        >>> config = PrivacyConfig(1e-5, 100, one, nobody, max_epsilon=8.0)
+        >>> accountant = ff.LedgerAccountant(ledger, "people", "ranker", config=config, adjacency="zero_out")
+        >>> event = GaussianPrivacyEvent(2.0, 20, 100)
+        >>> accountant.would_exceed(event)
+        False
+        >>> accountant.compose(event)
+        >>> f"{accountant.get_epsilon(1e-5):.2f}", accountant.get_delta(8) < 1e-5, accountant.num_releases
+        ('1.99', True, 1)
+        >>> saved = accountant.state_dict()
+        >>> accountant.load_state_dict(saved)
+        >>> spent = accountant.get_privacy_spent()
     """
 
     def __init__(

@@ -3,6 +3,14 @@
 Every refusal names what was refused, why, and the nearest thing that would be allowed, and has a code that
 stays when its words change. The command line maps `BadInput` to exit code 2, `BudgetRefused` to 3 and
 `Interrupted` to 4.
+
+Example:
+    >>> import fieldfare as ff
+    >>> try:
+    ...     ff.mechanisms.build({"kind": "tre"}, rounds=4)
+    ... except ff.errors.BadInput as refusal:
+    ...     print(refusal.code, refusal.nearest)
+    kind-unknown tree, momentum-tree
 """
 
 from __future__ import annotations

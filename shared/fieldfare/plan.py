@@ -89,10 +89,23 @@ class Plan(Table, metaclass=PlanType):
     """One training, described completely and consistently. See docs/plan-files.md.
 
     From a file `Plan.from_toml(text)`. In Python the keys of `[privacy]` and `[run]` are keywords, the other
-    tables are mappings, and `task` may be an object:
+    tables are mappings, and `task` may be an object.
 
-        plan = ff.Plan(task=MyTask(), epsilon=4, delta=1e-5, rounds=64, cohort=20, mechanism="blt", clip=0.5,
-                       client={"steps": 4, "learning_rate": 0.1})
+    Example:
+        >>> import json
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=4, delta=1e-3, rounds=4, cohort=20, mechanism="blt", clip=0.5,
+        ...                client={"steps": 4, "learning_rate": 0.1}, population="demo")
+        >>> plan.run.cohort, plan.mechanism.kind, plan.samples, plan.report_goal
+        (20, 'blt', False, 15)
+        >>> stored = ff.Plan.stored(json.loads(plan.to_json()))
+        >>> stored.digest() == plan.digest(), stored.law() == plan.law(), len(plan.run_json(0.0)) >= len(plan.to_json())
+        (True, True, True)
+        >>> ff.Plan.parse({**json.loads(plan.to_json()), "mechanism": {"kind": "nu"}}).mechanism.kind
+        'nu'
+        >>> ff.Plan.from_toml("[privacy]\\nepsilon = 2000")
+        Traceback (most recent call last):
+        fieldfare.errors.BadInput: ...
 
     Args:
         task: a `Task` object or class, a known name, or "package.module:Class". Only this process can load an

@@ -68,6 +68,33 @@ class Task(ABC):
     Every task must guarantee that `build_model` does not depend on users' data, and that `evaluate` uses only
     public data, of users that are never trained on (`held_out` says which), because a score is shown without
     noise.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> import fieldfare as ff
+        >>> class Heights(ff.Task):
+        ...     name, score_name, held_out = "heights", "error", "twenty made-up people, who are not trained on"
+        ...     def build_model(self):
+        ...         return torch.nn.Linear(1, 1)
+        ...     def prepare(self, columns, generator):
+        ...         return columns["age"], columns["height"]
+        ...     def loss(self, outputs, targets):
+        ...         return (outputs - targets).square().mean(dim=1)
+        ...     def users(self):
+        ...         age = np.linspace(0, 1, 30, dtype=np.float32)[:, None]
+        ...         return ff.UserTable.grouped([f"u{i // 3}" for i in range(30)], {"age": age, "height": 1 + age})
+        ...     def evaluate(self, model):
+        ...         age = torch.linspace(0, 1, 20)[:, None]
+        ...         with torch.no_grad():
+        ...             return {"error": float((model(age) - 1 - age).square().mean())}
+        >>> task = Heights.configured(Heights.Parameters())
+        >>> len(task.users()), sorted(task.evaluate(task.build_model()))
+        (10, ['error'])
+        >>> task.loss(torch.zeros(2, 1), torch.ones(2, 1))
+        tensor([1., 1.])
+        >>> ff.price(ff.Plan(task=task, epsilon=4, delta=1e-3, rounds=2, cohort=5, mechanism="nu",
+        ...                  population="demo")).epsilon <= 4
+        True
     """
 
     name: ClassVar[str]

@@ -36,6 +36,28 @@ the update. A function under `@ff.private.measure` answers `ff.ask(..., grid=gri
 `config` is the server's `train_config` with "server-round". A node may host one user: it answers Flower's own
 messages too (the plain dialect).
 
+Example:
+    >>> import fieldfare as ff
+    >>> import torch
+    >>> from flwr.clientapp import ClientApp
+    >>> def build():
+    ...     return torch.nn.Linear(1, 1)
+    >>> app = ClientApp()
+    >>> @app.query("users")
+    ... @ff.private.users
+    ... def users(context):
+    ...     return [f"p{i}" for i in range(4)]
+    >>> @app.train()
+    ... @ff.private.train(build, isolation="none")
+    ... def train(model, user, context, config):
+    ...     with torch.no_grad():
+    ...         model.weight += 0.1 * int(user[1:])
+    ...     ff.private.metric("done", 1.0)
+    >>> @ff.private.measure
+    ... def measure(user, name, context):
+    ...     return int(user[1:])
+    >>> ff.private.check(train, ["p1", "p2"])
+
 As a mod, `ClientApp(mods=[ff.private])`, it clips the replies of any other app to the norm that the server
 sends (`clipping_norm`). Put it first in the list, so that it sees what leaves.
 """

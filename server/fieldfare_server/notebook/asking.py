@@ -46,8 +46,15 @@ def ask(
 ) -> Look | Offer:
     """Ask the users of a task a question, and charge their population before the answer is shown.
 
-        ff.ask({"kind": "mean", "measure": "rows", "low": 0, "high": 50}, task="digits", population="demo", budget=2,
-               epsilon=0.1)
+    Example:
+        >>> import fieldfare as ff
+        >>> question = {"kind": "mean", "measure": "rows", "low": 0, "high": 50}
+        >>> offer = ff.ask(question, task="digits", population="demo", budget=2, epsilon=0.5, delta=1e-3, dry_run=True)
+        >>> look = ff.ask(question, task="digits", population="demo", budget=2, epsilon=0.5, delta=1e-3)
+        >>> print(look)
+        question: mean of rows from 0.0 to 50.0, task digits
+          mean: ... (... to ...)
+        100 users answered; epsilon 0.5 at delta 0.001, charged to population demo by run ...
 
     Guarantee: the answer, together with all that other runs and questions release, is within the population's
     budget: a question is a run of one round, with its noise, journal, odometers and certificate.

@@ -64,6 +64,13 @@ def compare(
 ) -> Comparison:
     """Return the same budget, several mechanisms, as `fieldfare compare`.
 
+    Example:
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=8, delta=1e-3, rounds=4, cohort=20, mechanism="nu", population="demo")
+        >>> ff.compare(plan, mechanisms=("nu", "independent"))
+        Comparison(
+          nu: ...
+
     Args:
         plan: all but the mechanism.
         mechanisms: kinds, or tables such as {"kind": "blt", "buffers": 4}.

@@ -49,6 +49,15 @@ def simulate(
     Rounds of a population that is marked as simulated are committed in groups of about half a second; a crash
     repeats those of its group. Those of people are committed one by one.
 
+    Example:
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=8, delta=1e-3, rounds=4, cohort=20, mechanism="nu", population="demo")
+        >>> runs = ff.simulate(plan, budget=10, progress=False)
+        >>> runs[0].summary()["rounds"], sorted(runs[0].model().state_dict())
+        (4, ['0.bias', '0.weight', '2.bias', '2.weight'])
+        >>> "epsilon" in runs[0].statement().to_markdown()
+        True
+
     Guarantee: as `fieldfare simulate`. All that the runs release is (epsilon, delta)-DP for every user of the
     population, with the epsilon that the ledger shows. A temporary ledger forgets: what runs of another
     `simulate` spent on the same people is not in it, and is no part of its statement. For people's data, name

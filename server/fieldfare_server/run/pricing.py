@@ -148,6 +148,13 @@ def price(plan: Plan, /, *more: Plan) -> Cost | list[Cost]:
     With the resolution of the noise for the task's model, where PyTorch and the task are installed here, else
     without.
 
+    Example:
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=8, delta=1e-5, rounds=4, cohort=20, mechanism="nu", population="demo")
+        >>> cost = ff.price(plan)
+        >>> print(f"{cost.noise_multiplier:.3f} clip norms of noise, epsilon {cost.epsilon:.3f}")
+        0.667 clip norms of noise, epsilon 8.000
+
     Raises:
         BadInput: the plan cannot be met; names the nearest that can.
     """

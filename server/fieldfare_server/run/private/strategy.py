@@ -82,6 +82,28 @@ class PrivateStrategy(WithoutNodeEvaluation):
     The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or
     one of many on a node (dialect "cohort", with `ff.private`).
 
+    Example:
+        >>> import fieldfare as ff
+        >>> import numpy as np
+        >>> from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+        >>> from flwr.clientapp import ClientApp
+        >>> app = ClientApp()
+        >>> @app.train()
+        ... def train(message, context):
+        ...     model = [array + np.float32(0.1) for array in message.content["arrays"].to_numpy_ndarrays()]
+        ...     counted = MetricRecord({"num-examples": 1})
+        ...     return Message(RecordDict({"arrays": ArrayRecord(model), "metrics": counted}), reply_to=message)
+        >>> strategy = ff.PrivateStrategy(epsilon=8, delta=1e-3, cohort=10, clip=1.0, mechanism="blt",
+        ...                               population="demo", budget=8)
+        >>> grid = ff.LocalGrid(app, nodes=20)
+        >>> result = strategy.start(grid, ArrayRecord([np.zeros(3, np.float32)]), num_rounds=2)
+        >>> result.arrays.to_numpy_ndarrays()[0].shape
+        (3,)
+        >>> spent = strategy.privacy_spent()
+        >>> print(f"epsilon {spent.epsilon:.2f} at delta {spent.delta}, run {strategy.run_id}")
+        epsilon 8.00 at delta 0.001, run ...
+        >>> strategy.summary()
+
     Args:
         plan: a `Plan`, a plan file's path, or its text, in place of the keywords that describe a plan.
         epsilon, delta: what the run may spend; or `noise_multiplier` (in clip norms) in place of epsilon.
