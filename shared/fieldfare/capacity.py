@@ -39,6 +39,11 @@ def fills(users: int, rounds: int, size: int, separation: int, most: int) -> boo
     necessary. Where they hold, let visit j = 0 .. rounds x size - 1 be of user j mod `users`: a user returns
     after at least floor(users / size) >= separation rounds, and at most ceil(rounds x size / users) <= most
     times.
+
+    Args:
+        users, rounds, size: how many there are; size is users a round.
+        separation: rounds from one participation of a user to the next, at least 1.
+        most: participations of one user in all rounds.
     """
     return users >= size * min(separation, rounds) and users * most >= rounds * size
 

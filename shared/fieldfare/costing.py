@@ -173,6 +173,12 @@ def implied_noise(
 
     Up to the last digits. nan where no one multiplier is: of certified charges, and of losses that are no
     run's.
+
+    Args:
+        planned: what a ledger stores as the run's whole charge.
+        mechanism, participation: those of `plan`, made.
+        plan: says adjacency and rounding.
+        resolution: `Cost.resolution` of the run; 0 where the noise has none.
     """
     sensitivity = adjacency_factor(plan.privacy.adjacency) * float(mechanism.sensitivity(participation))
     execution = Execution(resolution, plan.privacy.rounding == "discrete")
@@ -195,6 +201,14 @@ def cost_with_resolution(
 ) -> Cost:
     """Return `cost_of` a new run of `plan`, with the charge for the resolution of floats: see
     `with_resolution`.
+
+    Args:
+        plan: of a run that has not begun.
+        cache: as in `mechanisms.build`.
+        clip: the L2 norm by which one user moves the sum.
+        numel: numbers that a round releases.
+        users: most users that one reply sums.
+        draw: of a certificate's seed, where the charge rests on one; None: a preview.
     """
     participation = plan.participation.build()
     if not plan.draws_its_price:

@@ -136,6 +136,11 @@ class Grid:
     def fit(cls, clip: float, numel: int, cost: float = COST) -> Grid:
         """Return the coarsest grid for vectors of `numel` elements that raises the sensitivity by at most the
         share `cost`.
+
+        Args:
+            clip: the most that one user changes a sum, above 0.
+            numel: numbers in the sum.
+            cost: the share, above 0 and at most 1.
         """
         if not (math.isfinite(clip) and clip > 0 and numel >= 1 and 0 < cost <= 1):
             raise BadInput(
@@ -419,6 +424,11 @@ class Privatiser:
     def stream(self, mechanism: Mechanism, numel: int, noise: SecureNoise) -> Stream:
         """Return the running noise that `privatise` takes, of unit z: float64 on a grid, whole cells for
         discrete noise.
+
+        Args:
+            mechanism: whose B is applied.
+            numel: numbers that a round releases.
+            noise: the run's source.
         """
         if self.grid is None:
             return mechanism.stream(numel, noise)

@@ -168,12 +168,24 @@ class _Forecast:
 def estimate_delta(law: Law, noise_multiplier: float, epsilon: float, count: int = _ROUGH) -> float:
     """Return delta of the pair in its worse order, by `count` samples of a public seed: for optimisers. Never
     a charge.
+
+    Args:
+        law: of the run's sampler with its strategy, from `law_of`.
+        noise_multiplier: standard deviation of z in clip norms.
+        epsilon: where delta is asked for, at least 0.
+        count: how many samples are drawn.
     """
     return _Forecast(law, count, FAILURE).delta(noise_multiplier, epsilon, certified=False)
 
 
 def estimate_noise(law: Law, epsilon: float, delta: float, count: int = _ROUGH) -> float:
-    """Return the noise multiplier at which `estimate_delta` is `delta`: for optimisers. Never a charge."""
+    """Return the noise multiplier at which `estimate_delta` is `delta`: for optimisers. Never a charge.
+
+    Args:
+        law: of the run's sampler with its strategy, from `law_of`.
+        epsilon, delta: what the estimate is to meet.
+        count: how many samples are drawn.
+    """
     forecast = _Forecast(law, count, FAILURE)
     return _search(lambda sigma: forecast.delta(sigma, epsilon, certified=False), law, epsilon, delta, 1e-4)
 
@@ -232,6 +244,11 @@ def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) 
     of `delta`.
 
     A function of the plan alone: public samples find it, never those of a certification.
+
+    Args:
+        law: of the run's sampler with its strategy, from `law_of`.
+        noise_multiplier: standard deviation of z in clip norms.
+        epsilon, delta: the plan's goal; epsilon is always among the points.
     """
     mu = math.sqrt(law.largest) / noise_multiplier
     furthest = min(gaussian_epsilon(mu, _DEEPEST * delta), LARGEST_EPSILON)
@@ -246,6 +263,11 @@ def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) 
 def estimated_epsilon(law: Law, noise_multiplier: float, delta: float) -> float:
     """Estimate the epsilon of a noise multiplier at `delta`, by public samples: where its curve is to be
     sharpest.
+
+    Args:
+        law: of the run's sampler with its strategy, from `law_of`.
+        noise_multiplier: standard deviation of z in clip norms.
+        delta: at which epsilon is asked for, above 0.
     """
     forecast = _Forecast(law, _ROUGH, FAILURE)
     high = gaussian_epsilon(math.sqrt(law.largest) / noise_multiplier, delta)

@@ -102,6 +102,11 @@ def gauge(spent: float, delta: float, leak: float) -> float:
     """Return epsilon of equation (1) for a sum `spent` of mu^2 at `delta`, the whole of D = `leak` set aside.
 
     0 where nothing is spent. A reading, not a guarantee: see the module.
+
+    Args:
+        spent: a sum of mu^2.
+        delta: of the population, above 0 and below 1.
+        leak: D, at least 0 and below delta.
     """
     if spent <= 0:
         return 0.0
@@ -120,9 +125,7 @@ class Terms:
     leak: float
 
     def gauge(self, total: Price) -> float:
-        """Return epsilon of equation (1) for a sum `spent` of mu^2 at `delta`, the whole of D = `leak` set
-        aside. It is a reading: the guarantee stays epsilon.
-        """
+        """Return the epsilon that `total` has used, with all of D set aside: a reading. The guarantee is epsilon."""
         return _gauge(total.mu_squared, self.delta, self.leak)
 
     def hold(self, total: Price) -> bool:
@@ -195,6 +198,11 @@ def pay(planned: PrivacyLoss, spent: PrivacyLoss, reserved: Price) -> Price:
     """Return what of its price `reserved` a run has spent whose committed rounds cost `spent`.
 
     With amplification all of it: when the run stopped may have depended on what it released.
+
+    Args:
+        planned: the loss of the whole run.
+        spent: the loss of its committed rounds.
+        reserved: what the run reserved when it started, at the leak that it took.
     """
     if planned.amplified:
         return reserved

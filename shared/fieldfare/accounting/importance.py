@@ -284,7 +284,14 @@ def upper_bound(values: Vector, most: float, stake: float, log_odds: float, coun
 
 
 def stake_of(values: Vector, most: float, count: float, log_odds: float) -> float:
-    """Return the stake l for `count` samples that are like these."""
+    """Return the stake l for `count` samples that are like these.
+
+    Args:
+        values: X_i in [0, most], shape (n,): a pilot's, which the bound does not use again.
+        most: the largest value that X can have.
+        count: how many samples the bound will have.
+        log_odds: log of 1 over the bound's failure probability.
+    """
     spread = float(np.var(values / most))
     return min(1.0, math.sqrt(2 * log_odds / (count * spread))) if spread > 0 else 1.0
 

@@ -147,6 +147,12 @@ class RealisedCharge:
         run.
 
         Adds the same rounds as the run did, so `spent` is the same to the last bit. Raises as `add`.
+
+        Args:
+            mechanism, participation, noise_multiplier, adjacency: of the run's plan and its cost.
+            patterns: for each user, the increasing rounds of the run in which they took part.
+            rounds: committed rounds of the run; every round in `patterns` is below it.
+            whole: as for a new charge.
         """
         # Arrays and not lists: a large run has millions of participations.
         flat_users, flat_rounds, known = array("q"), array("i"), 0

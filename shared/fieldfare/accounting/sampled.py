@@ -285,6 +285,11 @@ def epsilon(mu_squared: float, events: Events, delta: float) -> float:
     one.
 
     Cached: ledger, page and progress ask for the same losses, and each costs some milliseconds.
+
+    Args:
+        mu_squared: of everything that no draw amplifies, together; 0 for nothing.
+        events: the sampled rounds or blocks.
+        delta: at which epsilon is asked for.
     """
     if delta < SMALLEST_DELTA:
         return math.inf
@@ -315,6 +320,11 @@ def price(mu_squared: float, events: Events, leak: float) -> Price:
     Composed as one, in both orders, each by itself. The least mu is read off the vertices of the trade-off
     curve: exact, without a grid of epsilons, because a convex curve lies below a piecewise linear one if and
     only if it does at the vertices.
+
+    Args:
+        mu_squared: of everything that no draw amplifies, together; 0 for nothing.
+        events: the sampled rounds or blocks.
+        leak: how much of the population's D this may take, at least 0.
     """
     plain = mu_squared + math.fsum(event.mu_squared for event in events)
     orders = compositions(mu_squared, events) if leak > 0 else None
@@ -363,7 +373,13 @@ def _plain_orders(mu_squared: float, step: float) -> tuple[DiscreteLoss, Discret
 
 
 def poisson_losses(rate: float, noise_multiplier: float, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
-    """Return the losses of one Poisson-sampled round, in both orders, on multiples of `step`."""
+    """Return the losses of one Poisson-sampled round, in both orders, on multiples of `step`.
+
+    Args:
+        rate: the probability that a user is drawn in the round, above 0 and at most 1.
+        noise_multiplier: standard deviation of the round's noise in clip norms.
+        step: of the grid of losses.
+    """
     reach = _reach(noise_multiplier)
     # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their negatives.
     high = math.ceil(float(np.logaddexp(_log_complement(rate), math.log(rate) + reach)) / step)

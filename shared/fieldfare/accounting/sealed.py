@@ -63,7 +63,13 @@ def density(chances: Floats, rank: Floats) -> Floats:
 
 
 def curve(mu: float, chances: Floats, epsilons: Floats) -> Floats:
-    """Return the least of (1), (2) and (3), rounded up, for each epsilon >= 0, shape of `epsilons`."""
+    """Return the least of (1), (2) and (3), rounded up, for each epsilon >= 0, shape of `epsilons`.
+
+    Args:
+        mu: of each trial.
+        chances: the probability of 1, 2, ... trials, shape (trials,), from `law`.
+        epsilons: at least 0.
+    """
     # Right ends of cells, closer together near 1, where the loss is large.
     ends = np.unique(np.concatenate([np.linspace(0, 1, _CELLS + 1)[1:], 1 - np.geomspace(1e-16, 0.5, _CELLS)]))
     left = np.concatenate([[0.0], ends[:-1]])
@@ -112,6 +118,11 @@ def _turns_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, 
 def largest_mu(budget: float, trials: int, leak: float) -> float:
     """Return the mu of each of so many sealed trials whose best costs no more than mu `budget`, to one part
     in a thousand.
+
+    Args:
+        budget: the mu that the best trial may cost.
+        trials: how many there are at most.
+        leak: as in `least_mu`.
     """
     low, high = 0.0, budget
     while high - low > 1e-3 * budget:

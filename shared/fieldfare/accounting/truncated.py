@@ -90,12 +90,25 @@ class TruncatedGaussian(PoissonGaussian):
 
 
 def excess(rate: float, cap: int, enrolled: int) -> float:
-    """Return P(Bin(enrolled - 1, rate) >= cap): that the others alone fill a round's places."""
+    """Return P(Bin(enrolled - 1, rate) >= cap): that the others alone fill a round's places.
+
+    Args:
+        rate: the probability that a user is drawn in a round.
+        cap: places in a round.
+        enrolled: how many users may be drawn.
+    """
     return float(betainc(cap, enrolled - cap, rate)) if cap < enrolled else 0.0
 
 
 def least_cap(rate: float, enrolled: int, rounds: int, most: float) -> int:
-    """Return the smallest cap that any of `rounds` rounds exceeds with probability at most `most`."""
+    """Return the smallest cap that any of `rounds` rounds exceeds with probability at most `most`.
+
+    Args:
+        rate: the probability that a user is drawn in a round.
+        enrolled: how many users may be drawn.
+        rounds: of the whole run.
+        most: the probability, for all rounds together (a union bound).
+    """
     low, high = 0, enrolled
     while high - low > 1:
         cap = (low + high) // 2

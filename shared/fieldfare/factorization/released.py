@@ -69,6 +69,11 @@ def chain_bound(gram: Matrix, separation: int, count: int) -> float:
 
     The next participation enters exactly. The l-th next one is at least l separations later, so its inner
     product is at most the largest from there on. O(count n^2) time.
+
+    Args:
+        gram: G of the released noise, symmetric, shape (n, n).
+        separation: rounds from one participation of a user to the next, at least 1.
+        count: participations of one user at most, at least 1.
     """
     absolute = np.abs(gram)
     n = len(absolute)
@@ -156,6 +161,12 @@ def climb(gram: Matrix, separation: int, count: int, starts: int = 6) -> tuple[f
     Returns (its square, its rounds).
 
     A lower bound on the maximum that `chain_bound` bounds from above, and the witness of it.
+
+    Args:
+        gram: G of the released noise, symmetric, shape (n, n).
+        separation: rounds from one participation of a user to the next, at least 1.
+        count: participations of one user at most, at least 1.
+        starts: how many patterns the search begins with.
     """
     absolute = np.abs(gram)
     n = len(absolute)

@@ -55,7 +55,13 @@ def eigenvalue_vector(eigenvalues: ArrayLike, learning_rate: float) -> Floats:
 
 
 def response(omega: Floats, eigenvalues: ArrayLike, learning_rate: float) -> Floats:
-    """Return h(omega) = sum_j lambda_j / |1 - e^{i omega} - eta lambda_j|^2 (equation 21), shape of omega."""
+    """Return h(omega) = sum_j lambda_j / |1 - e^{i omega} - eta lambda_j|^2 (equation 21), shape of omega.
+
+    Args:
+        omega: frequencies, in radians a round.
+        eigenvalues: of the Hessian, positive, shape (d,).
+        learning_rate: eta, above 0.
+    """
     lam = eigenvalue_vector(eigenvalues, learning_rate)
     total = np.zeros_like(omega)
     haversine = 4.0 * np.sin(omega / 2) ** 2  # 2 - 2 cos(omega) without cancellation near 0
@@ -72,6 +78,11 @@ def optimal_coefficients(eigenvalues: ArrayLike, learning_rate: float, n: int) -
 
     The printed condition 1/h is an erratum: equality in Cauchy-Schwarz needs 1/sqrt(h) (then one eigenvalue
     gives nu = eta lambda, Theorem 2.1). The FFT grid doubles until the coefficients agree to 1e-12.
+
+    Args:
+        eigenvalues: of the Hessian, positive, shape (d,).
+        learning_rate: eta, above 0.
+        n: how many coefficients.
     """
     lam = eigenvalue_vector(eigenvalues, learning_rate)
     slowest = learning_rate * float(lam.min())

@@ -245,7 +245,14 @@ def node_norms(
 
 
 def column_norms(rounds: int, *, read_only: bool, decay: float = 1.0, scale: Floats | None = None) -> Floats:
-    """Return ||column t of C||, t < rounds, for the C of `node_norms`: shape (rounds,)."""
+    """Return ||column t of C||, t < rounds, for the C of `node_norms`: shape (rounds,).
+
+    Args:
+        rounds: nodes that close by this round count.
+        read_only: whether C has the nodes alone that a prefix sum reads.
+        decay: as in `node_norms`.
+        scale: standard deviation of a node's noise by height, shape (heights,); None: 1 for all.
+    """
     at = np.arange(rounds)
     total = np.zeros(rounds)
     for height in range(rounds.bit_length()):

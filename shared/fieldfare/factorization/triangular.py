@@ -80,6 +80,11 @@ def fixed_order_curve(strategy: Floats, period: int) -> tuple[Floats, Floats]:
 def best_separated(values: Floats, separation: int, count: int) -> float:
     """Return the largest sum of at most `count` of the non-negative `values`, at least `separation` apart.
     O(n count).
+
+    Args:
+        values: at least 0, shape (n,).
+        separation: from one index to the next, at least 1.
+        count: how many indices at most.
     """
     best = np.zeros(len(values) + 1)
     separation = min(separation, len(values))
@@ -91,7 +96,13 @@ def best_separated(values: Floats, separation: int, count: int) -> float:
 
 
 def triangle_bound(gram: Floats, separation: int, count: int) -> float:
-    """Return the square of the largest sum of `count` separated column norms: the triangle inequality."""
+    """Return the square of the largest sum of `count` separated column norms: the triangle inequality.
+
+    Args:
+        gram: products of C's columns, shape (n, n); only its diagonal is read.
+        separation: rounds from one participation of a user to the next, at least 1.
+        count: participations of one user at most.
+    """
     return best_separated(np.sqrt(np.diag(gram)), separation, count) ** 2
 
 

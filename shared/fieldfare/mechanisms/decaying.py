@@ -36,6 +36,12 @@ from fieldfare.streams.banded import InverseBandStream
 def levels(rounds: int, final: float, shape: Literal["linear", "geometric"], hold: int) -> Floats:
     """Return g_t: 1 in the first `hold` rounds, `final` in the last, falling from step to step; float32
     values, shape (T,).
+
+    Args:
+        rounds: T.
+        final: g of the last rounds.
+        shape: whether g falls by equal differences or by equal factors.
+        hold: rounds of one step.
     """
     steps = -(-rounds // hold)
     progress = (np.arange(rounds) // hold) / max(1, steps - 1)

@@ -97,6 +97,11 @@ def node_weight(length: int, period: int, momentum: float) -> float:
 
     sum_{j < ceil(length / period)} momentum^(j period), at most 1 / (1 - 1/e) max(1, 1 / (period (1 -
     momentum))).
+
+    Args:
+        length: rounds of the node.
+        period: rounds from one participation of a user to the next.
+        momentum: the discount 1 - a of the module, in [0, 1).
     """
     terms = -(-length // period)
     return float(np.sum(np.power(momentum, float(period) * np.arange(terms))))

@@ -95,6 +95,12 @@ def discrete_gaussian(
     The key (and the nonce of the row's round, where `noise` has nonces) fixes element [offset + i] of row
     `row`, whatever the split, as in `SecureNoise.normal_`. No other use shares its bits.
 
+    Args:
+        n: how many numbers.
+        scale: a whole number from 1 to 2^31.
+        noise: the source of bits.
+        row, offset, stream: as in `SecureNoise.normal_`.
+
     Raises:
         BadInput: `scale` is not an integer in [1, 2^31].
     """

@@ -225,6 +225,11 @@ class SecureNoise:
     ) -> torch.Tensor:
         """Return `normal_` into a new vector, shape (n,), of `dtype` (default float32) on this source's
         device.
+
+        Args:
+            n: how many numbers.
+            row, offset, stream: as in `normal_`.
+            dtype: float32 or float64; None: float32.
         """
         return self.normal_(empty(n, dtype or torch.float32, self.device), row=row, offset=offset, stream=stream)
 
@@ -232,6 +237,12 @@ class SecureNoise:
         """Return `n` uniform secret bytes from position `offset` of row `row` of the byte stream `stream`.
 
         Always AES-256-CTR, whatever the source of normals; never shares bits with a stream of normals.
+
+        Args:
+            n: how many bytes.
+            row: of the byte stream, at least 0.
+            offset: of the first byte in its row.
+            stream: the purpose. No two purposes share bytes.
         """
         _require_range(row, offset, n)
         return keystream(self._subkey("bytes", stream), row, offset, n)
@@ -247,6 +258,11 @@ class SecureNoise:
     def uniform(self, n: int, *, row: int, stream: str) -> NDArray[np.float64]:
         """Return `n` uniforms in [0, 1) with 53 bits, shape (n,), from secret bytes: for decisions that
         affect privacy.
+
+        Args:
+            n: how many numbers.
+            row: of the byte stream, at least 0.
+            stream: as in `bytes`, from which the numbers are made.
         """
         words = np.frombuffer(self.bytes(8 * n, row=row, stream=stream), dtype="<u8")
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -254,6 +270,11 @@ class SecureNoise:
     def drawer(self, stream: str, row: int, offset: int, n: int) -> Drawer:
         """Return the drawer of row `row` of `stream`, for a caller that runs its own chunk loop
         (`in_chunks`).
+
+        Args:
+            stream: the purpose; "z" is the noise of rounds.
+            row: at least 0.
+            offset, n: the elements of the row that will be drawn.
 
         Raises `BadInput` where the row, or elements [offset, offset + n) of it, are out of range.
         """

@@ -75,7 +75,7 @@ def start_keeper(superexec: int, preload: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Return the exit code: 2 for what is refused."""
+    """Become the SuperExec, as the module says."""
     logs.configure("info")
     preload = ""
     if arguments[:1] == ["--preload"]:
