@@ -28,9 +28,7 @@ Update: TypeAlias = "torch.Tensor | NDArray[np.float32]"
 Train = Callable[[int], Update]
 """Trains the user at a place in the list; its update, float (d,)."""
 GRAIN = 50_000_000
-"""Nanoseconds by which a file must be older than a training for another to have written it: file times are
-coarse.
-"""
+"""A file that is older than a training by so many nanoseconds was written by another one. File times are coarse."""
 
 
 class Dependent(Exception):

@@ -234,7 +234,7 @@ def _column(name: str, table: UserTable) -> Values:
     column = table.columns.get(name)
     if column is None:
         known = ", ".join(("rows", *table.columns))
-        raise BadInput(f"question.measure = {name!r}", "is no column of the users' table.", known)
+        raise BadInput(f"question.measure = {name!r}", "is not a column of the users' table.", known)
     if len(column[np.zeros(0, np.int64)].shape) != 1 or column.dtype.kind == "c":
         raise BadInput(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
     users = np.arange(len(table))

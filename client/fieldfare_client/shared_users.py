@@ -62,7 +62,7 @@ def users_of(name: str, task: Task) -> Users:
 
 
 def _ray_job() -> str:
-    """Return the Ray job of which this process is an actor, and its cluster; empty where it is none."""
+    """Return the Ray job of which this process is an actor, and its cluster; empty where it is not one."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return ""

@@ -114,7 +114,7 @@ def _column(path: Path, name: str, chunked: Any) -> tuple[NDArray[np.int64], Col
 def write(path: Path, tables: Iterable[UserTable]) -> None:
     """Write users to an `.arrow` file, one block of users a table, whole or not at all.
 
-    Tables must agree in columns. Raises `BadInput` where there is no table.
+    Tables must agree in columns. Raises `BadInput` where there is not a table.
     """
     import pyarrow as pa
 
@@ -223,7 +223,7 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[Any]:
         try:
             rows = [_row(value, declared) for value in column]
         except (ValueError, TypeError) as error:
-            raise BadInput(what, f"holds rows that are no arrays of numbers ({error}).", "rows of one shape") from None
+            raise BadInput(what, f"holds rows that are not arrays of numbers ({error}).", "rows of one shape") from None
         shapes = {row.shape for row in rows}
         if len(shapes) > 1:
             raise BadInput(what, f"is ragged: its rows have {len(shapes)} shapes.", "rows padded to one shape")

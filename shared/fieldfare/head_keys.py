@@ -68,7 +68,7 @@ def successor(ledger: str, key: str, lines: Iterable[str]) -> tuple[str, frozens
     enrolled).
 
     Lines that say nothing of `key` or its successors count for nothing, whoever signed them. Raises
-    ValueError on a line that is none.
+    ValueError for a text that is not a line of this form.
     """
     enrolled: frozenset[str] = frozenset()
     for line in map(KeyLine.parse, lines):

@@ -73,7 +73,7 @@ class MetricsSpec(Table):
     def _are_ranges(self) -> Self:
         for name, (low, high) in self.show.items():
             if not low < high:
-                raise BadInput(f"metrics.show.{name} = [{low:g}, {high:g}]", "is no range.", "[0, 1]")
+                raise BadInput(f"metrics.show.{name} = [{low:g}, {high:g}]", "is not a range.", "[0, 1]")
         return self
 
     @property

@@ -178,7 +178,8 @@ def line_of(text: str, path: Sequence[str]) -> int | None:
     """Return the line (from 1) of the TOML file `text` that sets the key at `path`, or the nearest table
     around it; or None.
 
-    It is the first line with the key's name up to which the file, read by TOML's own parser, has the key.
+    The file is read by TOML's own parser, up to each line that has the key's name. The first line with which
+    the key is there is the answer.
     """
     lines = text.splitlines()
     while path:

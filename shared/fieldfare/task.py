@@ -418,7 +418,7 @@ def _instance(name: str, target: object, given: Mapping[str, object]) -> Task:
     if given:
         raise BadInput(
             "task",
-            f"{name!r} is no class of tasks, which alone declares parameters.",
+            f"{name!r} is not a class of tasks, which alone declares parameters.",
             "no table [task]",
             code="task-takes-no-parameters",
         )

@@ -152,15 +152,17 @@ def train(build: Build, rebuild: bool = False, isolation: Isolation = "auto") ->
             "process" where that can be, else as "none", which the node's log says.
 
     Raises:
-        TypeError: it is not the lower one of the two decorators, `build` is no callable, or the loop does not
+        TypeError: it is not the lower one of the two decorators, `build` is not a callable, or the loop does not
             take four arguments.
         BadInput: another `isolation`; `build` is a class of trees.
     """
     if isolation not in get_args(Isolation):
-        raise BadInput(f"isolation = {isolation!r}", "is none.", " or ".join(f'"{one}"' for one in get_args(Isolation)))
+        raise BadInput(
+            f"isolation = {isolation!r}", "is unknown.", " or ".join(f'"{one}"' for one in get_args(Isolation))
+        )
     refuse_trees("build", build)
     if not callable(build):
-        raise TypeError(f"@ff.private.train(build): {type(build).__name__} is no callable that makes the model")
+        raise TypeError(f"@ff.private.train(build): {type(build).__name__} is not a callable that makes the model")
 
     def decorate(loop: Loop, *others: Any) -> Handler:
         if others:
@@ -222,7 +224,7 @@ def _require_below(function: Callable[..., Any], ours: str, theirs: str) -> None
 
 def _require_arguments(function: Callable[..., Any], count: int, ours: str, form: str) -> None:
     if not callable(function):
-        raise TypeError(f"{ours}: {type(function).__name__} is no function")
+        raise TypeError(f"{ours}: {type(function).__name__} is not a function")
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError as error:

@@ -137,7 +137,7 @@ class AppNode:
 
     @property
     def model(self) -> LocalModel | LocalArrays:
-        """The model, built at its first use. Raises `BadInput` for what is none."""
+        """The model, built at its first use. Raises `BadInput` where `build` makes something else."""
         if self._model is None:
             with own_randomness(0):
                 built = self._build()
@@ -451,7 +451,7 @@ def norm_of(config: Mapping[str, object]) -> float:
     """Return the clip norm of an instruction. Raises `BadInput` unless it is a positive number."""
     norm = config[CLIPPING_NORM]
     if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0 < norm < math.inf:
-        raise BadInput(f"{CLIPPING_NORM} = {norm!r}", "is no clip norm.", "1.0")
+        raise BadInput(f"{CLIPPING_NORM} = {norm!r}", "is not a clip norm.", "1.0")
     return float(norm)
 
 

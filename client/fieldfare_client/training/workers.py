@@ -66,7 +66,7 @@ _Reply = tuple[str, tuple[float, ...], Counter[str]]
 
 
 class WorkersLost(RuntimeError):
-    """The workers ended, and not because of this cohort: other workers can train it."""
+    """The workers ended for a reason that is not this cohort, which others can train."""
 
 
 @dataclass

@@ -101,7 +101,7 @@ class Hook:
             parts = httpx.URL("")
         host = parts.host
         if not host or (parts.scheme != "https" and not (parts.scheme == "http" and is_this_machine(host))):
-            raise BadInput("the web hook", "it is no https URL.", "https://..., or http on this machine")
+            raise BadInput("the web hook", "it is not an https URL.", "https://..., or http on this machine")
         self._url = url
         for talkative in ("httpx", "httpcore"):  # they log the whole URL
             logging.getLogger(talkative).setLevel(logging.WARNING)
@@ -128,7 +128,7 @@ class Mail:
             raise BadInput(f"mail relay {relay!r}", "cannot be understood.", "smtp://localhost, or smtps://HOST")
         for each in to:
             if "@" not in each or not each.isprintable() or " " in each or "," in each:
-                raise BadInput(f"mail address {each[:80]!r}", "it is none.", "officer@example.org")
+                raise BadInput(f"mail address {each[:80]!r}", "is not one.", "officer@example.org")
         self._to = tuple(to)
 
     def send(self, alert: Alert) -> None:

@@ -42,8 +42,8 @@ class Client(Service):
     ) -> None:
         """Connect to the service at `url`.
 
-        verify: as in httpx; a path names the certificates to trust. Raises `BadInput` for a URL that is none,
-        and for a token that would cross the network in the clear.
+        verify: as in httpx; a path names the certificates to trust. Raises `BadInput` for a URL that cannot
+        be read, and for a token that would cross the network in the clear.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:

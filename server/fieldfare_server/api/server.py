@@ -82,7 +82,7 @@ def _check_certificate(certificate: Path, key: Path) -> None:
     except (ssl.SSLError, ValueError):
         raise BadInput(
             f"TLS files {certificate} and {key}",
-            "are no certificate and its key (PEM, without a password).",
+            "are not a certificate and its key (PEM, without a password).",
             "fieldfare certificates",
         ) from None
 

@@ -48,7 +48,7 @@ def check_export(path: Path) -> None:
     if path.suffix not in (".csv", ".parquet", ""):
         raise BadInput(
             f"--export {path}",
-            f"does not say which format: {path.suffix!r} is none.",
+            f"does not say which format: {path.suffix!r} is not one.",
             "rounds.csv, rounds.parquet, tb/",
         )
     if path.suffix and path.is_dir():

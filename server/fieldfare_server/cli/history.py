@@ -98,19 +98,19 @@ def verify(
 def kept_heads(value: str, ledger: str) -> list[Head]:
     """Return the heads of `ledger` in the file `value`, or the one that `value` itself is.
 
-    Raises `HeadRefused` for a line that is none or that its key did not sign, `BadInput` where none is of
-    this ledger.
+    Raises `HeadRefused` for a line that is not a head, or that its key did not sign, and `BadInput` where
+    no line is of this ledger.
     """
     path = Path(value)
     is_head = value.strip().startswith(FORMAT)
     if not is_head and not path.is_file():
-        raise BadInput(f"--head {value[:200]!r}", "it is no head, and there is no such file.", f"a line {FORMAT} ...")
+        raise BadInput(f"--head {value[:200]!r}", "is neither a head nor a file.", f"a line {FORMAT} ...")
     lines = [value] if is_head else path.read_text(encoding="utf-8", errors="replace").splitlines()
     heads = [SignedHead.parse(line) for line in lines if line.strip()]
     of_this = [Head(each.ledger, each.count, each.hash) for each in heads if each.ledger == ledger]
     if not of_this:
         named = ", ".join(sorted({each.ledger for each in heads})) or "none at all"
-        raise BadInput("--head", f"it is no head of ledger {ledger}.", f"the ledger that it names: {named}")
+        raise BadInput("--head", f"it is not a head of ledger {ledger}.", f"the ledger that it names: {named}")
     return of_this
 
 

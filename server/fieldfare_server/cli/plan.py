@@ -114,7 +114,7 @@ def users_of(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
 
         return user_names(plan.task_reference)
     if not (users.isascii() and users.isdigit() and 0 < len(users) <= 15 and int(users)):
-        raise BadInput(f"--users {users}", "is no number of users.", "--users 3000, or --users task")
+        raise BadInput(f"--users {users}", "is not a number of users.", "--users 3000, or --users task")
     return int(users)
 
 

@@ -184,7 +184,7 @@ def _number(score: float | None) -> float:
 
 
 def _values(text: str) -> tuple[str, list[JsonValue]]:
-    """Return ("run.cohort", [10, 20]) of "run.cohort=10,20". What is no JSON is text."""
+    """Return ("run.cohort", [10, 20]) of "run.cohort=10,20". What is not JSON is text."""
     key, equals, values = text.partition("=")
     if not equals or not values:
         raise BadInput(f"--over {text}", "needs a key and values.", "--over server_optimizer.learning_rate=0.1,0.3,1")

@@ -471,8 +471,8 @@ def _digest(path: Path) -> str:
 
 
 def _converted(meta: dict[str, object]) -> dict[str, object]:
-    """Return `meta` as it is written today: checkpoints of before carry the nonce of every round so far in a
-    list.
+    """Return `meta` as it is written today: older checkpoints carry a list of the nonces of
+    all rounds so far.
     """
     carried = meta.get("nonces")
     if isinstance(carried, list):

@@ -68,7 +68,7 @@ class StateDirectory:
 
     @property
     def service_head_file(self) -> Path:
-        """Where the API keeps a head of its own: a coordinator may have the same home. No run has this name."""
+        """Where the API keeps its own head, because a coordinator may share the home. No run has this name."""
         return self.root / ".api" / HEAD_FILE
 
     @property

@@ -80,7 +80,7 @@ def plan_of(value: str) -> Plan:
         try:
             return Plan.parse(json.loads(value))
         except (json.JSONDecodeError, TypeError) as error:
-            raise BadInput("plan", f"is no JSON: {error}.", code="not-toml") from None
+            raise BadInput("plan", f"is not JSON: {error}.", code="not-toml") from None
     return Plan.from_toml(value) if "\n" in value or "=" in value else read_plan(value)
 
 

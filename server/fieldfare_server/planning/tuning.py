@@ -74,8 +74,8 @@ class Tuning:
             score: "held-out", "correct", or a measure with its public bounds, such as "loss=0,4".
 
         Raises:
-            BadInput: no or too many trials, a key that no plan has or that trials may not change, a score
-                that is none.
+            BadInput: no or too many trials, a key that no plan has or that trials may not change, or an
+                unknown score.
         """
         if plan.tuning is None or share is not None:
             tuning = {"share": SHARE if share is None else share}
@@ -293,5 +293,5 @@ def _measure(score: str) -> tuple[str, float, float] | None:
         Choose(measure=name, models=("a", "b"), low=low, high=high)
     except (KeyError, ValueError):
         near = f"{HELD_OUT}, correct, or loss=0,4"
-        raise BadInput(f"score = {score!r}", "is no score, or has no public bounds.", near) from None
+        raise BadInput(f"score = {score!r}", "is not a score, or has no public bounds.", near) from None
     return name, low, high

@@ -29,7 +29,7 @@ class ReleasedModel:
 
     run: RunView
     rounds: int
-    """Committed rounds that it has been through."""
+    """How many committed rounds have changed it."""
     tensors: dict[str, torch.Tensor]
     """The full state dict: trained, frozen and tied parameters and buffers."""
 

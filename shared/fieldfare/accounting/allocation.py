@@ -222,7 +222,9 @@ class _Mean:
         return _Mean(self.count, self.step, self.power - 1, 2 * self.lowest, masses, self.zero, self.lost)
 
     def trimmed(self) -> _Mean:
-        """Cut ends that hold next to nothing: the lower one goes to 0 and the new end, the upper one is cut."""
+        """Cut off ends that hold next to nothing: the lower one's mass is divided between 0 and the new lower
+        end, which keeps the mean; the upper one's is moved down to the new upper end.
+        """
         values = np.exp(self.h * np.arange(self.lowest, self.lowest + self.masses.size))
         below = np.cumsum(self.masses)
         first = int(np.searchsorted(below, _CUT))

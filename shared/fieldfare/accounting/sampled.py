@@ -165,7 +165,7 @@ class SampledEvent(CostEvent):
 
     @classmethod
     def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, object]) -> SampledEvent:
-        """Return the inverse of `to_json`. own: its other fields. Raises TypeError for what is no number."""
+        """Return the inverse of `to_json`. own: its other fields. Raises TypeError for what is not a number."""
         return cls(noise_multiplier=noise_multiplier, count=count, **own)  # type: ignore[call-arg]
 
 
@@ -218,7 +218,7 @@ def event_from_json(table: Any) -> SampledEvent:
 
 
 def number(value: object) -> float:
-    """Return `value` as a float. Raises TypeError for what is no number, and for a truth value."""
+    """Return `value` as a float. Raises TypeError for what is not a number, and for a truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     return float(value)

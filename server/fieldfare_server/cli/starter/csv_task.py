@@ -105,7 +105,9 @@ class CsvTask(Task):
                 if not row[self.user]:
                     raise BadInput(f"{where}, column {self.user!r}", "is empty: whose row is it?", "a name or a number")
                 if row[self.target] not in ("0", "1", "0.0", "1.0"):
-                    raise BadInput(f"{where}, column {self.target!r}", f"{row[self.target]!r} is no target.", "0 or 1")
+                    raise BadInput(
+                        f"{where}, column {self.target!r}", f"{row[self.target]!r} is not a target.", "0 or 1"
+                    )
                 users.append(row[self.user])
                 inputs.append([_number(f"{where}, column {column!r}", row[column]) for column in columns])
                 targets.append(float(row[self.target]))
@@ -138,5 +140,5 @@ def _number(where: str, cell: str) -> float:
         value = math.nan
     if not abs(value) < 1e38:  # NaN, infinity, and what float32 cannot hold
         said = repr(cell) if cell else "an empty cell"
-        raise BadInput(where, f"{said} is no number below 1e38.", "a number, or leave the row out")
+        raise BadInput(where, f"{said} is not a number below 1e38.", "a number, or leave the row out")
     return value

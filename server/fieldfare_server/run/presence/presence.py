@@ -199,9 +199,7 @@ class Presence(ABC):
         return Counter[str]() + (self.counts.note_attempt(good, failed) + self.roster.newly_refused())
 
     def require_training(self) -> None:
-        """Raise `EveryUserFailed` where a grid whose data are the caller's own says so. Real nodes do not
-        tell.
-        """
+        """Raise `EveryUserFailed` where a simulated grid says so. Real nodes do not say it."""
         fault = getattr(self.grid, "fault", self._own_data.take)() if is_simulated(self.grid) else None
         if fault is not None:
             raise fault

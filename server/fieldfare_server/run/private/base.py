@@ -68,7 +68,7 @@ class Base:
             what = strategy.__name__ if isinstance(strategy, type) else type(strategy).__name__
             raise BadInput(
                 f"base = {what}",
-                "is no FedAvg object, whose configuration of rounds can be kept.",
+                "is not a FedAvg object, whose configuration of rounds can be kept.",
                 "FedAvg()",
                 code="base-not-fedavg",
             )

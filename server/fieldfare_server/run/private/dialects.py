@@ -274,7 +274,7 @@ def read_plain_reply(
 
 def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
     """Return one user's metrics in [-1, 1], from a reply's MetricRecords; 0 for a missing one, and for what
-    is no number.
+    is not a number.
     """
     records = [*records_of(content, MetricRecord).values()]
 

@@ -561,7 +561,7 @@ class PrivateStrategy(WithoutNodeEvaluation):
         command = f"fieldfare population create {name} --epsilon {epsilon:g} --delta {decimal(privacy.delta)}"
         if privacy.adjacency != "zero_out":
             command += f" --adjacency {privacy.adjacency}"
-        raise BadInput(f"population {name!r}", "there is none of that name.", f"`{command}`, or budget=")
+        raise BadInput(f"population {name!r}", "there is no population of that name.", f"`{command}`, or budget=")
 
     def _create_population(self, plan: Plan, there: There) -> PopulationView:
         """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
