@@ -157,6 +157,7 @@ class Grid:
         `users`: of one reply, summed in float64 and sent as float32; 0: every reply is one user's. Rounded
         up.
         """
+        # "U users in a reply" in the module: float32 on the wire, float64 in the additions.
         sent = clip * (1.0 + users * (2.0**-23 + users * 2.0**-52))
         return (sent + self.spacing * math.sqrt(numel)) * (1.0 + 2.0**-50)
 
@@ -169,7 +170,7 @@ class Grid:
         return values.div_(self.spacing).round_().mul_(self.spacing)
 
     def add_noise_(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> torch.Tensor:
-        """Return total <- snapped total + snapped std x noise, in place; return `total`.
+        """Compute total <- snapped total + snapped std x noise, in place; return `total`.
 
         Computed in float64, chunk by chunk; a float32 `total` is rounded last, which is post-processing.
 
@@ -187,7 +188,7 @@ class Grid:
         return self._add_(total, noise, std, whole=False)
 
     def add_cells_(self, total: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
-        """Return total <- snapped total + spacing x cells, in place, exactly: `cells`, shape (d,), are whole
+        """Compute total <- snapped total + spacing x cells, in place, exactly: `cells`, shape (d,), are whole
         float64 numbers.
 
         Raises `BadInput` as `add_noise_`, and for numbers that are not whole.
@@ -195,7 +196,7 @@ class Grid:
         return self._add_(total, cells, self.spacing, whole=True)
 
     def add_noise_to_words_(self, words: Words, noise: torch.Tensor, std: float, *, whole: bool = False) -> Words:
-        """Return words <- words + cells of std x noise, modulo the ring, in place; return `words`, which may
+        """Compute words <- words + cells of std x noise, modulo the ring, in place; return `words`, which may
         then be read.
 
         Args:
@@ -226,6 +227,7 @@ class Grid:
                     "is too coarse: a grid cell must hold 2^20 of its floats.",
                     code="noise-too-coarse",
                 )
+            # Overflow is meant: words count modulo the ring, and the noise joins before anybody reads them.
             words[lo : lo + _CHUNK] += whole_cells(cells).astype(words.dtype)
         return words
 
@@ -256,17 +258,20 @@ class Grid:
                 )
             exact = (span.double() * (1.0 / self.spacing)).round_()
             bound = _largest(exact) + largest
+            # Beyond 2^53 cells float64 has gaps: a sum would round by an amount that depends on the data.
             if not bound < _CELLS:
                 raise BadInput(
                     f"sum up to {bound * self.spacing:.3g}",
                     f"does not add exactly on a grid of {self.spacing:.3g}.",
                     code="sum-not-exact",
                 )
+            # Both are whole numbers of cells, so this addition is exact and the noise is the only thing that
+            # was rounded.
             span.copy_(exact.add_(added.round_()).mul_(self.spacing))
         return total
 
     def _add_on_host(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> int:
-        """Return `add_noise_` of float64 on the host, to the same floats in a third of the time.
+        """Do `add_noise_` of float64 on the host, to the same floats in a third of the time.
 
         Next to `anchor` the unit in the last place is the spacing: adding it to the noise rounds to the grid
         (ties to even), taking it from the sum does, and the two results add exactly.
@@ -358,6 +363,8 @@ class Privatiser:
         """
         if rounding == "none":
             return cls(noise_multiplier * clip)
+        # The largest noise float that may occur, in its own resolution: a cell of this size holds 2^28 of
+        # them.
         finest = _FAR * noise_multiplier * clip * row_norm * _EPS / _FINE
         grid = Grid(min(Grid.fit(clip, numel).spacing, 2.0 ** math.ceil(math.log2(finest))))
         # Every coarser grid makes the scale smaller.
@@ -372,6 +379,8 @@ class Privatiser:
             )
         setting = (rounding, noise_multiplier, clip, numel, users, row_norm)
         widest = cls._finest(grid, setting, _CELLS / 4)
+        # Few bits save traffic but force a coarser grid, and so more noise: the first ring that costs little
+        # is taken.
         for bits in rings or (64,):
             found = cls._finest(grid, setting, min(_CELLS / 4, 2.0 ** (bits - 1)))
             if widest is not None and found is not None and found.std <= (1 + RING_COST) * widest.std:
@@ -396,11 +405,14 @@ class Privatiser:
         while grid.spacing * math.sqrt(numel) <= clip:
             charged = grid.charged_clip(clip, numel, users)
             std = noise_multiplier * charged
+            # In cells. It is a bound on the noise, which the check in `_add_` makes sure of, number by
+            # number.
             largest = _FAR * std * row_norm / grid.spacing
             # Sum and noise must fit in the cells that add exactly, with room to spare for both.
             if largest + users * charged / grid.spacing < most:
                 # A scale below SMALLEST_SCALE would cost more than is charged.
                 if rounding == "discrete" and SMALLEST_SCALE <= std / grid.spacing <= LARGEST_SCALE:
+                    # Rounded up, because a smaller scale would be less noise than is charged.
                     cells = math.ceil(std / grid.spacing)
                     return cls(cells * grid.spacing, grid, cells)
                 if rounding == "grid" and largest * _EPS <= _RESOLUTION:

@@ -151,6 +151,7 @@ class BatchedEngine(Engine):
                 users, rows = group.slots, batches.rows[step, group.slots, : group.count]
                 local = {name: weight[users] for name, weight in zip(names, moving, strict=True)}
                 mapped = self._mapped(local, _take(chunk.inputs, rows), _take(chunk.targets, rows), keys[users])
+                # One group of everybody: its gradients are the step's, without a copy.
                 if len(batches.groups[step]) == 1 and group.owners is users:
                     return [mapped[name] for name in names]
                 gradients = gradients or [torch.zeros_like(weight) for weight in moving]
@@ -171,6 +172,8 @@ class BatchedEngine(Engine):
         # A linear layer also takes sequences: as many more rows of each user.
         inner, features = inputs.shape[1:-1], inputs.shape[-1]
         self._loss_gradient.begin()
+        # The users are ordered so that those who train come first; the others' updates are set to 0 at the
+        # end.
         first, trained = self.layers[0], out[: batches.training]
         if batches.fixed and isinstance(first, Linear):
             inputs, starts[first.weight] = _aligned(inputs), _aligned(starts[first.weight])

@@ -150,6 +150,7 @@ class Isolation:
         # A user with fewer rows than a batch has only one batch.
         rows = count if width < self._client.batch_size else width + count
         seeds, chance = np.arange(1, slots + 1), np.random.default_rng(slots)
+        # Every bit below is compared with this chunk, which has the size that is being tried.
         whole = self.train(seeds, rows, width)
         # Nothing is shown by updates that are all zero, or all alike.
         if not bool(whole.isfinite().all()) or bool((whole == whole[:1]).all()):
@@ -157,6 +158,8 @@ class Isolation:
         # Some of them, from both ends and between, in other slots of the smallest chunk and next to others.
         some = max(2, min(slots, self.base) - self.base // 4)
         for kept in (np.linspace(0, slots - 1, some).astype(np.int64), chance.choice(slots, some, replace=False)):
+            # -1 is a user with infinite numbers: what one user's numbers do to another's shows most with
+            # those.
             seated = np.full(self.base, -1)
             seated[1::2] -= np.arange(slots, slots + len(seated[1::2]))
             seats = chance.permutation(self.base)[: len(kept)]
@@ -181,6 +184,7 @@ class Isolation:
             else:
                 inputs.append(first * torch.randint(0, 2, first.shape, generator=generator).to(first.dtype))
             targets.append(second)
+        # A user's order of rows and dropout follow from the key, hence from the seed, and not from the slot.
         keys = mix(seeds.astype(np.uint64))
         plan = schedule(np.full(len(seeds), rows), keys, self._client, width)
         return Chunk(

@@ -168,11 +168,14 @@ class DiSK(ServerOptimizer):
                 residual = float((update - state["filtered"]).double().square().mean()) / info.noise_std**2
                 known = known.observe(gain, residual, update.numel(), info.noise_autocovariance)
             tracked["innovation"] = known.to_tensor()
+        # Post-processing of a private update: whatever the gain is, it costs no budget.
         filtered = state["filtered"] * (1.0 - gain) + update * gain
         # The noise of (1 - k) m + k u is a sum of two Gaussians, of known std and correlation.
         std, kept = math.sqrt(float(state["variance"])), 1.0 - gain
         variance = (kept * std) ** 2 + (gain * info.noise_std) ** 2
         variance = max(0.0, variance + 2.0 * kept * gain * correlation * std * info.noise_std)
+        # The base sees filtered noise. How that correlates over rounds is not worked out here, so it is told
+        # nothing of it.
         base_info = dataclasses.replace(info, noise_std=math.sqrt(variance), noise_autocovariance=())
         moved, base_state = self.base.step(split_state(state)[1], params, filtered, base_info)
         own = {

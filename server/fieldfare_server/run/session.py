@@ -150,6 +150,8 @@ class Session:
             cost, decided = priced
         elif not plan.draws_its_price:
             cost = price(decided)
+        # Made before the run is in the ledger, which stores a commitment to it: a resumed run proves by that
+        # that it has the same key.
         key = _new_key(plan)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
@@ -169,6 +171,8 @@ class Session:
             StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)
             model = TaskModel(plan.task_reference) if model is None else model
             model.save(files.directory)
+            # Noted before the start, so that a resume with other data is refused even if nothing was ever
+            # committed.
             if users is not None:
                 files.has_users(users(plan.task_reference))
             new = NewRun(
@@ -186,8 +190,10 @@ class Session:
                 demand=demand_of(plan, cost) if users_last else None,
                 noise=stated_noise(plan, cost, model.schema),
             )
+            # From here on the whole price is reserved, and a crash leaves a run that can be resumed.
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
+            # The ledger does not name them, so nobody could ever resume by them.
             files.remove()
             ledger.close()
             raise
@@ -261,6 +267,8 @@ class Session:
                     code="other-users",
                 )
             session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.noise_source))
+            # A crash left it open: it is settled before anything is read from checkpoints, since it may add
+            # the newest one.
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):
@@ -287,6 +295,7 @@ class Session:
         self._home = home
         self._witnesses = Witnesses(ledger)
         roster = self.cohorts.roster
+        # Nodes say which row they remember, and are shown its hash with the head: so each can see a fork.
         roster.hear = self._witnesses.hear
         if self.dialect.name == "cohort" and self.cost is not None:
             roster.told = self._terms = terms_record(home, ledger, handle, self.plan, self.cost)
@@ -395,6 +404,8 @@ class Session:
             path = write_model(self.files, self.model.tensors(self.params))
         if self._lease_keeper is not None:
             self._lease_keeper.stop()
+        # First the ledger, then the files: a key that is destroyed while its run goes on could not be
+        # resumed.
         self.account.finish(state, message)
         self.ended = True
         if self._ledger is not None and self._home is not None:

@@ -64,6 +64,7 @@ class DiscreteLoss:
         Its delta is linear in exp(epsilon) between these points, and a hockey-stick divergence is convex in
         it (Doroshenko et al. 2022, Algorithm 1). deltas: two or more, which do not rise except by rounding.
         """
+        # Rounding may have made neighbours rise by a last bit; a mass below 0 would follow from it.
         deltas = np.minimum.accumulate(deltas)
         rises, growth = np.diff(deltas), math.expm1(step)
         probs = np.empty_like(deltas)
@@ -99,14 +100,18 @@ class Composition:
         count = sum(times for _, times in parts)
         self.slack = _OUTSIDE + _ROUNDING + float(np.finfo(float).eps) * count
         bottom, top = _window(parts)
+        # What lies outside of the window wraps around the circle onto other losses: `_OUTSIDE` in `slack`
+        # pays for it.
         size = 1 << max(1, (top - bottom).bit_length())
         probs = np.roll(_convolved(parts, size), (sum(p.lowest * n for p, n in parts) - bottom) % size)
         # Only losses above 0 count at an epsilon of at least 0.
         self._first = max(1, bottom)
         positive = probs[self._first - bottom : top - bottom + 1][::-1]
+        # 1 minus the product of (1 - p): by logarithms, because the p are too small to be seen beside 1.
         infinite = -math.expm1(math.fsum(n * math.log1p(-p.infinite) for p, n in parts))
         # At the loss l h: all mass from there on, and the same weighted by exp(l h - loss).
         self._mass = np.cumsum(positive)[::-1] + infinite
+        # A recursion from the top: sums of exp(-loss) taken directly would overflow or vanish.
         self._weighted = lfilter([1.0], [1.0, -math.exp(-step)], positive)[::-1]
         self._infinite = infinite
 
@@ -128,6 +133,7 @@ class Composition:
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound on delta at `epsilon` >= 0."""
+        # The first grid loss above epsilon: losses at or below it add nothing to delta.
         at = max(0, math.floor(epsilon / self.step) + 1 - self._first)
         if at >= self._mass.size:
             return min(1.0, self._infinite + self.slack)

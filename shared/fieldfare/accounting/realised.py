@@ -87,10 +87,13 @@ class RealisedCharge:
         """What the run reserves: the most that `spent` ever becomes."""
         self.rounds = 0
         """Rounds charged so far are below this."""
+        # Where presence is secret, a charge that followed from who took part would tell it: the planned one
+        # is charged instead.
         self._realised = not hides_presence(adjacency)
         self._products = mechanism.column_products()
         self._newest: tuple[int, tuple[float, Floats]] = (-1, (0.0, np.empty(0)))
         fast = self._products is not None
+        # A planned charge of the other kinds takes a sensitivity each: few points stand for the rounds before them.
         self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
         self._planned_at, self._planned_value = 0, PrivacyLoss()
         self._spent = PrivacyLoss()
@@ -168,6 +171,7 @@ class RealisedCharge:
         charge = cls(mechanism, participation, noise_multiplier, adjacency, users=known, whole=whole)
         order = np.argsort(times, kind="stable")
         starts = np.searchsorted(times[order], np.arange(rounds + 1))
+        # Round by round, as the run did, so that `spent` is the same to the last bit.
         for round in range(rounds):
             charge.add(round, users[order[starts[round] : starts[round + 1]]])
         return charge
@@ -196,6 +200,7 @@ class RealisedCharge:
             charge = realised
         else:
             charge = min(realised, self._planned_for(self.rounds).mu_squared)
+        # A charge never shrinks, and never exceeds what was reserved.
         return PrivacyLoss(max(self._spent.mu_squared, min(charge, self.planned.mu_squared)))
 
     def _planned_for(self, rounds: int) -> PrivacyLoss:

@@ -174,6 +174,8 @@ class ChunkedStream(Stream):
         """
         self._require_target(t)
         start = t - self.replayed_rows(t)
+        # Where the stream already stands between `start` and t, going on from there is the shorter way to the
+        # same state.
         if not start <= self.round <= t:
             self._kept.memory.zero_()
             self.round = start
@@ -188,6 +190,7 @@ class ChunkedStream(Stream):
 
     def _identity(self) -> str:
         noise, shape = self._noise, f"{self.name}:{self.numel}:{self.horizon}:{self.restart_every}:{self.dtype}"
+        # Not the key itself: a digest of a state may lie in a file or a log, and a key never may.
         whole = f"{shape}:{noise.source}:{noise.fingerprint()}:".encode() + self._coefficients
         return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
@@ -228,6 +231,8 @@ class ChunkedStream(Stream):
         t, ops, kept = self.round, self._ops, self._kept
         age = t - self._block_start(t)
         rule = self._rule(t, age)
+        # One drawer a row, shared by all threads: element i depends on the key, the row and i alone, so the
+        # cuts change nothing.
         drawer = self._noise.drawer("z", self._noise_row(t), 0, self.numel)
         whole = None if out is None else ops.array(out)
         memory = ops.array(kept.memory)

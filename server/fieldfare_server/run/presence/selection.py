@@ -182,6 +182,7 @@ class Selector:
         self._affords, self._payable = affords, payable
         self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
+        # Places are a function of the run's key and are not stored: a resumed run finds the same ones.
         self._places: _Places | SecretBins | SecretRests | None = None
         if isinstance(participation, (*BINNED, BMinSep)):
             if words is None:
@@ -228,6 +229,8 @@ class Selector:
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
         if isinstance(self._places, SecretBins | SecretRests):
+            # The secret draw has chosen already. Nothing may be filtered after it, or the charge would be for
+            # another sampler.
             return np.sort(pool)
         if isinstance(self.participation, Poisson | CyclicPoisson | TruncatedPoisson):
             # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,
@@ -241,6 +244,8 @@ class Selector:
                 cohort = cohort[np.argsort(lots, kind="stable")[: self.participation.cap]]
             return np.sort(self._solvent(round, cohort))
         everyone = pool if known is None else self._in_place(round, np.asarray(known, dtype=np.int64))
+        # Asked of everybody who may still come, not of those who are here: who is here now must not decide
+        # whether later rounds can be filled.
         plenty = self._has_plenty(round, self._count_whole(everyone))
         if plenty and pool.size > 8 * self.asked:
             # Distinct users in uniformly random order: the first eligible ones among them are a uniform cohort.
@@ -256,11 +261,14 @@ class Selector:
             fit, had = fit[solvent], had[solvent]
         if fit.size < self.fewest:
             raise NotEnoughUsers(round, self.fewest, self.standing(round, users, taken))
+        # A smaller cohort now can be what lets every later round reach its minimum.
         size = self.cohort if plenty else self._largest(round, everyone, taken)
         asked = min(users_asked(size, self.over_selection), fit.size)
         places = generator.choice(fit.size, asked, replace=False, shuffle=False)
         if not plenty and not self._lasts_after(round, size, everyone, taken, fit[places]):
             shuffled = generator.permutation(fit.size)
+            # Who has most rounds left goes first, in random order among equals: those with few are saved for
+            # rounds that need them.
             left = self._rounds_of(fit) - had
             places = shuffled[np.argsort(-left[shuffled], kind="stable")[:asked]]
         return np.sort(fit[places])

@@ -112,6 +112,7 @@ class Commits:
         if not self._held:
             self._held_since = time.monotonic()
         self._held.append(held)
+        # Taken after each round, not at the commit: the next round may have drawn from the stream by then.
         self._held_noise = self._noise_state.take()
         self.newest = held.released
         last = held.released.next_round == self._rounds
@@ -128,6 +129,8 @@ class Commits:
             return
         last = self._held[-1]
         digest = self._write_checkpoint(last.record, last.released, *self._held_noise)
+        # One transaction for all: either every held round is charged, or a crash repeats them all under fresh
+        # nonces.
         self._account.commit_group(digest)
         self._promote(digest)
         held, self._held, self._held_noise = self._held, [], ({}, {})

@@ -49,8 +49,10 @@ class NoiseState:
         if stream is None:
             return {}, {}
         position = stream.position()
+        # Cheap to draw again from the key: the position alone is enough, and no noise lies on the disk.
         if stream.replayed_rows(stream.round) <= MOST_ROWS:
             return {}, position
+        # A few vectors are smaller than the model that the checkpoint holds anyway.
         if files is None or stream.state_bytes <= SMALL:
             return self._noise.state()
         if self._base is None or stream.round - self._base[1] > MOST_ROWS:
@@ -75,6 +77,8 @@ class NoiseState:
         position = {name: value for name, value in facts.items() if name not in (NOISE_BASE, _BASE_ROUND)}
         if NOISE_BASE in facts:
             self._restore_base(str(facts[NOISE_BASE]), int(facts[_BASE_ROUND]))
+        # Draws again what the position alone does not hold; the comparison below finds another key or other
+        # nonces.
         stream.skip(int(facts["round"]))
         if stream.position() != position:
             raise CheckpointError(

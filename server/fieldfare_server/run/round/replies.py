@@ -115,6 +115,7 @@ class Receiver:
     """Receives the replies of one run. It remembers whether a node sent what Flower itself cannot decode."""
 
     def __init__(self) -> None:
+        # Pulling together is faster, and is given up for good at the first reply that breaks a whole look.
         self._one_by_one = False
         self._batch = sys.maxsize
         """How many replies are pulled together."""
@@ -221,7 +222,9 @@ def _pull(grid: Grid, ids: list[str]) -> Iterator[Message]:
         except StopIteration:
             return
         except Exception as error:
+            # The connection is to blame, not a reply: the caller waits and asks again.
             if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc"):
                 raise
+            # The class alone: the text may quote what the node sent.
             raise _Undecodable(type(error).__name__) from None
         yield reply

@@ -72,6 +72,8 @@ class Rounds:
         self.clipping, self.riders = plan.clipping, plan.riders
         self.optimizer = optimizers.build(plan.server_optimizer)
         self._most_users = most_users(plan)
+        # A rehearsal has no cost: it charges nobody, so nothing below that asks who has what left may be
+        # called in it.
         self._charge: RealisedCharge | None = None
         # The noise reads this list. It gets a round's nonce before that round's noise is drawn.
         self._nonces = None if account.nonces is None else Nonces(account.nonces)
@@ -79,11 +81,15 @@ class Rounds:
         if cost is not None:
             self._charge = cost.realised()
             if account.individual:
+                # What a user's first, second, ... participation costs at most, summed up: `payable` looks up
+                # how many fit.
                 self._dearest = np.asarray(cost.tight_units(), dtype=np.int64)
             numel = numbers_released(plan, self.model.schema)
             self.running_noise = RunningNoise.of(cost, privatiser_of(plan, cost, numel), numel, noise, self._nonces)
         self.sums = self._sums_of()
         self.metrics = RiddenMetrics(plan, cost, self.running_noise.privatiser.std)
+        # A round's noise is drawn before its model is durable, so the noise's state is written with the
+        # checkpoint of the round, never by itself.
         self._noise_state = NoiseState(self.running_noise, files, self._nonces)
         initial = self.model.initial
         start = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
@@ -202,6 +208,7 @@ class Rounds:
         self._require_noise_row(opened)
         total = self.sums.open(opened, summed)
         faults.point("strategy.summed")
+        # After the sum is final and never before: a nonce that was known earlier could meet a second sum.
         self._draw_nonce(opened.index, total)
         noised = total.privatise(self.running_noise)
         faults.point("strategy.privatised")
@@ -212,6 +219,8 @@ class Rounds:
         update = mean.mul_(self._update_scale() / self.plan.run.cohort).float()
         params, optimizer_state = self.optimizer.step(current.optimizer_state, current.params, update, info)
         faults.point("strategy.stepped")
+        # The coordinates behind the update: counts for adaptive clipping, then metrics. They were noised with
+        # it.
         riding = noised[numel:]
         clip = self._step_clip(riding, total.users)
         metrics = self.metrics.add(current.metrics, riding[self.riders.indicators :], total.users)
@@ -221,8 +230,10 @@ class Rounds:
         # Where presence is secret nothing says who took part or how many: neither this file nor the ledger.
         secret = self.plan.presence_is_secret
         participants = np.concatenate(reported) if reported and not secret else np.zeros(0, np.int64)
+        # On public data alone, so it may be known before the commit; it is shown after it.
         score = self._score(opened.index, params)
         noise_std = info.noise_std * noise_spread(total.shares)
+        # Before `_charge_round` below, which adds this round: what a round costs is what it would add.
         costs = self.costs(opened.index, participants) if self.account.individual else None
         nonces = self._nonces
         record = RoundRecord(
@@ -273,6 +284,8 @@ class Rounds:
         if opened.closing is not None:
             self.sums.left_closed(opened)
             return False
+        # A checkpoint that was not whole proves that nothing of this sum was released, so its row of noise
+        # may serve the next attempt.
         files.discard()
         self.account.void_round(opened, "the coordinator stopped during this round", reports=0, rejects={})
         return False
