@@ -238,7 +238,8 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[Any]:
 
 def _row(value: Any, dtype: np.dtype[Any] | None) -> NDArray[Any]:
     row = np.asarray(value)
-    # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a list.
+    # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a
+    # list.
     return row if dtype is None or row.dtype.kind in "USO" else row.astype(dtype)
 
 

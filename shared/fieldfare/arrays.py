@@ -15,8 +15,9 @@ Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 
-# scipy.signal imports all of scipy.stats, which takes longer than most commands. Its recursive filter is one compiled
-# module, which is loaded by itself, and its convolution is three transforms: both give scipy.signal's own bits.
+# scipy.signal imports all of scipy.stats, which takes longer than most commands. Its recursive filter is one
+# compiled module, which is loaded by itself, and its convolution is three transforms: both give
+# scipy.signal's own bits.
 
 
 def lfilter(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> Floats:

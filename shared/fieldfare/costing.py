@@ -156,7 +156,8 @@ def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
             )
         return
     ratio = price.loss.epsilon(plan.privacy.delta) / plan.privacy.epsilon
-    # Without a stored multiplier, the noise is only known by the charge: too small a charge claims too much noise.
+    # Without a stored multiplier, the noise is only known by the charge: too small a charge claims too much
+    # noise.
     least = 1 - _SEARCH_ERROR if price.noise_multiplier is None and price.certificate is None else 0.0
     if not least <= ratio <= 1 + 1e-9:
         raise BadInput(

@@ -59,7 +59,8 @@ class PlanType(type(BaseModel)):  # type: ignore[misc]
     """
 
     def __dir__(cls) -> list[str]:
-        # What `help` and a notebook's completion show: a plan's own names, not the hundred of pydantic's models.
+        # What `help` and a notebook's completion show: a plan's own names, not the hundred of pydantic's
+        # models.
         return [name for name in vars(cls) if not name.startswith(("_", "model_"))]
 
     def __call__(cls, *positional: object, **keywords: object) -> object:

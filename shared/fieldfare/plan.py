@@ -194,8 +194,9 @@ class Plan(Table, metaclass=PlanType):
                 raise BadInput(f"task.{key} = {parameter!r}", takes, code="task-parameter") from None
         return value
 
-    # Ledgers hold the digests of plans whose clipping and optimizer tables were stored as their authors wrote them:
-    # without defaults, and with 1 where the author wrote 1 for 1.0. Both tables are therefore dumped as written.
+    # Ledgers hold the digests of plans whose clipping and optimizer tables were stored as their authors wrote
+    # them: without defaults, and with 1 where the author wrote 1 for 1.0. Both tables are therefore dumped as
+    # written.
 
     @model_validator(mode="wrap")
     @classmethod

@@ -53,8 +53,9 @@ class BatchedEngine(Engine):
 
     def __init__(self, model: nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
-        # Torch's hint to its own authors, every time that an operation is not batched: the engine is timed instead.
-        # Set once and for good: `catch_warnings` would let the task's own warnings, shown once, appear again.
+        # Torch's hint to its own authors, every time that an operation is not batched: the engine is timed
+        # instead. Set once and for good: `catch_warnings` would let the task's own warnings, shown once,
+        # appear again.
         warnings.filterwarnings("ignore", "There is a performance drop because we have not yet", UserWarning)
         found = layers_of(model, self.schema.names)
         self.layers, self.unwritten = ([], found) if isinstance(found, str) else (found.layers, "")
@@ -146,7 +147,8 @@ class BatchedEngine(Engine):
             if self._keyed:
                 keys = torch.from_numpy(step_keys(batches.keys, step)).to(device)
             gradients: list[torch.Tensor] = []
-            # Users with equally long batches are mapped together: model and loss never see padding, and may mix rows.
+            # Users with equally long batches are mapped together: model and loss never see padding, and may
+            # mix rows.
             for group in batches.groups[step]:
                 users, rows = group.slots, batches.rows[step, group.slots, : group.count]
                 local = {name: weight[users] for name, weight in zip(names, moving, strict=True)}
@@ -239,7 +241,8 @@ class BatchedEngine(Engine):
         users, rows, rate = batches.training, batches.rows, self.client.learning_rate
         sizes, used = schedule.sizes[:users], schedule.counts[:users].sum(1)
         if users and (sizes == sizes[0]).all() and (used >= sizes).all():
-            # Each row is used, and users lie as far apart: their rows stay where they are, whatever the epochs.
+            # Each row is used, and users lie as far apart: their rows stay where they are, whatever the
+            # epochs.
             pay = pays(int(sizes[0]), weight.shape[1], weight.shape[0])
             return (InputLayer(inputs.reshape(users, int(sizes[0]), -1), weight, bias, rate) if pay else None), rows
         slots = len(batches.active) * batches.width

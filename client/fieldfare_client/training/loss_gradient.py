@@ -90,7 +90,8 @@ class LossGradient:
         outputs = outputs.detach().requires_grad_()
         with torch.enable_grad():
             losses = self._losses(outputs, targets)
-            # The gradient of their sum, which no operation depends on. The ones have no tie to the losses either.
+            # The gradient of their sum, which no operation depends on. The ones have no tie to the losses
+            # either.
             ones = torch.ones(losses.shape, dtype=losses.dtype, device=losses.device)
             (gradient,) = torch.autograd.grad(losses, outputs, ones)
         return gradient
@@ -145,7 +146,8 @@ def _note(recorder: _Recorder, func: Any, types: Any, args: Any = (), kwargs: An
     return result
 
 
-# Not in the class's body: torch would hide it from its compiler, and load all of that for it, which takes a second.
+# Not in the class's body: torch would hide it from its compiler, and load all of that for it, which takes a
+# second.
 _Recorder.__torch_dispatch__ = _note  # type: ignore[assignment]
 
 

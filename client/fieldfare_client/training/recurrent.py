@@ -34,7 +34,8 @@ def _forward(inputs: torch.Tensor, into: torch.Tensor, across: torch.Tensor, bia
     """
     steps, users, rows, _ = inputs.shape
     hidden = across.shape[2]
-    # A product of all steps at once, and then steps that lie one after another in memory: both are what BLAS likes.
+    # A product of all steps at once, and then steps that lie one after another in memory: both are what BLAS
+    # likes.
     ahead = torch.baddbmm(bias.unsqueeze(1), _by_user(inputs), into.transpose(1, 2)).view(users, steps, rows, -1)
     gates = inputs.new_empty(steps, users, rows, 4 * hidden)
     outputs, cells = (inputs.new_empty(steps, users, rows, hidden) for _ in range(2))

@@ -394,7 +394,8 @@ class Trainer:
                 raise
             again = self._train_each if self.isolated else self._train_again
             combined = again(engine, work, users, width, failures)
-        # One sum over all users first: it is not finite if any element is not, and costs a fraction of looking at each.
+        # One sum over all users first: it is not finite if any element is not, and costs a fraction of
+        # looking at each.
         if not all(bool(updates.sum().isfinite()) for updates in combined):
             finite = torch.stack([updates.isfinite().all(dim=1) for updates in combined]).all(dim=0)
             for updates in combined:

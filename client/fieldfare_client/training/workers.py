@@ -87,7 +87,8 @@ class _Memory:
             return self.free.pop()
         path, size = Path(f"{self.stem}-{self.made}"), self.dtype.itemsize * self.shape[0] * self.shape[1]
         self.made += 1
-        # The bytes are really written: a full file system must raise here, not kill the process that touches the map.
+        # The bytes are really written: a full file system must raise here, not kill the process that touches
+        # the map.
         path.write_bytes(bytes(size))
         return path, np.memmap(path, self.dtype, "r+", shape=self.shape)
 

@@ -128,8 +128,9 @@ class Authenticator:
         return known
 
     def _is_local(self, request: Request, address: str) -> bool:
-        # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The Host check
-        # stops a web page that rebinds its own name to 127.0.0.1 from reading through the visitor's browser.
+        # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The
+        # Host check stops a web page that rebinds its own name to 127.0.0.1 from reading through the
+        # visitor's browser.
         host = request.headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         forwarded = any(header in request.headers for header in _FORWARDED)
@@ -146,7 +147,8 @@ class Authenticator:
         try:
             self._ledger.record_token_use(token.id, "read", actor=f"token {token.name}")
         except LedgerError as error:
-            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be looked at.
+            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be
+            # looked at.
             log.warning("the use of token %s is not recorded: %s", token.id, error)
 
 

@@ -166,8 +166,8 @@ class Broker:
         try:
             yield b"retry: 2000\n\n"
             await self._ready.wait()
-            # The queue holds every event after `head`; events up to it come from the ledger. Both may hold an event
-            # that arrived during the replay, so the loop below skips ids that were sent already.
+            # The queue holds every event after `head`; events up to it come from the ledger. Both may hold an
+            # event that arrived during the replay, so the loop below skips ids that were sent already.
             head = self._position or 0
             sent = head if last_id is None else last_id
             if sent > head or head - sent > self._settings.event_replay:

@@ -76,7 +76,8 @@ def _asking(
             else:
                 answer.tell()
 
-    # Typer reads options from the signature, so the command shows the function's parameters and the shared ones.
+    # Typer reads options from the signature, so the command shows the function's parameters and the shared
+    # ones.
     hints = get_type_hints(command, include_extras=True)
     _, *own = inspect.signature(command).parameters.values()
     shared = [

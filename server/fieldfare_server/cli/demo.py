@@ -90,7 +90,8 @@ def demo(
         home.prepare()
         with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
             ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
-            # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo waits.
+            # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo
+            # waits.
             both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": PRESENCE, "simulated": True}
             if all_:
                 ledger.create_population(AT_WILL, BUDGET["epsilon"], BUDGET["delta"], **both)

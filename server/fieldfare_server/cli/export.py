@@ -146,7 +146,8 @@ class RoundExport:
         if self._path.suffix == ".csv":
             self._csv()
         elif self._path.suffix == ".parquet":
-            # A Parquet file cannot grow, so every update rewrites it; updates get at most a tenth of the time.
+            # A Parquet file cannot grow, so every update rewrites it; updates get at most a tenth of the
+            # time.
             if not last and time.monotonic() - self._rested < 9 * self._took:
                 return
             began = time.monotonic()

@@ -244,7 +244,8 @@ def _write_all(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
         path = directory / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
-        # A file may be left from an attempt that was killed; its last file is missing, so nothing uses it yet.
+        # A file may be left from an attempt that was killed; its last file is missing, so nothing uses it
+        # yet.
         path.unlink(missing_ok=True)
         path.touch(mode=0o644 if name.endswith((".crt", ".pub")) else 0o600)
         path.write_bytes(content)

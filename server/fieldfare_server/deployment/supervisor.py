@@ -81,8 +81,8 @@ class Supervisor:
         try:
             self._resume(run)
         except (FieldfareError, OSError) as error:
-            # The federation is away, or this machine's disk full, which says nothing against the run: the attempt does
-            # not count.
+            # The federation is away, or this machine's disk full, which says nothing against the run: the
+            # attempt does not count.
             watched.failures += 1
             self._pause(watched, watched.failures)
             log.error("run %s: could not be submitted: %s", run.id, error)

@@ -115,7 +115,8 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> DueCharge:
 
     Raises `StrategyError` where the stored strategy is not there.
     """
-    # A certified charge is computed again from its seed: the bound that the strategy's file records is not believed.
+    # A certified charge is computed again from its seed: the bound that the strategy's file records is not
+    # believed.
     cost = strategy.cost(json.loads(plan_json)).certified_again()
     charge = cost.realised()
     return DueCharge(
@@ -341,7 +342,8 @@ class _Verification:
         against the journal. None: the run is not charged to odometers."""
         c = models.participations.c
         r = models.rounds.c
-        # The outer join finds a participation whose round is another run's, has another index, or was not committed.
+        # The outer join finds a participation whose round is another run's, has another index, or was not
+        # committed.
         same = and_(r.id == c.round_id, r.run_seq == c.run_seq, r.index == c.index, r.state == "committed")
         query = (
             select(c.index, c.count, c.users, r.id, c.charges)

@@ -161,8 +161,8 @@ class Tuning:
             cost = price_with_model(plan)
             admit(plan, cost, ledger, names, first=first)
             first.append((plan, cost))
-        # A trial that goes on holds its reservation of whoever may still come, and the others are among them: they were
-        # admitted before it began.
+        # A trial that goes on holds its reservation of whoever may still come, and the others are among them:
+        # they were admitted before it began.
         for final in () if begun else self.finals:
             admit(final, price_with_model(final), ledger, names)
 

@@ -165,7 +165,8 @@ class Session:
                 ledger.close()
                 raise
         cost, strategy = settle(cost, decided)
-        # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
+        # Key and strategy are durable before the ledger can name them: a run that exists can always be
+        # resumed.
         files.create(key)
         try:
             StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)

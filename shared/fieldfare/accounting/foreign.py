@@ -124,8 +124,8 @@ def _of_rho(rho: float) -> float:
     Gaussian's experiment.
     """
     grid = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400) * (rho + 14.0 * math.sqrt(rho) + 1e-9)])
-    # Beyond the grid (delta < 1e-21) no vertex can ask for more: the bound falls as exp(-(e - rho)^2 / (4 rho)), the
-    # Gaussian's curve slower, as exp(-(e - mu^2 / 2)^2 / (2 mu^2)), because mu^2 > 2 rho.
+    # Beyond the grid (delta < 1e-21) no vertex can ask for more: the bound falls as exp(-(e - rho)^2 / (4
+    # rho)), the Gaussian's curve slower, as exp(-(e - mu^2 / 2)^2 / (2 mu^2)), because mu^2 > 2 rho.
     return mu_of_curve(grid, np.minimum([_delta(rho, float(e)) for e in grid], _total_variation(rho)))
 
 

@@ -163,8 +163,8 @@ class Pair:
             furthest = self._gbar / 2 - epsilon
             logs = [math.log(w) - s * furthest - s * s * self._v / 2 for w, s in self._moves]
             return math.exp(-float(np.logaddexp.reduce(logs)))
-        # sup of (x - e^epsilon) / sum_l w_l x^a_l / Z_l over t = log x. Both rise with t, so on a cell of a grid the
-        # quotient is at most that of its ends, numerator above and denominator below.
+        # sup of (x - e^epsilon) / sum_l w_l x^a_l / Z_l over t = log x. Both rise with t, so on a cell of a
+        # grid the quotient is at most that of its ends, numerator above and denominator below.
         t = epsilon + np.linspace(0.0, _REACH, _CELLS + 1)
         terms = [math.log(w) + a * t - log_z for w, a, log_z in self._tilts] + [math.log(self._shifts[0][0]) + t]
         below = log_sum(terms)

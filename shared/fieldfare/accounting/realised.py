@@ -93,7 +93,8 @@ class RealisedCharge:
         self._products = mechanism.column_products()
         self._newest: tuple[int, tuple[float, Floats]] = (-1, (0.0, np.empty(0)))
         fast = self._products is not None
-        # A planned charge of the other kinds takes a sensitivity each: few points stand for the rounds before them.
+        # A planned charge of the other kinds takes a sensitivity each: few points stand for the rounds before
+        # them.
         self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
         self._planned_at, self._planned_value = 0, PrivacyLoss()
         self._spent = PrivacyLoss()
@@ -194,8 +195,8 @@ class RealisedCharge:
             return self._planned_for(self.rounds)
         norm = adjacency_factor(self.adjacency) * self.largest_norm / self.noise_multiplier
         realised = norm * norm
-        # planned(t) does not fall with t: a charge below an earlier planned(t) is below this one, which is then never
-        # computed.
+        # planned(t) does not fall with t: a charge below an earlier planned(t) is below this one, which is
+        # then never computed.
         if realised <= self._planned_value.mu_squared:
             charge = realised
         else:

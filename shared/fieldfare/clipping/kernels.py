@@ -25,7 +25,8 @@ def norms(updates: torch.Tensor) -> torch.Tensor:
 
     Not finite if and only if the row is not. A row's norm depends on that row alone.
     """
-    # float32 inside a block and float64 between blocks: nearly as fast as float32 alone, and the error stays bounded.
+    # float32 inside a block and float64 between blocks: nearly as fast as float32 alone, and the error stays
+    # bounded.
     whole = updates.shape[1] // _BLOCK * _BLOCK
     parts = [updates[:, whole:].to(torch.float64)]
     if whole:
@@ -34,7 +35,8 @@ def norms(updates: torch.Tensor) -> torch.Tensor:
         largest = blocks.amax(dim=1)
         parts.append(torch.linalg.vector_norm(blocks, dim=1, dtype=torch.float64)[:, None])
     row_norms: torch.Tensor = torch.linalg.vector_norm(torch.cat(parts, dim=1), dim=1)
-    # A block's norm is 1 to sqrt(128) times its largest coordinate, so the second reading of all rows is seldom needed.
+    # A block's norm is 1 to sqrt(128) times its largest coordinate, so the second reading of all rows is
+    # seldom needed.
     if whole and not bool(((largest >= 12 * _PLAIN[0]) & (largest <= _PLAIN[1])).all()):
         peak = _peaks(updates)
         odd = (peak != 0) & ~((peak >= _PLAIN[0]) & (peak <= _PLAIN[1]))

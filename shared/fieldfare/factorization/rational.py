@@ -61,7 +61,8 @@ class Exponentials:
         u = np.sqrt(-self.omega)
         eta, vectors = np.linalg.eigh(np.diag(self.theta) + np.outer(u, u))
         powers = np.power(eta[:, None], np.arange(max(n - 1, 0)))
-        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly that.
+        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly
+        # that.
         return np.minimum.accumulate(np.concatenate([[1.0], np.square(vectors.T @ u) @ powers])[:n])
 
 
@@ -100,8 +101,9 @@ def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
         lambda x: np.hstack(jacobian(np.exp(x[:m]), x[m:])),
         **_TIGHT,
     )
-    # A rate that rounds to theta = 1 would be part of the constant v_0, and one that rounds to theta = 0 the term of
-    # t = 0 alone. Both are clipped to representable decays; then the weights are fitted again to the rounded ones.
+    # A rate that rounds to theta = 1 would be part of the constant v_0, and one that rounds to theta = 0 the
+    # term of t = 0 alone. Both are clipped to representable decays; then the weights are fitted again to the
+    # rounded ones.
     theta = _float32(np.exp(-np.exp(free.x[:m])))
     theta = np.unique(np.clip(theta, 2.0**-40, np.nextafter(np.float32(1), np.float32(0)).astype(np.float64)))[::-1]
     rate = -np.log(theta)

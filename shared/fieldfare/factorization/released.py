@@ -262,7 +262,8 @@ class WhitenedTree:
             return float(self.pattern_squares(np.arange(n)[:, None], n).max()), True
         if separation == 1 and count >= n:  # every pattern is part of this one
             return float(self.pattern_squares(np.arange(n)[None, :], n)[0]), True
-        # The tables do not depend on `released`: a run makes them once if it always gives its horizon's count.
+        # The tables do not depend on `released`: a run makes them once if it always gives its horizon's
+        # count.
         tables = _online_tables(self.rounds, separation, min(count, -(-self.rounds // separation)))
         return None if tables is None else (_best_roots(tables.left, n, separation, count), tables.exact)
 

@@ -59,8 +59,8 @@ def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads
     try:
         drain()
     finally:
-        # If `work` raised here, leave nothing for the helpers, and wait: they must not touch the caller's memory
-        # after this call has returned.
+        # If `work` raised here, leave nothing for the helpers, and wait: they must not touch the caller's
+        # memory after this call has returned.
         with turn:
             for _ in remaining:
                 pass

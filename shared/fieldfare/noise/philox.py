@@ -32,7 +32,8 @@ def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        # An int64 product wraps to the same 64 bits as the unsigned one; masking undoes the sign after the shift.
+        # An int64 product wraps to the same 64 bits as the unsigned one; masking undoes the sign after the
+        # shift.
         p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (p1 >> 32 & _LOW) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32 & _LOW) ^ c3 ^ k1, p0 & _LOW
         k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW

@@ -91,8 +91,8 @@ class _Host(Ops):
         np.multiply(y, a, out=y, dtype=np.float64, casting="same_kind")
 
     def combine(self, y: Array, z: Array, weights: Vector, rows: Array) -> None:
-        # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but its
-        # rounding depends on its own number of threads.
+        # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but
+        # its rounding depends on its own number of threads.
         np.einsum("i,ibj->bj", weights.astype(y.dtype), rows, out=y)
         np.add(y, z, out=y)
 

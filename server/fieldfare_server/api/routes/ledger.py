@@ -80,8 +80,8 @@ def export_audit(_: Overseer, answers: AnswersOf) -> StreamingResponse:
     """
 
     def lines() -> Iterator[bytes]:
-        # One transaction for each batch, because a slow download must not hold a snapshot open. Rows are append-only,
-        # so batches of different snapshots still make one log.
+        # One transaction for each batch, because a slow download must not hold a snapshot open. Rows are
+        # append-only, so batches of different snapshots still make one log.
         after = 0
         while rows := answers.events(after, _BATCH):
             yield b"".join(row.model_dump_json().encode() + b"\n" for row in rows)

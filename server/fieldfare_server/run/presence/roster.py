@@ -118,7 +118,8 @@ class Roster:
         """
         self._query = query
         self._schema, self._run_id, self._register_users = schema, run_id, register_users
-        # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no node.
+        # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no
+        # node.
         self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._answered: set[int] = set()

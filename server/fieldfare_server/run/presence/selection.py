@@ -233,14 +233,15 @@ class Selector:
             # another sampler.
             return np.sort(pool)
         if isinstance(self.participation, Poisson | CyclicPoisson | TruncatedPoisson):
-            # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,
-            # never above the rate that is charged.
+            # Each user has their own coin, whoever else is available. Adding one grid step rounds the
+            # probability down, never above the rate that is charged.
             tossed = coins(int(pool.max(initial=-1)) + 1)[pool]
             included = tossed + 2.0**-53 <= self.participation.rate
             cohort, lots = pool[included], tossed[included]
             if isinstance(self.participation, TruncatedPoisson):
                 self._require_enrolled(known, users)
-                # Below the rate a coin is uniform, whatever the rate: the smallest are a lot among those who are drawn.
+                # Below the rate a coin is uniform, whatever the rate: the smallest are a lot among those who
+                # are drawn.
                 cohort = cohort[np.argsort(lots, kind="stable")[: self.participation.cap]]
             return np.sort(self._solvent(round, cohort))
         everyone = pool if known is None else self._in_place(round, np.asarray(known, dtype=np.int64))
@@ -248,7 +249,8 @@ class Selector:
         # whether later rounds can be filled.
         plenty = self._has_plenty(round, self._count_whole(everyone))
         if plenty and pool.size > 8 * self.asked:
-            # Distinct users in uniformly random order: the first eligible ones among them are a uniform cohort.
+            # Distinct users in uniformly random order: the first eligible ones among them are a uniform
+            # cohort.
             drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]
             fit = self._solvent(round, drawn[self._eligible(round, *taken(drawn))])
             if fit.size >= self.asked:
@@ -302,7 +304,8 @@ class Selector:
             standing = self.standing(round, known, taken)
             raise NotEnoughUsers(round, max(1, self.fewest), standing, self.rounds - round)
 
-    # Under fixed order, only the rounds of one place concern its users: among those, they may take part in every one.
+    # Under fixed order, only the rounds of one place concern its users: among those, they may take part in
+    # every one.
 
     @property
     def _apart(self) -> int:

@@ -74,8 +74,8 @@ class Attempt:
                 message.content.update(heads[message.metadata.dst_node_id])
         rounds.sums.instruct(messages, points.shares)
         asked = [users for users, _ in by_node.values()]
-        # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is never cut:
-        # one user's presence would then decide whether another user is summed.
+        # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is
+        # never cut: one user's presence would then decide whether another user is summed.
         most = None if plan.samples else plan.run.cohort
         return cls(opened, asked, messages, rounds.sums.empty(occasion, points.shares, reader), most, metrics=metrics)
 

@@ -126,8 +126,8 @@ class Rounds:
             ),
             "clipping": current.model_dump(mode="json"),
             "seed": self.plan.run.seed,
-            # Batched training moves one user's update by round-off when another user is absent. Where it is secret who
-            # trains, that would be uncharged, so every user trains alone.
+            # Batched training moves one user's update by round-off when another user is absent. Where it is
+            # secret who trains, that would be uncharged, so every user trains alone.
             "isolated": self.plan.presence_is_secret,
             **({} if self.plan.metrics is None else {"metrics": self.plan.metrics.model_dump(mode="json")}),
         }
@@ -203,8 +203,8 @@ class Rounds:
         """
         current, info = self.newest, self.step_info()
 
-        # The sum is final: bind fresh bits to it, and privatise under them. From here on, everything is post-processing
-        # of the noised sum.
+        # The sum is final: bind fresh bits to it, and privatise under them. From here on, everything is
+        # post-processing of the noised sum.
         self._require_noise_row(opened)
         total = self.sums.open(opened, summed)
         faults.point("strategy.summed")
@@ -354,7 +354,8 @@ class Rounds:
                 f"there are nonces of {len(self._nonces)} rounds before it.",
                 "resume the run",
             )
-        # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as well.
+        # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as
+        # well.
         digest = hashlib.sha256(self.model.schema.digest().encode() + b"\0")
         total.feed(digest)
         self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))

@@ -51,8 +51,8 @@ class Witnesses:
         made = {}
         for node in nodes:
             rows = self._rows[node]
-            # A row that was read once is kept: the journal refuses to write where it does not continue what it has
-            # seen.
+            # A row that was read once is kept: the journal refuses to write where it does not continue what
+            # it has seen.
             for number in rows:
                 if number < head.count and number not in self._hashes:
                     self._hashes[number] = known.get(number) or self._ledger.row_hash(number) or ""
