@@ -189,6 +189,12 @@ def check(package: Package, archive: Path) -> None:
 def unpack(package: Package, archive: Path, folder: Path, wanted: tuple[str, ...]) -> None:
     """Unpack the regular files whose paths begin with one of `wanted`. Raises `BadInput` where one is
     missing.
+
+    Args:
+        package: which one it is, for the unpacking and for what errors say.
+        archive: the file.
+        folder: where the files go.
+        wanted: beginnings of paths inside of the archive.
     """
     folder.mkdir()
     missing = set(wanted)

@@ -279,7 +279,7 @@ class Cost:
         return (*costs, *(max(total, -(-most * j // count)) for j in range(len(costs) + 1, count + 1)))
 
     def describe(self) -> list[tuple[str, str]]:
-        """Yield (item, value) for people; every figure is one of `to_json` or `priced`."""
+        """Return (item, value) for people; every figure is one of `to_json` or `priced`."""
         fields, plan = self.to_json(), self.plan
         amplified = " (amplified by sampling)" if fields["amplified_by_sampling"] else ""
         rows = [

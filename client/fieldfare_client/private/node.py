@@ -397,7 +397,15 @@ class AppNode:
     def train_once(
         self, instruction: Instruction, point: Arrays, name: int, user: str, context: Context
     ) -> NDArray[np.float32]:
-        """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`."""
+        """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`.
+
+        Args:
+            instruction: of the round.
+            point: the arrays from which the user trains.
+            name: the user's pseudonym, from which the generators are seeded.
+            user: the user's id, as the app's own list has it.
+            context: the node's, of which the loop gets a copy.
+        """
         model, self.has_trained = self.model.load(point), True
         key = int(user_keys(np.array([name], np.uint64), instruction.seed, instruction.batches)[0])
         with own_randomness(key), _told() as told:

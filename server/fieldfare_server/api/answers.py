@@ -74,7 +74,15 @@ class Answers(RunAnswers, JournalAnswers):
         order: Order = "name",
         search: str = "",
     ) -> Page[Population]:
-        """Return populations whose name holds `search`, in this order; those among `only`."""
+        """Return populations whose name holds `search`, in this order; those among `only`.
+
+        Args:
+            cursor: of the previous page; None for the first.
+            limit: populations on a page, at most.
+            only: names that the caller may see; None: all.
+            order: by name, or by how near the limit they are.
+            search: a part of the name.
+        """
         with self._ledger.snapshot() as snapshot:
             names = [name for name in snapshot.population_names() if only is None or name in only]
             names = [name for name in names if search.casefold() in name.casefold()]

@@ -36,7 +36,7 @@ def create_app(
     head_file: Path | None = None,
     backups: Path | None = None,
 ) -> FastAPI:
-    """Yield the service over the ledger at `ledger_url`, which it closes when it shuts down.
+    """Make the service over the ledger at `ledger_url`, which it closes when it shuts down.
 
     root: the state directory, if it is on this machine. Only the strategies of runs, which are public, and digests of
         checkpoints are read there; without them `verify` recomputes no charge, and the sensitivity of a strategy that

@@ -134,7 +134,7 @@ class Broker:
                 return
 
     async def stream(self, last_id: int | None, caller: str = "", page: str | None = None) -> AsyncIterator[bytes]:
-        """Yield one client's bytes: events after `last_id`, or from now on for None. Raises `TooManyClients`
+        """Return one client's bytes: events after `last_id`, or from now on for None. Raises `TooManyClients`
         at once.
 
         Args:

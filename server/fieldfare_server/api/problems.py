@@ -27,7 +27,16 @@ def problem(
     headers: dict[str, str] | None = None,
     **extra: object,
 ) -> Response:
-    """Return a problem response. `kind` is the last part of its type URN; the title is made from it."""
+    """Return a problem response. `kind` is the last part of its type URN; the title is made from it.
+
+    Args:
+        status: of HTTP.
+        kind: the last part of the type URN.
+        detail: what was refused, and why.
+        instance: the path of the request.
+        nearest: what would be allowed; empty for nothing.
+        headers: further ones of the response.
+    """
     return _response(problem_of(status, kind, detail, instance, nearest).model_copy(update=extra), headers)
 
 

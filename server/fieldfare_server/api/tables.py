@@ -37,7 +37,7 @@ def whole(page: Callable[[str | None, int], Page[T]], cursor: str | None) -> Ite
 
 
 def csv_of(model: type[T], items: Iterable[T], name: str) -> StreamingResponse:
-    """Yield `items` as a CSV file called `name`, with the columns of `model`.
+    """Return `items` as a CSV file called `name`, with the columns of `model`.
 
     An error of the first page is raised here, where it still becomes a problem document.
     """

@@ -64,7 +64,14 @@ def tail(text: str, lines: int = 15) -> str:
 
 
 def write_connection(flwr_home: Path, name: str, address: str, root_certificates: Path | None) -> None:
-    """Tell the `flwr` command where a SuperLink is. Without certificates the connection is not encrypted."""
+    """Tell the `flwr` command where a SuperLink is. Without certificates the connection is not encrypted.
+
+    Args:
+        flwr_home: the directory of Flower's settings, in which the file is written.
+        name: by which `flwr run` finds the connection.
+        address: HOST:PORT of the SuperLink's control API.
+        root_certificates: a PEM file, or None.
+    """
     flwr_home.mkdir(parents=True, exist_ok=True)
     trust = "insecure = true" if root_certificates is None else f"root-certificates = {_toml(str(root_certificates))}"
     (flwr_home / "config.toml").write_text(

@@ -155,11 +155,16 @@ def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[f
 
 
 def threshold_bound(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:
-    """Lower bound on epsilon from the error rates of a threshold on the scores.
+    """Bound epsilon from below by the error rates of a threshold on the scores.
 
     A part of the scores chooses the threshold that the others judge: a threshold judged by the scores that
     chose it would look better than it is. The first quarter and the last one both do, and the two bounds
     share what may fail: where chance makes one of them choose a poor threshold, the other one's stands.
+
+    Args:
+        included, excluded: scores of plays with the canary and without, shape (n,) each.
+        delta: of the claim.
+        confidence: the probability with which the bound holds.
     """
     part, shared = min(included.size, excluded.size) // _PART, (1 + confidence) / 2
 

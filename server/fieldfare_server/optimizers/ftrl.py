@@ -161,6 +161,12 @@ def dual_bound(p: float, bound: float, noise_std: float, numel: int) -> float:
 
     Exact for p = 2. For p < 2: E ||a + b||^2 <= 2 E ||a||^2 + 2 E ||b||^2, the update's l_q norm is at most
     its l_2 norm (q >= 2), and E ||noise||_q^2 <= (d E |noise_i|^q)^(2/q) by Jensen.
+
+    Args:
+        p: of the l_p ball, above 1 and at most 2; q is its dual exponent.
+        bound: the largest l_2 norm of an update without noise.
+        noise_std: of each coordinate.
+        numel: how many coordinates.
     """
     if p == 2.0:
         return math.sqrt(bound**2 + numel * noise_std**2)

@@ -39,6 +39,12 @@ def is_feasible(participation: Participation, rounds: int, cohort: int, users: i
 
     Exact for single, min-separation and, for the least favourable deal of users to places, fixed order.
     Sampling runs with any number of users.
+
+    Args:
+        participation: what a plan promises of every user.
+        rounds: of the plan.
+        cohort: reports that each round needs.
+        users: how many there are.
     """
     if isinstance(participation, SAMPLED):
         return True

@@ -209,7 +209,7 @@ class Ways:
 
     @classmethod
     def of(cls, mu_squared: float, delta: float, share: float, tuning: Tuning) -> Ways:
-        """Return mu_squared: what one run of the whole budget costs a user."""
+        """Compare the ways to tune. mu_squared: what one run of the whole budget costs a user."""
         mu, parts = math.sqrt(mu_squared), tuning.parts
         whole = gaussian_epsilon(mu, delta)
         before = gaussian_epsilon(mu * math.sqrt(parts / (parts + 1)), delta)

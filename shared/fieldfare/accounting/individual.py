@@ -98,7 +98,7 @@ def from_units(units: int) -> float:
 
 
 def round_off(rounds: int) -> float:
-    """Bound on the relative error of float64 sums of products over `rounds` rounds (Higham 2002, section
+    """Bound the relative error of float64 sums of products over `rounds` rounds (Higham 2002, section
     3.1).
 
     Of a sum of n products, |error| <= n u sum |terms|, u = 2^-53; 16 more for the few operations after it.

@@ -29,7 +29,7 @@ class Pace:
         self._schedule, self._clock, self._sleep = schedule, clock, sleep
 
     def wait(self, tick: Callable[[float], None]) -> None:
-        """Return at the first scheduled time after now. tick: called meanwhile, with the seconds that are
+        """Wait until the first scheduled time after now. tick: called meanwhile, with the seconds that are
         left.
 
         A clock that is set back costs no more than one interval: what comes next is the first time after what

@@ -402,6 +402,12 @@ class Roster:
     def spread(self, users: Users, most: int, proven: Iterable[int], generator: np.random.Generator) -> Users:
         """Return `users`, in their order, of whom each node that is not `proven` has at most `most`, drawn
         uniformly.
+
+        Args:
+            users: indices, shape (n,).
+            most: users of a node whose key nothing proves.
+            proven: nodes whose keys are proven.
+            generator: of this attempt.
         """
         shuffled = generator.permutation(users.size)
         owners = self._owner[users[shuffled]]

@@ -237,7 +237,7 @@ def read_plain_reply(
     content: RecordDict,
     sent: int,
 ) -> Contribution:
-    """Yield one user's update, from a reply of any ClientApp: arrays less what was sent, clipped here by the
+    """Read one user's update from a reply of any ClientApp: arrays less what was sent, clipped here by the
     plan's clipping.
 
     Arrays that are not trained are not even decoded, and of metrics only those that the plan lists are read.

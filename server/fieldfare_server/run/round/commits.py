@@ -64,6 +64,12 @@ class Commits:
     def commit(self, opened: OpenRound, record: RoundRecord, made: Released, show: Show) -> None:
         """Make a round durable, then show it: now, or at the end of its group. Raises as
         `Rounds.commit_round`.
+
+        Args:
+            opened: the round in the ledger.
+            record: what the ledger and a resumed run need of it.
+            made: the model that it gives.
+            show: called with `made` once its charge is durable.
         """
         if self._account.grouped:
             self._hold(opened, _Held(record, made, show))
