@@ -48,5 +48,5 @@ def is_loopback(address: str | None) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether a host, by name or by address, is this machine's own, beyond which nothing goes."""
+    """Return whether what is sent to `host`, a name or an address, stays on this machine."""
     return is_loopback(host) or host == "localhost"

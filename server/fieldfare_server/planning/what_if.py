@@ -69,7 +69,7 @@ class WhatIfCost:
     refusal: str
     nearest: str
     bound: Bound = "as charged"
-    """What the cost is. All but the first are more than a run of this plan costs."""
+    """How the cost was computed. Any other way than "as charged" gives more than a run of this plan costs."""
 
     @property
     def fits(self) -> bool:
