@@ -204,11 +204,11 @@ class Service(ABC):
         return self._charge(population, {"key": key, "loss": described, "what": what, "why": why})
 
     def commit_charge(self, population: str, key: str, *, actor: str = "") -> Charge:
-        """Return what was reserved under `key` has been spent. Needs scope charge."""
+        """Commit what was reserved under `key`: it has been spent. Needs scope charge."""
         return self._charge(population, {"key": key, "action": "commit"})
 
     def release_charge(self, population: str, key: str, *, actor: str = "") -> Charge:
-        """Return what was reserved under `key` never happened. Needs scope charge."""
+        """Release what was reserved under `key`: it never happened. Needs scope charge."""
         return self._charge(population, {"key": key, "action": "release"})
 
     def _charge(self, population: str, body: dict[str, Any]) -> Charge:

@@ -46,7 +46,7 @@ def _check_one(path: Path, now: datetime.datetime) -> list[Finding]:
 
 
 def check_dates(check: str, begins: datetime.datetime, ends: datetime.datetime, now: datetime.datetime) -> Finding:
-    """Return whether a certificate is valid now, and for how long."""
+    """Check whether a certificate is valid now, and for how long."""
     if now < begins:
         return fault(check, f"is not valid before {begins:%Y-%m-%d %H:%M} UTC.", "set this machine's clock")
     if now >= ends:

@@ -40,7 +40,7 @@ expire.
 
 
 def check_ledger(home: StateDirectory) -> Iterator[Finding]:
-    """Yield everything about the ledger of `home`. Opens it without a head file, so that it writes none."""
+    """Check everything about the ledger of `home`. Opens it without a head file, so that it writes none."""
     try:
         with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
             yield fine("ledger", f"{opened.url} answers; its version is {opened.version}.")
@@ -91,7 +91,7 @@ def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
 
 
 def _check_role(opened: Ledger) -> Finding:
-    """Return who may write to the ledger besides its own program: other users of a file, the owner's role of
+    """Check who may write to the ledger besides its own program: other users of a file, the owner's role of
     a database.
     """
     check = "role of the ledger"
@@ -138,7 +138,7 @@ def _check_clock(opened: Ledger) -> Finding:
 
 
 def _check_clock_history(opened: Ledger) -> Finding:
-    """Return whether time went back between two rows of the journal that were written lately."""
+    """Check whether time went back between two rows of the journal that were written lately."""
     check, count = "clock of the journal", 0
     last, jump, jumped_at = 0.0, 0.0, 0
     with opened.database.read() as connection:
@@ -173,7 +173,7 @@ def _scheduled_runs(connection: Connection) -> set[str]:
 
 
 def _check_head_place(home: StateDirectory) -> Iterator[Finding]:
-    """Yield whether one restored directory would put back the ledger and the head that should expose it."""
+    """Check whether one restored directory would put back the ledger and the head that should expose it."""
     url = make_url(home.ledger)
     if url.get_backend_name() != "sqlite" or not url.database:
         return
@@ -239,7 +239,7 @@ def _check_runs(opened: Ledger) -> Iterator[Finding]:
 
 
 def _check_reservations(opened: Ledger, now: float) -> Iterator[Finding]:
-    """Yield runs without a coordinator whose reservation ends soon: then they end, with what they have."""
+    """Find runs without a coordinator whose reservation ends soon: then they end, with what they have."""
     unheld = {run.id for run in under_way(opened) if run.state == "interrupted"}
     with opened.database.read() as connection:
         for run, seconds, ends_at in rows.reservations(connection):
@@ -255,7 +255,7 @@ def _check_reservations(opened: Ledger, now: float) -> Iterator[Finding]:
 
 
 def _check_nodes(opened: Ledger) -> Iterator[Finding]:
-    """Yield nodes that the runs under way have put in quarantine, as their rounds count them."""
+    """Find nodes that the runs under way have put in quarantine, as their rounds count them."""
     runs, bad = under_way(opened), False
     c = models.rounds.c
     with opened.database.read() as connection:

@@ -44,7 +44,7 @@ def check_disk(*volumes: Path) -> Iterator[Finding]:
 
 
 def check_limits(root: Path = Path("/")) -> Iterator[Finding]:
-    """Yield whether this process may take all of the machine's memory, or of its process table.
+    """Check whether this process may take all of the machine's memory, or of its process table.
 
     root: of the file system that holds /proc and /sys; another one in tests.
     """
@@ -145,14 +145,14 @@ def _listed(differ: Mapping[str, tuple[object, object]]) -> str:
 
 
 def check_faults() -> Iterator[Finding]:
-    """Yield whether the environment injects faults, as only tests should."""
+    """Check whether the environment injects faults, as only tests should."""
     if os.environ.get(faults.VARIABLE):
         detail = f"{faults.VARIABLE} is set: processes started with it fail on purpose, as tests want."
         yield fault("environment", detail, f"unset {faults.VARIABLE} and start everything again")
 
 
 def check_node_authentication(only_simulated: bool = False) -> Finding:
-    """Return what FIELDFARE_NODE_AUTH states about this coordinator's SuperLink.
+    """Check what FIELDFARE_NODE_AUTH states about this coordinator's SuperLink.
 
     only_simulated: this home has seen simulations alone, and no SuperLink was named: there are no nodes to
     know.
@@ -170,7 +170,7 @@ def check_node_authentication(only_simulated: bool = False) -> Finding:
 
 
 def check_task(name: str) -> Finding:
-    """Return whether a node's task can be imported here. The task's data is not touched."""
+    """Check whether a node's task can be imported here. The task's data is not touched."""
     check = f"task {name}"
     try:
         load_task(name)

@@ -45,7 +45,7 @@ def budget_in_words(epsilon: float, delta: float, leak: float) -> str:
 
 
 def loss_in_words(epsilon: float, delta: float, mu: float | None) -> str:
-    """Return one run's loss. mu: of a Gaussian loss; None where only (epsilon, delta) is known."""
+    """Put one run's loss into words. mu: of a Gaussian loss; None where only (epsilon, delta) is known."""
     return _in_words(epsilon, delta, identified(epsilon, delta, mu))
 
 

@@ -62,7 +62,7 @@ def compare(
     nodes: int = 1,
     progress: bool = True,
 ) -> Comparison:
-    """Return the same budget, several mechanisms, as `fieldfare compare`.
+    """Compare several mechanisms at the same budget, as `fieldfare compare`.
 
     Example:
         >>> import fieldfare as ff

@@ -94,7 +94,7 @@ class ServerOptimizer(ABC):
 
     @abstractmethod
     def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        """Return one step; changes none of its inputs.
+        """Take one step; change none of the inputs.
 
         Args:
             params: float32 (d,).

@@ -169,7 +169,7 @@ class ThreeQuery(ServerOptimizer):
         return Points(points, (0.0, 1.0, 0.0, *drifts, *changes), (anchor, drift, change), place)
 
     def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        """Return one step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to
+        """Take one step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to
         norm C.
         """
         spec = self.spec

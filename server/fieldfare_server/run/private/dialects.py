@@ -89,7 +89,7 @@ class Dialect(Protocol):
     name: str
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
-        """Return who is there."""
+        """Return the roster of who is there."""
 
     def write(
         self, round: PublicRound, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]

@@ -189,7 +189,7 @@ class Receiver:
 
 
 def _send_in_time(grid: Grid, messages: Sequence[Message], deadline: float, tick: Callable[[], None]) -> list[str]:
-    """Return `send`, again and again while the SuperLink fails; empty ids where it fails until `deadline`."""
+    """Call `send` again and again while the SuperLink fails; empty ids where it fails until `deadline`."""
     while True:
         try:
             return send(grid, messages)

@@ -164,7 +164,7 @@ class FieldfareStrategy:
             raise stop_run(session, cause) from cause
 
     def run_round(self, grid: Grid) -> bool:
-        """Return one attempt at the next round; returns whether it was committed. Raises as `take_to_end`."""
+        """Make one attempt at the next round; return whether it was committed. Raises as `take_to_end`."""
         session, presence = self.session, self._meet(grid)
         if (closed := session.rounds.sums.closed) is not None:  # a crash left it: the same set is opened, and no other
             return self._commit(presence, closed.opened, closed.total, closed.reported)
