@@ -47,20 +47,20 @@ def guard(check: str, findings: Callable[[], Iterable[Finding]]) -> Iterator[Fin
 
 
 def fine(check: str, said: str) -> Finding:
-    """Return nothing to do."""
+    """Report that there is nothing to do."""
     return Finding(check, "ok", said)
 
 
 def warning(check: str, said: str, mend: str) -> Finding:
-    """Return what works today, but not for ever, or not for everyone."""
+    """Report what works today, but not for ever, or not for everyone."""
     return Finding(check, "warning", said, mend)
 
 
 def fault(check: str, said: str, mend: str) -> Finding:
-    """Return what does not work, or does not protect."""
+    """Report what does not work, or does not protect."""
     return Finding(check, "fault", said, mend)
 
 
 def skipped(check: str, said: str) -> Finding:
-    """Return what was not checked, and why."""
+    """Report what was not checked, and why."""
     return Finding(check, "skipped", said)
