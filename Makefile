@@ -97,6 +97,10 @@ fuzz: tools
 words: tools
 	$(BIN)/python docs/hooks/refusals.py
 
+# What the text in the code is, by room: docstrings, comments, verbs, arguments. ARGS="--draw 60" draws sentences to read aloud.
+prose: tools
+	$(BIN)/python tests/prose.py $(ARGS)
+
 # The tests that name Flower, against three Flowers; writes the table of docs/versions.md.
 flower-matrix: tools
 	$(BIN)/python tests/flower/matrix.py $(ARGS)

@@ -1,4 +1,4 @@
-"""The walks in docs/one-*.md and the map in CONTRIBUTING.md name files and functions that exist."""
+"""The walks in docs/one-*.md name files and functions that exist; so do the map and the commands in CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -38,3 +38,10 @@ def test_the_map_names_what_exists() -> None:
     for row in rows:
         require_existing(row, at_least=1)
         assert all(names for _, names in STEP.findall(row)), row
+
+
+def test_the_commands_are_targets_of_the_makefile() -> None:
+    commands = re.findall(r"^\| `make ([\w-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert len(commands) >= 10
+    assert set(commands) <= targets

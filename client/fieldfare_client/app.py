@@ -2,8 +2,8 @@
 
 Where a node's configuration comes from; the first that is set counts:
 
-* `task`: the node's own configuration (`--node-config 'task="flights"'`), FIELDFARE_TASK, the run's configuration.
-  Never from a message: the server does not choose what code a node imports.
+* `task`: the node's own configuration (`--node-config 'task="flights"'`), FIELDFARE_TASK, the run's
+  configuration. Never from a message: the server does not choose what code a node imports.
 * which users it hosts: `partition-id` and `num-partitions` of the node's configuration; without them, all.
 """
 
@@ -55,7 +55,9 @@ log = logging.getLogger("fieldfare.client")
 
 app = ClientApp()
 _shared = threading.RLock()
-"""Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its model."""
+"""Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its
+model.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ class Hosted:
     """The pseudonyms, increasing."""
 
     def find(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Find the table indices of those of `names` whom this node hosts. Costs as much as there are `names`."""
+        """Find the table indices of those of `names` whom this node hosts. Costs as much as there are
+        `names`.
+        """
         if not len(self.names):
             return np.zeros(0, np.int64)
         places = np.searchsorted(self.names, names)
@@ -102,29 +106,34 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
 
 
 def user_names(name: str) -> NDArray[np.uint64]:
-    """The pseudonyms of all users of the task `name`. Reads its data, which nodes of this process then share."""
+    """Return the pseudonyms of all users of the task `name`. Reads its data, which nodes of this process then
+    share.
+    """
     return _hosted(name, 0, 1).table.pseudonyms
 
 
 def forget_users() -> None:
-    """Let go of the tasks that this process has loaded, and of their users; the next message reads them again."""
+    """Let go of the tasks that this process has loaded, and of their users; the next message reads them
+    again.
+    """
     for cache in (_task, _hosted, _trainer):
         cache.cache_clear()
     _POOL.forget()
 
 
 def preload() -> None:
-    """For a warm parent: read the users of the task that FIELDFARE_WARM_TASK names; every later task shares them.
+    """Read, in a warm parent, the users of the task that FIELDFARE_WARM_TASK names; every later task shares
+    them.
 
-    Set it only where the data do not change while the executor runs, and where importing the task's module draws no
-    random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.
+    Set it only where the data do not change while the executor runs, and where importing the task's module
+    draws no random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.
     """
     if task := os.environ.get("FIELDFARE_WARM_TASK"):
         user_names(task)
 
 
 def task_name(context: Context) -> str:
-    """The task that this node trains. Raises `BadInput` where no configuration names one."""
+    """Return the task that this node trains. Raises `BadInput` where no configuration names one."""
     node, run = context.node_config, context.run_config
     name = node.get("task") or os.environ.get("FIELDFARE_TASK") or run.get("task")
     if not name:
@@ -157,7 +166,9 @@ def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
 
 
 class _Pool:
-    """The process's training workers: one pool, kept from round to round, replaced when another one is needed."""
+    """The process's training workers: one pool, kept from round to round, replaced when another one is
+    needed.
+    """
 
     def __init__(self) -> None:
         self._key: tuple[object, ...] = ()
@@ -165,7 +176,7 @@ class _Pool:
         self._choices: dict[tuple[object, ...], CoreChoice] = {}
 
     def choice(self, node: Hosted, settings: TrainingSettings, workers: int) -> CoreChoice:
-        """How this process trains work of this kind where the plan leaves that open."""
+        """Return how this process trains work of this kind where the plan leaves that open."""
         return self._choices.setdefault((node.name, settings.client.model_dump_json(), workers), CoreChoice())
 
     def get(self, node: Hosted, settings: TrainingSettings, workers: int, points: int, queries: int) -> WorkerTrainer:
@@ -208,7 +219,9 @@ atexit.register(_POOL.close)
 
 
 def _train(node: Hosted, instruction: TrainInstruction, settings: TrainingSettings) -> CohortUpdate:
-    """Train the users of the instruction whom this node hosts, in workers where the plan and the machine allow it."""
+    """Train the users of the instruction whom this node hosts, in workers where the plan and the machine
+    allow it.
+    """
     points = [_flatten(node.schema, point) for point in instruction.points]
     users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
 
@@ -280,7 +293,9 @@ def _train_as_chosen(
 
 @lru_cache(maxsize=8)
 def _checked(name: str) -> str:
-    """The kind of fault that the task has on this machine; empty where it is right. The log has the text."""
+    """Return the kind of fault that the task has on this machine; empty where it is right. The log has the
+    text.
+    """
     try:
         report = check_task(name, on_node=True)
     except Faulty as fault:
@@ -292,7 +307,9 @@ def _checked(name: str) -> str:
 
 
 def _without_text(handler: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
-    """Answer an exception with its class alone: Flower would send its text to the server, and that may quote data."""
+    """Answer an exception with its class alone: Flower would send its text to the server, and that may quote
+    data.
+    """
 
     @wraps(handler)
     def answer(message: Message, context: Context) -> Message:
@@ -316,7 +333,8 @@ def _refusal(kind: str, message: Message, told: str = "") -> Message:
 @app.query("users")
 @_without_text
 def users(message: Message, context: Context) -> Message:
-    """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they train.
+    """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they
+    train.
 
     The task is checked first. A node with a faulty task answers with the kind of the fault and hosts no user.
     """
@@ -357,7 +375,8 @@ def _answer(
             return Message(told, reply_to=message)
     result = _train(node, instruction, settings)
     if result.failures:
-        # For the node's operator. The server learns nothing of it: a failing user counts, and contributes zero.
+        # For the node's operator. The server learns nothing of it: a failing user counts, and contributes
+        # zero.
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items()))
         log.warning("%d of %d users contribute zero: %s", result.failures.total(), result.users, kinds)
     update = result.update.cpu().float()

@@ -1,7 +1,7 @@
 """Users whose presence is easy to see: what `fieldfare audit` trains in the place of a plan's task.
 
-A canary's update points along a coordinate of its own and is longer than any clip norm. As many coordinates again
-belong to nobody: what is seen there is what an absent user shows.
+A canary's update points along a coordinate of its own and is longer than any clip norm. As many coordinates
+again belong to nobody: what is seen there is what an absent user shows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONG = 1e6
 
 
 def model_of(coordinates: int) -> torch.nn.Module:
-    """A model that answers row number i with its weight i; all weights are 0."""
+    """Return a model that answers row number i with its weight i; all weights are 0."""
 
     class Weights(torch.nn.Module):
         def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Canaries(Task):
 
 
 def __getattr__(name: str) -> Callable[[], Canaries]:
-    """`canaries_N` for every N: plans name their task by module and attribute. Raises AttributeError."""
+    """Make `canaries_N` for every N: plans name their task by module and attribute. Raises AttributeError."""
     size = name.removeprefix(NAME)
     if size == name or not size.isdecimal():
         raise AttributeError(name)

@@ -1,11 +1,13 @@
-"""Try a task before a run pays for its mistakes: data, model, users apart, loss, training, score, reply, in this order.
+"""Try a task before a run pays for its mistakes: data, model, users apart, loss, training, score, reply, in
+this order.
 
 The first step that fails is the fault (`fieldfare_client.task_faults`).
 
-On a node, a fault of rows counts only where all users that were tried have it; wrong values (NaN, labels out of range,
-training that fails) only where these users are at least `NODE_USERS`. One user's rows must not cost the others their
-place, and a node that refuses tells the server something of its users. That is a threshold and no guarantee: where all
-others fail, the last user's data decide, and a node with one user refuses for that user's rows.
+On a node, a fault of rows counts only where all users that were tried have it; wrong values (NaN, labels out
+of range, training that fails) only where these users are at least `NODE_USERS`. One user's rows must not cost
+the others their place, and a node that refuses tells the server something of its users. That is a threshold
+and no guarantee: where all others fail, the last user's data decide, and a node with one user refuses for
+that user's rows.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = F
     Args:
         name: as `load_task` takes it.
         client: the plan's local training; None: its defaults.
-        on_node: this is a node: faults of single users do not count, and no score is computed, which servers do.
+        on_node: this is a node: faults of single users do not count, and no score is computed, which servers
+            do.
 
     Raises:
         Faulty: the first fault.
@@ -83,7 +86,7 @@ def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = F
 
 
 def check(task: Task, name: str, *, client: ClientSpec, on_node: bool = False) -> TaskReport:
-    """As `check_task`, for a task that is loaded."""
+    """Do as `check_task`, for a task that is loaded."""
     looked = _Check(task, name, client, on_node)
     looked.named()
     looked.users()
@@ -115,7 +118,7 @@ class _Check:
         return Faulty(kind, self.name, why, nearest)
 
     def named(self) -> None:
-        """The three words that every task has."""
+        """Check the three words that every task has."""
         for attribute, example in (("name", '"clinic"'), ("score_name", '"auc"'), ("held_out", '"Patients of 2024."')):
             value = getattr(self.task, attribute, None)
             if not isinstance(value, str) or not value:
@@ -181,7 +184,9 @@ class _Check:
             self._warn(f"users train one after another, not in batches: {alone}")
 
     def users_apart(self) -> None:
-        """Train two users alone and after one another, in processes of their own, before anybody trains in this one."""
+        """Train two users alone and after one another, in processes of their own, before anybody trains in
+        this one.
+        """
         users = self.filled[:: max(1, len(self.filled) // 2)][:2]
         # A node would tell the server of its users. What passed once in this process is not tried again.
         if self.on_node or len(users) < 2 or self.name in _APART or why_not():
@@ -191,7 +196,8 @@ class _Check:
             return self.trainer.train([self.initial], [1.0], self.table, users[place : place + 1], at_round=0).update
 
         try:
-            # What a file or a network carries on is found in children too; what memory carries, where there are none.
+            # What a file or a network carries on is found in children too; what memory carries, where there
+            # are none.
             for apart in (True,) if self.client.isolation == "process" else (False, True):
                 require_independent(train, [str(user) for user in users], UP_TO_ROUNDING, apart)
         except Dependent as found:
@@ -216,7 +222,8 @@ class _Check:
         self._count_bad_rows()
 
     def _until_one_passes(self, step: Callable[[int], None]) -> None:
-        """Do `step` for the first user that is tried; on a node, where it fails, for the next ones until one passes.
+        """Do `step` for the first user that is tried; on a node, where it fails, for the next ones until one
+        passes.
 
         One user's rows must not cost the node's other users their place. Raises `Faulty` where none passes.
         """
@@ -258,7 +265,7 @@ class _Check:
                 raise self._fault("data", f"prepare() gives {got} of {word} for {rows} rows.", "one entry a row")
 
     def _count_bad_rows(self) -> None:
-        """Rows with NaN or infinity, by column."""
+        """Count rows with NaN or infinity, by column."""
         deadline, rows = time.perf_counter() + SECONDS, int(self.table.offsets[-1])
         bad, looked = np.zeros(rows, bool), rows
         names = []
@@ -352,7 +359,7 @@ class _Check:
         )
 
     def _require_labels(self, outputs: torch.Tensor) -> None:
-        """Integer targets of a classifier: inside of its classes, for all rows."""
+        """Require integer targets of a classifier: inside of its classes, for all rows."""
         whole = self.targets.dtype in (torch.int64, torch.uint8)
         if not (outputs.ndim >= 2 and outputs.shape[1] > 1 and self.targets.ndim == outputs.ndim - 1):
             return

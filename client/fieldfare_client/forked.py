@@ -1,12 +1,12 @@
 """Work in a copy-on-write child of this process: what it changes in memory ends with it.
 
-Each child begins at the same memory, where nobody has trained. So a user's training that runs in one cannot reach the
-next user's by anything that a process holds: module globals, optimizers, generators, caches, settings of torch, the
-environment. **Not kept apart** is what lies outside of the process's memory: files, the network, databases, other
-processes and a GPU.
+Each child begins at the same memory, where nobody has trained. So a user's training that runs in one cannot
+reach the next user's by anything that a process holds: module globals, optimizers, generators, caches,
+settings of torch, the environment. **Not kept apart** is what lies outside of the process's memory: files,
+the network, databases, other processes and a GPU.
 
-A child is forked by a thread made for it. That thread has no OpenMP threads yet, whose absence in a child would make
-torch wait for ever, and it is the child's main thread.
+A child is forked by a thread made for it. That thread has no OpenMP threads yet, whose absence in a child
+would make torch wait for ever, and it is the child's main thread.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Ended(Exception):
 
 
 def why_not() -> str:
-    """Why this process cannot be forked for training; empty where it can."""
+    """Return why this process cannot be forked for training; empty where it can."""
     if sys.platform != "linux":
         return f"training processes cannot be forked on {sys.platform}"
     if used := next((word for module, word in _OWN_THREADS.items() if module in sys.modules), ""):
@@ -66,7 +66,9 @@ def why_not() -> str:
 
 
 def why_not_by_default() -> str:
-    """Why nobody who left it open should get forks; as `why_not`, and where each would open a GPU for itself."""
+    """Return why nobody who left it open should get forks; as `why_not`, and where each would open a GPU for
+    itself.
+    """
     if why := why_not():
         return why
     gpu = has_torch() and torch.accelerator.is_available()
@@ -74,7 +76,7 @@ def why_not_by_default() -> str:
 
 
 def is_apart(setting: str, wanted: bool) -> tuple[bool, str]:
-    """Whether each user trains in a child, and why not where that was wanted.
+    """Return whether each user trains in a child, and why not where that was wanted.
 
     Args:
         setting: "process", "none", or "auto" for `wanted`, where this machine can.
@@ -90,7 +92,9 @@ def is_apart(setting: str, wanted: bool) -> tuple[bool, str]:
 
 
 def has_own_python(task: Task) -> bool:
-    """Whether code that did not come with Fieldfare trains: its loss, its `prepare`, its model, or a part of them."""
+    """Return whether code that did not come with Fieldfare trains: its loss, its `prepare`, its model, or a
+    part of them.
+    """
     return any(
         not kind.__module__.startswith(("fieldfare.", "fieldfare_client.", "abc", "builtins"))
         for kind in type(task).__mro__
@@ -98,9 +102,11 @@ def has_own_python(task: Task) -> bool:
 
 
 def trains_apart(task: Task, client: ClientSpec, isolated: bool, device: str = "cpu") -> bool:
-    """Whether each user of `task` trains in a child. Says in the log where that is wanted and cannot be.
+    """Return whether each user of `task` trains in a child. Says in the log where that is wanted and cannot
+    be.
 
-    Built-in tasks keep nothing between users, so they train as fast as they can (`training.isolation` has the proof).
+    Built-in tasks keep nothing between users, so they train as fast as they can (`training.isolation` has the
+    proof).
 
     Args:
         task: whose code trains.
@@ -124,10 +130,10 @@ def trains_apart(task: Task, client: ClientSpec, isolated: bool, device: str = "
 
 
 def ask(work: Callable[[], Answer], until: float = math.inf) -> Answer:
-    """What `work` returns in a child, which has this thread's context and ends with it.
+    """Return what `work` returns in a child, which has this thread's context and ends with it.
 
-    Errors that it tells `own_data` are told here. Raises `Ended`, at `until` of `time.monotonic` at the latest, and
-    OSError where there is no room for a process.
+    Errors that it tells `own_data` are told here. Raises `Ended`, at `until` of `time.monotonic` at the
+    latest, and OSError where there is no room for a process.
     """
 
     def told() -> Answer:
@@ -155,7 +161,9 @@ def ask(work: Callable[[], Answer], until: float = math.inf) -> Answer:
 
 
 def ask_once(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
-    """What `work` tells first, in a child; None where it ends without a word. Raises `BadInput` as `why_not` has it."""
+    """Return what `work` tells first, in a child; None where it ends without a word. Raises `BadInput` as
+    `why_not` has it.
+    """
     if why := why_not():
         raise BadInput("this process", f"cannot be forked: {why}.", "a fresh process, before a GPU is used")
     return _ask(work)

@@ -1,8 +1,8 @@
 """Does one user's update depend on another's training? Compared in processes of its own.
 
-A user is trained alone, twice over, and after the others in several orders, each time in a process that was forked
-before anybody trained: what the first user leaves behind (a fitted scaler, a cache, a file) would otherwise be there
-for both sides of every comparison. Only digests, or a few projections, come back.
+A user is trained alone, twice over, and after the others in several orders, each time in a process that was
+forked before anybody trained: what the first user leaves behind (a fitted scaler, a cache, a file) would
+otherwise be there for both sides of every comparison. Only digests, or a few projections, come back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Update: TypeAlias = "torch.Tensor | NDArray[np.float32]"
 Train = Callable[[int], Update]
 """Trains the user at a place in the list; its update, float (d,)."""
 GRAIN = 50_000_000
-"""Nanoseconds by which a file must be older than a training for another to have written it: file times are coarse."""
+"""A file that is older than a training by so many nanoseconds was written by another one. File times are coarse."""
 
 
 class Dependent(Exception):
@@ -63,7 +63,7 @@ def _digest(update: Update) -> str:
 
 
 def _project(update: Update) -> list[float]:
-    """The norm, and a few fixed random projections."""
+    """Return the norm, and a few fixed random projections."""
     flat, generator = _values(update).astype(np.float64).reshape(-1), np.random.default_rng(0)
     return [float(np.linalg.norm(flat)), *(float(flat @ generator.standard_normal(flat.size)) for _ in range(4))]
 
@@ -91,7 +91,8 @@ def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT
         train: must begin at the same point each time.
         names: of two users or more, for the message.
         marks: how updates are compared.
-        apart: each training has a child of its own (`forked`), so that only what lies outside of memory is carried on.
+        apart: each training has a child of its own (`forked`), so that only what lies outside of memory is
+            carried on.
 
     Raises:
         Dependent: updates differ, or a training reads a file that an earlier one wrote.
@@ -123,7 +124,7 @@ _NEAREST = "optimizer, scheduler, scalers and caches made inside of train; or re
 
 
 def _again(train: Train, order: Sequence[int], began: int, marks: Marks, apart: bool) -> list[object]:
-    """`_trained` of users who train alone: that one raises now is another's doing."""
+    """Return `_trained` of users who train alone: that one raises now is another's doing."""
     try:
         if apart:
             return [_trained(train, [place], began, marks)[0] for place in order]
@@ -134,7 +135,7 @@ def _again(train: Train, order: Sequence[int], began: int, marks: Marks, apart: 
 
 
 def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[Any]:
-    """Marks of the updates of the users at `order`, trained one after another in one new process."""
+    """Return marks of the updates of the users at `order`, trained one after another in one new process."""
     answer = ask_once(lambda tell: _train_all(train, order, began, marks, tell))
     if answer is None:
         raise TrainingRaised(order[0], "SystemExit", "the training ended its process")

@@ -14,7 +14,7 @@ from fieldfare.lazily import has_torch, torch
 
 
 def _settings() -> tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]:
-    """torch's settings of a process that change what training computes: (read, write)."""
+    """Return torch's settings of a process that change what training computes: (read, write)."""
     cudnn = torch.backends.cudnn
     return (
         (torch.get_default_dtype, torch.set_default_dtype),
@@ -28,7 +28,7 @@ def _settings() -> tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]:
 
 
 def uses_cuda() -> bool:
-    """Whether this process has begun to use a GPU with torch."""
+    """Return whether this process has begun to use a GPU with torch."""
     return has_torch() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
@@ -41,17 +41,18 @@ def reseed(key: int) -> None:
 
 
 def python_generators() -> tuple[object, ...]:
-    """The states of `random` and of numpy's global generator, to be compared."""
+    """Return the states of `random` and of numpy's global generator, to be compared."""
     state = np.random.get_state(legacy=False)["state"]
     return random.getstate(), int(state["pos"]), bytes(state["key"])
 
 
 @contextmanager
 def own_randomness(key: int) -> Iterator[None]:
-    """Seed `random`, numpy, Keras if it is loaded and torch if it is installed from `key` inside; compute gradients.
+    """Seed `random`, numpy, Keras if it is loaded and torch if it is installed from `key` inside; compute
+    gradients.
 
-    Afterwards the generators continue where they were, and torch's settings are what they were, so that nothing passes
-    from one user's loop to the next. Generators that a loop keeps for itself are out of reach.
+    Afterwards the generators continue where they were, and torch's settings are what they were, so that
+    nothing passes from one user's loop to the next. Generators that a loop keeps for itself are out of reach.
     """
     ours, arrays = random.getstate(), np.random.get_state()
     if "keras" in sys.modules:

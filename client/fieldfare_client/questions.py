@@ -1,12 +1,12 @@
 """The task of a run that asks a question: what it trains is the answer.
 
-Each user has one row, the user's contribution c (`fieldfare.questions`), and the model is one vector w that begins at
-zero, with the loss -<w, c>. One step of SGD at rate 1 makes w = c, so a user's update is the user's contribution, and
-the released model is the noised mean of all of them. Clipping, noise, journal, odometers and certificate are those of
-any run of one round.
+Each user has one row, the user's contribution c (`fieldfare.questions`), and the model is one vector w that
+begins at zero, with the loss -<w, c>. One step of SGD at rate 1 makes w = c, so a user's update is the user's
+contribution, and the released model is the noised mean of all of them. Clipping, noise, journal, odometers
+and certificate are those of any run of one round.
 
-A user's contribution depends on that user's rows alone. A measure of a model is computed for one user at a time; its
-buffers are put back before the next. A user for whom it raises has no value, and counts.
+A user's contribution depends on that user's rows alone. A measure of a model is computed for one user at a
+time; its buffers are put back before the next. A user for whom it raises has no value, and counts.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ _models: dict[str, Path | dict[str, torch.Tensor]] = {}
 
 
 def names_of_asked(reference: str) -> NDArray[np.uint64]:
-    """The pseudonyms of all users whom a question is put to, where node, server and data are one person's.
+    """Return the pseudonyms of all users whom a question is put to, where node, server and data are one
+    person's.
 
-    reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and where no user
-    has a value: on a node of its own that would count, and cost, as any other answer.
+    reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and
+    where no user has a value: on a node of its own that would count, and cost, as any other answer.
     """
     from fieldfare_client.app import _hosted
 
@@ -64,15 +65,19 @@ def names_of_asked(reference: str) -> NDArray[np.uint64]:
 
 
 def provide(run: str, file: Path) -> None:
-    """Let questions of this process evaluate the released model of `run`, a safetensors file of its state dict."""
+    """Let questions of this process evaluate the released model of `run`, a safetensors file of its state
+    dict.
+    """
     _models[run] = file
 
 
 def asked_reference(own: str, content: RecordDict) -> str:
-    """What this node answers an instruction by: its own task `own`, or the question that is asked of its users.
+    """Return what this node answers an instruction by: its own task `own`, or the question that is asked of
+    its users.
 
-    The question is data: bounds, bins, and the name of a measure that the node's own task has. Which task that is, the
-    node alone says. Raises `BadInput` for another task's question, and for none that is well-formed.
+    The question is data: bounds, bins, and the name of a measure that the node's own task has. Which task
+    that is, the node alone says. Raises `BadInput` for another task's question, and for none that is
+    well-formed.
     """
     asked = read_question(content)
     if asked is None or own.startswith(QUESTION):
@@ -88,7 +93,7 @@ def asked_reference(own: str, content: RecordDict) -> str:
 
 
 def asked_schema(content: RecordDict) -> Schema | None:
-    """The schema of the answer to the question that a message asks; None where it asks none."""
+    """Return the schema of the answer to the question that a message asks; None where it asks none."""
     asked = read_question(content)
     if asked is None:
         return None
@@ -117,7 +122,9 @@ class QuestionParameters(Table):
 
 
 class Contributions(Engine):
-    """What one step on a `QuestionTask` makes of each user, without the step: the row that is the contribution."""
+    """What one step on a `QuestionTask` makes of each user, without the step: the row that is the
+    contribution.
+    """
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         torch.mul(chunk.inputs, self.client.learning_rate, out=out)
@@ -197,7 +204,7 @@ class QuestionTask(Task):
         return content
 
     def _values(self, task: Task, table: UserTable) -> Values:
-        """The numbers of all users' rows that the question is about."""
+        """Return the numbers of all users' rows that the question is about."""
         question = self.question
         if question.measure == "rows":
             return Values(table.sizes.astype(np.float64)[:, None], np.arange(len(table)), len(table))
@@ -223,7 +230,9 @@ class QuestionTask(Task):
         return Values(np.concatenate(numbers), np.concatenate(owner), len(table))
 
     def _update_norms(self, task: Task, table: UserTable) -> Floats:
-        """The norm of each user's update, not clipped, shape (users,); NaN without rows, and where training fails."""
+        """Return the norm of each user's update, not clipped, shape (users,); NaN without rows, and where
+        training fails.
+        """
         trainer = Trainer(task, self.client, lambda updates: None)
         runs = self.question.runs
         model = _released(task, runs[0]) if runs else task.build_model()
@@ -245,7 +254,7 @@ class QuestionTask(Task):
             log.warning("%d of %d users have no value: %s", self.failures.total(), users, kinds)
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Nothing: the answer is read from the released model, with its noise (`Question.read`)."""
+        """Return nothing: the answer is read from the released model, with its noise (`Question.read`)."""
         return {}
 
 
@@ -253,7 +262,7 @@ def _column(name: str, table: UserTable) -> Values:
     column = table.columns.get(name)
     if column is None:
         known = ", ".join(("rows", *table.columns))
-        raise BadInput(f"question.measure = {name!r}", "is no column of the users' table.", known)
+        raise BadInput(f"question.measure = {name!r}", "is not a column of the users' table.", known)
     if len(column[np.zeros(0, np.int64)].shape) != 1 or column.dtype.kind == "c":
         raise BadInput(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
     users = np.arange(len(table))
@@ -288,7 +297,7 @@ class _OfModel:
         self.width = 2 if measure == "probability" else 1
 
     def __call__(self, columns: Mapping[str, torch.Tensor]) -> Floats:
-        """Shape (rows, width). What the model keeps of a user is put back before the next."""
+        """Return the shape (rows, width). What the model keeps of a user is put back before the next."""
         inputs, targets = standard_dtypes(self._task.prepare(columns))
         self._buffers.restore()
         with torch.no_grad():
@@ -305,7 +314,7 @@ class _OfModel:
 
 
 def _second(outputs: torch.Tensor) -> torch.Tensor:
-    """The probability of the second of two classes: a logit's, or the second of two."""
+    """Return the probability of the second of two classes: a logit's, or the second of two."""
     if outputs.ndim == 2 and outputs.shape[1] == 2:
         return outputs.softmax(dim=1)[:, 1]
     if outputs.numel() != len(outputs):

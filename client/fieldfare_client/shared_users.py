@@ -1,7 +1,9 @@
-"""One copy of a task's users for all actors of a Ray job on a machine: the first one reads them, the others map them.
+"""One copy of a task's users for all actors of a Ray job on a machine: the first one reads them, the others
+map them.
 
-The copy is a file on the machine's RAM disk that has lost its name: the others find it through the process that holds
-it, and it is gone when the last of them is, however that ends. Only processes of the same account can open it.
+The copy is a file on the machine's RAM disk that has lost its name: the others find it through the process
+that holds it, and it is gone when the last of them is, however that ends. Only processes of the same account
+can open it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _held: list[int] = []
 
 
 def users_of(name: str, task: Task) -> Users:
-    """`task.users()`, read once a machine where this process is an actor of a Ray job.
+    """Return `task.users()`, read once a machine where this process is an actor of a Ray job.
 
     Args:
         name: as `load_task` takes it; the same name is the same users for the whole job.
@@ -60,7 +62,7 @@ def users_of(name: str, task: Task) -> Users:
 
 
 def _ray_job() -> str:
-    """The Ray job of which this process is an actor, and its cluster; empty where it is none."""
+    """Return the Ray job of which this process is an actor, and its cluster; empty where it is not one."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return ""
@@ -71,7 +73,7 @@ def _ray_job() -> str:
 
 
 def _leads_to(link: Path, key: str) -> bool:
-    """Whether `link` leads to a copy named `key` that a living process holds."""
+    """Return whether `link` leads to a copy named `key` that a living process holds."""
     try:
         named = os.readlink(os.readlink(link))
     except OSError:

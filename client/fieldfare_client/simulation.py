@@ -32,32 +32,55 @@ log = logging.getLogger("fieldfare.client")
 class LocalGrid(Grid, metaclass=Shown):
     """Runs any app of Flower's message API, unmodified, in this process: no network, no Ray, no other process.
 
-        grid = ff.LocalGrid(client_app, nodes=10, run_config={"learning-rate": 0.1})
-        result = FedAvg().start(grid, ArrayRecord(Net().state_dict()), num_rounds=3)    # or grid.run_app(server_app)
+    Example:
+        >>> import fieldfare as ff
+        >>> from flwr.app import Message, MetricRecord, RecordDict
+        >>> from flwr.clientapp import ClientApp
+        >>> from flwr.serverapp import ServerApp
+        >>> client, server = ClientApp(), ServerApp()
+        >>> @client.query()
+        ... def rows(message, context):
+        ...     seen = MetricRecord({"rows": 10 + context.node_config["partition-id"]})
+        ...     return Message(RecordDict({"seen": seen}), reply_to=message)
+        >>> grid = ff.LocalGrid(client, nodes=3, run_config={"rounds": 1})
+        >>> messages = [grid.create_message(RecordDict(), "query", node, "1") for node in grid.get_node_ids()]
+        >>> [reply.content["seen"]["rows"] for reply in grid.send_and_receive(messages)]
+        [10, 11, 12]
+        >>> print(grid.fault(), grid.answer(messages[0]).content["seen"]["rows"])
+        None 10
+        >>> @server.main()
+        ... def main(grid, context):
+        ...     print(context.run_config, len(list(grid.get_node_ids())))
+        >>> context = grid.run_app(server)
+        {'rounds': 1} 3
 
-    It behaves as a network does where apps can tell: each message has its own records; a reply answers the message
-    that it was made for, whatever the app writes into its metadata; an exception is an error reply of code 2, with
-    Flower's text; a node keeps its Context from message to message.
+    It behaves as a network does where apps can tell: each message has its own records; a reply answers the
+    message that it was made for, whatever the app writes into its metadata; an exception is an error reply of
+    code 2, with Flower's text; a node keeps its Context from message to message.
 
-    It differs in three ways. A reply is made when it is pulled, so the server holds few updates at a time, however
-    large the cohort is. Timeouts and times to live are not enforced: a message waits for its reply.
+    It differs in three ways. A reply is made when it is pulled, so the server holds few updates at a time,
+    however large the cohort is. Timeouts and times to live are not enforced: a message waits for its reply.
     `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process.
 
-    With `at_once` above 1, nodes answer in threads: torch computes outside of Python's lock, so they use several cores.
-    Replies still come in the order of their messages, one node answers one message at a time, and a node that fails
-    costs no other its reply. So results are the same bit for bit, unless the ClientApp draws from random generators
-    of the process (`torch.randperm` without a generator): the nodes share those. It must also allow threads at all.
+    With `at_once` above 1, nodes answer in threads: torch computes outside of Python's lock, so they use
+    several cores. Replies still come in the order of their messages, one node answers one message at a time,
+    and a node that fails costs no other its reply. So results are the same bit for bit, unless the ClientApp
+    draws from random generators of the process (`torch.randperm` without a generator): the nodes share those.
+    It must also allow threads at all.
 
     Args:
         client_app: answers every message.
         nodes: how many nodes there are, at least 1. Their ids are 2, 3, ...; their keys are empty.
         run_config: the run's configuration, which every node sees.
         node_config: further configuration of every node, next to its partition-id and num-partitions.
-        at_once: how many nodes answer at the same time, at least 1. Up to twice as many replies wait in memory.
+        at_once: how many nodes answer at the same time, at least 1. Up to twice as many replies wait in
+            memory.
 
     Raises:
-        BadInput: fewer than 1 node or 1 at once, or the installed Flower lets no process but its own make messages.
-        RuntimeError: a script without `if __name__ == "__main__":` started this process; the message is Python's own.
+        BadInput: fewer than 1 node or 1 at once, or the installed Flower lets no process but its own make
+            messages.
+        RuntimeError: a script without `if __name__ == "__main__":` started this process; the message is
+            Python's own.
     """
 
     simulated = True
@@ -114,7 +137,9 @@ class LocalGrid(Grid, metaclass=Shown):
         self.blinder = blinder
 
     def run_app(self, server_app: ServerApp) -> Context:
-        """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app raises."""
+        """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app
+        raises.
+        """
         context = self._context(local_grid.SERVER_NODE, {})
         server_app(self, context)
         return context
@@ -137,7 +162,7 @@ class LocalGrid(Grid, metaclass=Shown):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def fault(self) -> EveryUserFailed | None:
-        """Why every user failed who was asked to train since the last call; None where one was well.
+        """Return why every user failed who was asked to train since the last call; None where one was well.
 
         Only a grid whose data are the caller's own may tell.
         """
@@ -156,7 +181,7 @@ class LocalGrid(Grid, metaclass=Shown):
         return map(self.answer, waiting) if self._at_once == 1 else self._answer_together(waiting)
 
     def _answer_together(self, messages: Iterator[Message]) -> Iterator[Message]:
-        """The replies to `messages` in their order, made in threads."""
+        """Yield the replies to `messages` in their order, made in threads."""
         pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="fieldfare-node")
         begun: deque[tuple[Message, Future[Message]]] = deque()
         last: dict[int, Future[Message]] = {}
@@ -169,7 +194,8 @@ class LocalGrid(Grid, metaclass=Shown):
         def begin(messages: Iterable[Message]) -> None:
             for message in messages:
                 node = message.metadata.dst_node_id
-                # In a copy of this thread's context: lines of the log belong to the same run, and show the same time.
+                # In a copy of this thread's context: lines of the log belong to the same run, and show the
+                # same time.
                 last[node] = pool.submit(copy_context().run, answer, message, last.get(node))
                 begun.append((message, last[node]))
 
@@ -180,12 +206,13 @@ class LocalGrid(Grid, metaclass=Shown):
                 begin(islice(messages, 1))
                 yield reply
         finally:
-            # Where it ends early, nodes that train end first: none may still use the data of a run that is over.
+            # Where it ends early, nodes that train end first: none may still use the data of a run that is
+            # over.
             pool.shutdown(wait=True, cancel_futures=True)
             self._waiting.update({message.metadata.message_id: message for message, _ in begun})
 
     def answer(self, message: Message) -> Message:
-        """The addressed node's reply. An exception becomes an error reply, as on a real node."""
+        """Return the addressed node's reply. An exception becomes an error reply, as on a real node."""
         context = self._contexts.get(message.metadata.dst_node_id)
         if context is None:
             error = Error(local_grid.NODE_UNAVAILABLE, f"there is no node {message.metadata.dst_node_id}")

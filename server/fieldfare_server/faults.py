@@ -1,11 +1,11 @@
 """Named points at which a test can break the process. They do nothing unless the environment arms them.
 
-`FIELDFARE_FAULT=point:action[:nth]` (several joined by commas) arms a point: when it is passed for the nth time
-(default 1), the action happens. Actions: `kill` (SIGKILL to this process, so nothing cleans up), `raise`
+`FIELDFARE_FAULT=point:action[:nth]` (several joined by commas) arms a point: when it is passed for the nth
+time (default 1), the action happens. Actions: `kill` (SIGKILL to this process, so nothing cleans up), `raise`
 (`FaultInjected`), `enospc` (`OSError(ENOSPC)`), `eio` (`OSError(EIO)`).
 
-Crash safety is only as good as its tests, and a test needs the crash between two particular instructions. That is why
-the points are part of the product; an unarmed point costs one dictionary look-up.
+Crash safety is only as good as its tests, and a test needs the crash between two particular instructions.
+That is why the points are part of the product; an unarmed point costs one dictionary look-up.
 """
 
 from __future__ import annotations

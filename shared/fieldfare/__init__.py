@@ -18,10 +18,12 @@
     ff.mechanisms        the kinds of noise
     ff.errors            what is refused: every refusal says what, why and the nearest that is allowed
 
-Importing it loads nothing heavy: each public name is imported when it is first used. `__init__.pyi` has their types.
+Importing it loads nothing heavy: each public name is imported when it is first used. `__init__.pyi` has their
+types.
 
-This package is also the privacy core (noise mechanisms, participation, accounting, clipping, plans): pure mathematics
-and types, without Flower, web, database or files. The public names of server and client are reached by name alone.
+This package is also the privacy core (noise mechanisms, participation, accounting, clipping, plans): pure
+mathematics and types, without Flower, web, database or files. The public names of server and client are
+reached by name alone.
 """
 
 from importlib import import_module
@@ -69,7 +71,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name. Raises `ModuleNotFoundError`, which names the extra to install, where a package lacks."""
+    """Import a public name. Raises `ModuleNotFoundError`, which names the extra to install, where a package
+    lacks.
+    """
     if name not in _PUBLIC:
         raise AttributeError(f"module 'fieldfare' has no attribute {name!r}")
     path, extras = _PUBLIC[name]

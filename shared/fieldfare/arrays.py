@@ -15,12 +15,15 @@ Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 
-# scipy.signal imports all of scipy.stats, which takes longer than most commands. Its recursive filter is one compiled
-# module, which is loaded by itself, and its convolution is three transforms: both give scipy.signal's own bits.
+# scipy.signal imports all of scipy.stats, which takes longer than most commands. Its recursive filter is one
+# compiled module, which is loaded by itself, and its convolution is three transforms: both give
+# scipy.signal's own bits.
 
 
 def lfilter(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> Floats:
-    """`scipy.signal.lfilter`: y of a[0] y[t] = b[0] x[t] + b[1] x[t-1] + ... - a[1] y[t-1] - ... of vectors."""
+    """Filter as `scipy.signal.lfilter`: y of a[0] y[t] = b[0] x[t] + b[1] x[t-1] + ... - a[1] y[t-1] - ... of
+    vectors.
+    """
     b, a, x = np.asarray(b, np.float64), np.asarray(a, np.float64), np.asarray(x, np.float64)
     if a.size == 1:
         return np.convolve(b / a[0], x)[: x.size]
@@ -28,7 +31,7 @@ def lfilter(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> Floats:
 
 
 def fftconvolve(first: ArrayLike, second: ArrayLike, mode: Literal["full", "valid"] = "full") -> Floats:
-    """`scipy.signal.fftconvolve` of two vectors; "valid" wants the longer one first."""
+    """Convolve two vectors as `scipy.signal.fftconvolve`; "valid" wants the longer one first."""
     from scipy.fft import irfftn, next_fast_len, rfftn  # a node has no SciPy
 
     first, second = np.asarray(first), np.asarray(second)
@@ -42,7 +45,9 @@ def fftconvolve(first: ArrayLike, second: ArrayLike, mode: Literal["full", "vali
 
 @lru_cache
 def _filter() -> Callable[..., Floats]:
-    """The compiled filter, of vectors and an axis; by way of scipy.signal where SciPy keeps it elsewhere."""
+    """Return the compiled filter, of vectors and an axis; by way of scipy.signal where SciPy keeps it
+    elsewhere.
+    """
     signal = find_spec("scipy.signal")  # which imports nothing
     spec = PathFinder.find_spec("scipy.signal._sigtools", signal.submodule_search_locations if signal else None)
     if spec is None or spec.loader is None:

@@ -45,26 +45,30 @@ _EVALUATED = 64
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certified curve of real-valued noise, before the resolution of floats, and where its samples were best."""
+    """A certified curve of real-valued noise, before the resolution of floats, and where its samples were
+    best.
+    """
 
     curve: Certified
     target: float
     noise_multiplier: float
 
     def to_json(self) -> dict[str, Any]:
-        """Finite JSON; floats in full precision."""
+        """Return finite JSON; floats in full precision."""
         return {"curve": self.curve.to_json(), "noise_multiplier": self.noise_multiplier, "target": self.target}
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Certificate:
-        """The inverse of `to_json`. Raises ValueError, TypeError or KeyError for anything else."""
+        """Return the inverse of `to_json`. Raises ValueError, TypeError or KeyError for anything else."""
         curve = Certified.from_json(table["curve"])
         return cls(curve, float(table["target"]), float(table["noise_multiplier"]))
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The words of a masked sum: their width, what one is worth, and the share that the grid adds to the noise."""
+    """The words of a masked sum: their width, what one is worth, and the share that the grid adds to the
+    noise.
+    """
 
     bits: int
     spacing: float
@@ -73,9 +77,11 @@ class Ring:
 
 @dataclass(frozen=True)
 class StoredPrice:
-    """What a run was priced at when it began. Whoever charges it later reads this: nothing is searched for again.
+    """What a run was priced at when it began. Whoever charges it later reads this: nothing is searched for
+    again.
 
-    A search or a Monte Carlo ends elsewhere on another processor, so a price that is computed twice is two prices.
+    A search or a Monte Carlo ends elsewhere on another processor, so a price that is computed twice is two
+    prices.
     """
 
     loss: PrivacyLoss
@@ -85,20 +91,23 @@ class StoredPrice:
     certificate: Certificate | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Finite JSON; floats in full precision."""
+        """Return finite JSON; floats in full precision."""
         certificate = None if self.certificate is None else self.certificate.to_json()
         return {"certificate": certificate, "loss": self.loss.to_json(), "noise_multiplier": self.noise_multiplier}
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> StoredPrice:
-        """The inverse of `to_json`. Raises as `Certificate.from_json`, and `BadInput` for another loss."""
+        """Return the inverse of `to_json`. Raises as `Certificate.from_json`, and `BadInput` for another
+        loss.
+        """
         certificate = None if table["certificate"] is None else Certificate.from_json(table["certificate"])
         return cls(PrivacyLoss.from_json(table["loss"]), float(table["noise_multiplier"]), certificate)
 
 
 @dataclass(frozen=True, repr=False)
 class Cost:
-    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged more.
+    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged
+    more.
 
     It shows itself as `fieldfare plan` shows it: as text, and as a table in a notebook.
     """
@@ -109,9 +118,9 @@ class Cost:
     noise_multiplier: float
     loss: PrivacyLoss
     resolution: float = 0.0
-    """What is charged for the resolution of floats, r of `Privatiser.resolution`: the part of mu^2 beyond the noise,
-    from round 0 on. With amplification by sampling r^2 of one sampled event, whose multiplier is then charged as
-    1 / (1 / sigma + r).
+    """What is charged for the resolution of floats, r of `Privatiser.resolution`: the part of mu^2 beyond the
+    noise, from round 0 on. With amplification by sampling r^2 of one sampled event, whose multiplier is then
+    charged as 1 / (1 / sigma + r).
     """
     strategy: str | None = None
     """SHA-256 of the stored strategy that `mechanism` was built from, where there is one."""
@@ -141,13 +150,16 @@ class Cost:
         return None if self.certificate is None else self.loss
 
     def with_certificate(self, certificate: Certificate, r: float) -> Cost:
-        """This cost charged by `certificate`, and for floats whose resolution is r (`Privatiser.resolution`)."""
+        """Return this cost charged by `certificate`, and for floats whose resolution is r
+        (`Privatiser.resolution`).
+        """
         loss = PrivacyLoss(certified=(certificate.curve.with_resolution(r),))
         sigma = certificate.noise_multiplier
         return replace(self, noise_multiplier=sigma, loss=loss, resolution=r * r, certificate=certificate)
 
     def certified_again(self) -> Cost:
-        """This cost with its certificate computed again from the seed; itself without a certificate. Takes its time.
+        """Return this cost with its certificate computed again from the seed; itself without a certificate.
+        Takes its time.
 
         The strategy matrix, the noise and the seed decide everything; no recorded bound is used. Raises `BadInput`
         where the result is below what a test without samples reaches (`sampling_free`).
@@ -183,17 +195,18 @@ class Cost:
         return StoredPrice(self.loss, self.noise_multiplier, self.certificate)
 
     def in_full(self, loss: PrivacyLoss) -> PrivacyLoss:
-        """The charge for `loss`, that of real-valued Gaussian noise: discrete noise costs a little more
-        (`discretised`), and floats add their resolution.
+        """Return the charge for `loss`, that of real-valued Gaussian noise: discrete noise costs a little
+        more (`discretised`), and floats add their resolution.
         """
         discrete, leaks = self.plan.privacy.rounding == "discrete", PrivacyLoss(leak=self.plan.leak)
         return Execution(self.resolution, discrete, self.sampling.holds).in_full(loss) + leaks
 
     def charged(self, loss: PrivacyLoss, before: PrivacyLoss | None = None) -> PrivacyLoss:
-        """`in_full`, to the last bit a part of what was planned, and no less than what was spent `before`.
+        """Return `in_full`, to the last bit a part of what was planned, and no less than what was spent
+        `before`.
 
-        Another processor adds up to other last digits. The run's rounds are then still events of the planned noise,
-        its charge does not shrink, and its last round costs no more than what it reserved.
+        Another processor adds up to other last digits. The run's rounds are then still events of the planned
+        noise, its charge does not shrink, and its last round costs no more than what it reserved.
         """
         return self.in_full(loss).within(PrivacyLoss() if before is None else before, self.loss)
 
@@ -206,10 +219,11 @@ class Cost:
         return leak_of_noise(self.loss, self.plan.privacy.rounding == "discrete")
 
     def priced(self) -> dict[float, float]:
-        """{d / delta: epsilon of the run's price at this d, alone in a population with D = d}; {} unless sampled.
+        """Return {d / delta: epsilon of the run's price at this d, alone in a population with D = d}; {}
+        unless sampled.
 
-        Across runs a sampled run is charged its price (`filter`), which is above its epsilon: by a percent for runs of
-        many rounds, by several times for one or a few.
+        Across runs a sampled run is charged its price (`filter`), which is above its epsilon: by a percent
+        for runs of many rounds, by several times for one or a few.
         """
         delta = self.plan.privacy.delta
         if not self.loss.words.price:
@@ -219,7 +233,9 @@ class Cost:
         }
 
     def realised(self) -> RealisedCharge:
-        """A fresh running charge for one execution of the plan, from the users who really take part; see `charged`."""
+        """Return a fresh running charge for one execution of the plan, from the users who really take part;
+        see `charged`.
+        """
         setting = (self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
         return RealisedCharge(*setting, whole=self.whole)
 
@@ -231,10 +247,12 @@ class Cost:
         return float(self.mechanism.sensitivity(Single())) ** 2
 
     def increments(self, growth: Growth) -> Units:
-        """What one round costs its users, from what it adds to their norms (`RealisedCharge.growth`), shape (m,).
+        """Return what one round costs its users, from what it adds to their norms (`RealisedCharge.growth`),
+        shape (m,).
 
-        Equation (1) of `individual`, never below it: float64's round-off is charged on top, and each is rounded up. The
-        resolution of floats is charged with a user's first round: without any, nothing differs between the two worlds.
+        Equation (1) of `individual`, never below it: float64's round-off is charged on top, and each is
+        rounded up. The resolution of floats is charged with a user's first round: without any, nothing
+        differs between the two worlds.
         """
         bound = round_off(self.mechanism.rounds) * self._column * (1 + 2.0 * growth.earlier)
         factor = adjacency_factor(self.plan.privacy.adjacency) / self.noise_multiplier
@@ -244,15 +262,17 @@ class Cost:
         return units_up(mu_squared + np.where(growth.earlier == 0, self.resolution, 0.0))
 
     def most_units(self) -> int:
-        """The most that all increments of one user add up to, whatever allowed rounds the user takes part in."""
+        """Return the most that all increments of one user add up to, whatever allowed rounds the user takes
+        part in.
+        """
         count = self.participation.separation_and_count(self.mechanism.rounds)[1]
         return int(units_up(np.asarray(self.loss.mu_squared * (1 + unit_margin(self.mechanism, count))))) + count
 
     def tight_units(self) -> tuple[int, ...]:
-        """What 1, 2, ..., k rounds cost a user who takes part as early and as often as allowed.
+        """Return what 1, 2, ..., k rounds cost a user who takes part as early and as often as allowed.
 
-        The feasibility of a run is judged by these (spec/budgets.md 2.3). Beyond some rounds each takes its share of
-        the most, which is the cost of all k: a round costs more with every round before it.
+        The feasibility of a run is judged by these (spec/budgets.md 2.3). Beyond some rounds each takes its
+        share of the most, which is the cost of all k: a round costs more with every round before it.
         """
         separation, count = self.participation.separation_and_count(self.mechanism.rounds)
         charge = RealisedCharge(
@@ -267,7 +287,7 @@ class Cost:
         return (*costs, *(max(total, -(-most * j // count)) for j in range(len(costs) + 1, count + 1)))
 
     def describe(self) -> list[tuple[str, str]]:
-        """(item, value) for people; every figure is one of `to_json` or `priced`."""
+        """Return (item, value) for people; every figure is one of `to_json` or `priced`."""
         fields, plan = self.to_json(), self.plan
         amplified = " (amplified by sampling)" if fields["amplified_by_sampling"] else ""
         rows = [
@@ -354,7 +374,9 @@ class Cost:
 
     @property
     def prefix_noise(self) -> Floats:
-        """Standard deviation of the noise in a coordinate of each prefix sum, shape (rounds,), for clip norm 1."""
+        """Standard deviation of the noise in a coordinate of each prefix sum, shape (rounds,), for clip norm
+        1.
+        """
         return self.noise_multiplier * self.mechanism.prefix_row_norms(self.plan.run.rounds)
 
     @property
@@ -368,11 +390,11 @@ class Cost:
         return self.plan.riders.joint_bound / self.plan.clipping.joint_bound - 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """What `fieldfare plan --json` prints.
+        """Return what `fieldfare plan --json` prints.
 
-        `max_error` and `mean_error` are the noise in a prefix sum at sigma = sensitivity, which compares mechanisms at
-        equal privacy. `prefix_noise_max` and `prefix_noise_rms` are the same at this plan's noise multiplier. All are
-        for clip norm 1.
+        `max_error` and `mean_error` are the noise in a prefix sum at sigma = sensitivity, which compares
+        mechanisms at equal privacy. `prefix_noise_max` and `prefix_noise_rms` are the same at this plan's
+        noise multiplier. All are for clip norm 1.
         """
         rounds, delta = self.plan.run.rounds, self.plan.privacy.delta
         exact = self.mechanism.sensitivity(self.participation)
@@ -410,6 +432,8 @@ class Cost:
 
 
 def unit_margin(mechanism: Mechanism, count: int) -> float:
-    """How much `count` increments may exceed the planned mu^2, relative to it, before they are rounded to units."""
+    """Return how much `count` increments may exceed the planned mu^2, relative to it, before they are rounded
+    to units.
+    """
     # 2^-40: patterns and the planned maximum may be found by other formulas.
     return 1.02 * round_off(mechanism.rounds) * count * count + 2.0**-40

@@ -33,18 +33,20 @@ from fieldfare.privatise import Privatiser
 from fieldfare.text import decimal
 
 Draw: TypeAlias = Callable[[], tuple[bytes, int]]
-"""A seed of 16 bytes and which certification of this plan it is for, from 1. Every call is another certification; the
-seed is written down before it returns."""
+"""A seed of 16 bytes and which certification of this plan it is for, from 1. Every call is another
+certification; the seed is written down before it returns."""
 
 _MOST_ATTEMPTS = 6
 _NEGLIGIBLE_SHIFT = 1e-4
-"""Share of epsilon that the resolution of floats may take without the noise being sought again: the search errs by
-more."""
+"""Share of epsilon that the resolution of floats may take without the noise being sought again: the search
+errs by more."""
 _CAP_SHARE = 1e-3
 """The largest share of delta that a cap on the cohort may take."""
 _TRIES = 30
 _SEARCH_ERROR = 1e-3
-"""Share of epsilon by which a calibrated plan may stay below it: searches, rounding to units, room for resolution."""
+"""Share of epsilon by which a calibrated plan may stay below it: searches, rounding to units, room for
+resolution.
+"""
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Parts of the noise's whole mu^2 from which the search for room begins."""
 
@@ -61,10 +63,11 @@ def cost_of(
 
     Args:
         cache: as for `mechanisms.build`.
-        resolution: mu^2 to charge beyond the noise, for which an `epsilon` leaves room. It depends on the model, which
-            a plan does not know: see `with_resolution`.
+        resolution: mu^2 to charge beyond the noise, for which an `epsilon` leaves room. It depends on the
+            model, which a plan does not know: see `with_resolution`.
         draw: where the seed of a certificate comes from (None: `preview`).
-        samples: of a certificate, for removing a user and for adding one (None: a run's). Fewer need more noise.
+        samples: of a certificate, for removing a user and for adding one (None: a run's). Fewer need more
+            noise.
     """
     participation = plan.participation.build()
     if isinstance(participation, TruncatedPoisson):
@@ -98,7 +101,8 @@ def cost_as_priced(
     *,
     resolution: float = 0.0,
 ) -> Cost:
-    """Build the mechanism of a run that has begun, at the price that is stored with it. Nothing is searched for.
+    """Build the mechanism of a run that has begun, at the price that is stored with it. Nothing is searched
+    for.
 
     The charge is that of `price` to the last bit, whatever machine computes it again.
 
@@ -130,7 +134,8 @@ def cost_as_priced(
 
 
 def cost_at_noise(plan: Plan, cache: MutableMapping[str, bytes]) -> Cost:
-    """The cost of a run of a plan that names its noise multiplier, without a certificate: nothing is searched for.
+    """Return the cost of a run of a plan that names its noise multiplier, without a certificate: nothing is
+    searched for.
 
     cache: what optimisers decided for the mechanism.
     """
@@ -141,7 +146,9 @@ def cost_at_noise(plan: Plan, cache: MutableMapping[str, bytes]) -> Cost:
 
 
 def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
-    """Refuse a price that is not that of the plan's noise or epsilon. A search may end a little below, never above."""
+    """Refuse a price that is not that of the plan's noise or epsilon. A search may end a little below, never
+    above.
+    """
     if plan.privacy.epsilon is None:
         if cost.noise_multiplier != plan.privacy.noise_multiplier:
             raise BadInput(
@@ -149,7 +156,8 @@ def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
             )
         return
     ratio = price.loss.epsilon(plan.privacy.delta) / plan.privacy.epsilon
-    # Without a stored multiplier, the noise is only known by the charge: too small a charge claims too much noise.
+    # Without a stored multiplier, the noise is only known by the charge: too small a charge claims too much
+    # noise.
     least = 1 - _SEARCH_ERROR if price.noise_multiplier is None and price.certificate is None else 0.0
     if not least <= ratio <= 1 + 1e-9:
         raise BadInput(
@@ -161,9 +169,17 @@ def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
 def implied_noise(
     planned: PrivacyLoss, mechanism: Mechanism, participation: Participation, plan: Plan, resolution: float
 ) -> float:
-    """The noise multiplier for which a run of `plan` is charged `planned`: the inverse of `Cost.in_full`.
+    """Return the noise multiplier for which a run of `plan` is charged `planned`: the inverse of
+    `Cost.in_full`.
 
-    Up to the last digits. nan where no one multiplier is: of certified charges, and of losses that are no run's.
+    Up to the last digits. nan where no one multiplier is: of certified charges, and of losses that are no
+    run's.
+
+    Args:
+        planned: what a ledger stores as the run's whole charge.
+        mechanism, participation: those of `plan`, made.
+        plan: says adjacency and rounding.
+        resolution: `Cost.resolution` of the run; 0 where the noise has none.
     """
     sensitivity = adjacency_factor(plan.privacy.adjacency) * float(mechanism.sensitivity(participation))
     execution = Execution(resolution, plan.privacy.rounding == "discrete")
@@ -171,7 +187,8 @@ def implied_noise(
 
 
 def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
-    """`cost_of` a certified plan as if every user's rounds were known: a bound for its charge, found at once.
+    """Return `cost_of` a certified plan as if every user's rounds were known: a bound for its charge, found
+    at once.
 
     The mechanism is the one that is best without sampling. A run needs less noise, or spends less epsilon.
     """
@@ -183,7 +200,17 @@ def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
 def cost_with_resolution(
     plan: Plan, cache: MutableMapping[str, bytes] | None, clip: float, numel: int, users: int, draw: Draw | None = None
 ) -> Cost:
-    """`cost_of` a new run of `plan`, with the charge for the resolution of floats: see `with_resolution`."""
+    """Return `cost_of` a new run of `plan`, with the charge for the resolution of floats: see
+    `with_resolution`.
+
+    Args:
+        plan: of a run that has not begun.
+        cache: as in `mechanisms.build`.
+        clip: the L2 norm by which one user moves the sum.
+        numel: numbers that a round releases.
+        users: most users that one reply sums.
+        draw: of a certificate's seed, where the charge rests on one; None: a preview.
+    """
     participation = plan.participation.build()
     if not plan.draws_its_price:
         return with_resolution(cost_of(plan, cache), clip, numel, users)
@@ -212,7 +239,7 @@ def _require_cap(plan: Plan, participation: TruncatedPoisson) -> None:
 
 
 def preview() -> Draw:
-    """Seeds that are the same in every process: for showing what a run will cost, never for a run."""
+    """Return seeds that are the same in every process: for showing what a run will cost, never for a run."""
     count = itertools.count(1)
 
     def draw() -> tuple[bytes, int]:
@@ -223,7 +250,9 @@ def preview() -> Draw:
 
 
 def _tuned(plan: Plan, participation: Participation, cache: MutableMapping[str, bytes] | None) -> Cost:
-    """The plan with its mechanism, whose free choices are made for the certified charge; nothing charged yet."""
+    """Return the plan with its mechanism, whose free choices are made for the certified charge; nothing
+    charged yet.
+    """
     privacy = plan.privacy
     decided = {} if cache is None else cache
     if privacy.epsilon is not None:
@@ -241,7 +270,7 @@ def _certified(
     draw: Draw,
     samples: tuple[int, int] | None = None,
 ) -> Cost:
-    """`cost` with the noise that its plan needs and a certificate of it.
+    """Return `cost` with the noise that its plan needs and a certificate of it.
 
     resolution_of: noise multiplier -> r.
 
@@ -276,7 +305,7 @@ def _certified(
 
 
 def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
-    """`cost` with the charge for the resolution of floats, for sums of `numel` numbers.
+    """Return `cost` with the charge for the resolution of floats, for sums of `numel` numbers.
 
     Args:
         clip: the L2 norm by which one user moves the sum.
@@ -345,13 +374,15 @@ def _calibrated(plan: Plan, mechanism: Mechanism, participation: Participation, 
 
 
 def _at_noise(bare: Cost, sigma: float) -> Cost:
-    """`bare` charged for the noise multiplier `sigma` and for its resolution."""
+    """Return `bare` charged for the noise multiplier `sigma` and for its resolution."""
     setting = (bare.mechanism, bare.participation, sigma, bare.plan.run.rounds, bare.plan.privacy.adjacency)
     return replace(bare, noise_multiplier=sigma, loss=bare.in_full(charge_for(*setting)))
 
 
 def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, plan: Plan) -> float:
-    """The multiplier of sampled rounds that are charged, with their floats' resolution, as rounds of `charged`."""
+    """Return the multiplier of sampled rounds that are charged, with their floats' resolution, as rounds of
+    `charged`.
+    """
     if resolution == 0:
         return charged
     column = float(mechanism.sensitivity(Single()))
@@ -362,7 +393,9 @@ def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, pl
 
 
 def _room_for_units(plan: Plan, mechanism: Mechanism, participation: Participation) -> float:
-    """mu^2 that a run calibrated to an epsilon leaves free, so that a user's increments fit in the same epsilon."""
+    """Return mu^2 that a run calibrated to an epsilon leaves free, so that a user's increments fit in the
+    same epsilon.
+    """
     if plan.privacy.accounting == "worst-case" or plan.privacy.epsilon is None:
         return 0.0
     count = participation.separation_and_count(mechanism.rounds)[1]
@@ -373,8 +406,8 @@ def _room_for_units(plan: Plan, mechanism: Mechanism, participation: Participati
 def _least_discrete(
     mechanism: Mechanism, participation: Participation, plan: Plan, gaussian: float, extra: PrivacyLoss
 ) -> float:
-    """The least multiplier of discrete noise that costs no more than the plan's epsilon, where `gaussian` is the least
-    of Gaussian noise."""
+    """Return the least multiplier of discrete noise that costs no more than the plan's epsilon, where
+    `gaussian` is the least of Gaussian noise."""
     privacy = plan.privacy
     assert privacy.epsilon is not None
     sigma = gaussian * math.sqrt(discretised.SHARE)

@@ -1,7 +1,16 @@
 """What Fieldfare refuses, and how it says so.
 
-Every refusal names what was refused, why, and the nearest thing that would be allowed, and has a code that stays when
-its words change. The command line maps `BadInput` to exit code 2, `BudgetRefused` to 3 and `Interrupted` to 4.
+Every refusal names what was refused, why, and the nearest thing that would be allowed, and has a code that
+stays when its words change. The command line maps `BadInput` to exit code 2, `BudgetRefused` to 3 and
+`Interrupted` to 4.
+
+Example:
+    >>> import fieldfare as ff
+    >>> try:
+    ...     ff.mechanisms.build({"kind": "tre"}, rounds=4)
+    ... except ff.errors.BadInput as refusal:
+    ...     print(refusal.code, refusal.nearest)
+    kind-unknown tree, momentum-tree
 """
 
 from __future__ import annotations
@@ -15,7 +24,9 @@ class FieldfareError(Exception):
     """Base of every error that Fieldfare raises on purpose."""
 
     code: str = "fieldfare-error"
-    """Which error it is, for programs: words may change, codes do not. Without one of its own, that of its class."""
+    """Which error it is, for programs: words may change, codes do not. Without one of its own, that of its
+    class.
+    """
 
     def __init_subclass__(cls) -> None:
         cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
@@ -45,7 +56,7 @@ class BadInput(Refused, ValueError):
         self.faults, self.line = (self,), None
 
     def at(self, line: int | None) -> BadInput:
-        """This refusal with its line, which the message shows."""
+        """Return this refusal with its line, which the message shows."""
         located = BadInput(self.what, self.why, self.nearest, code=self.code)
         if line is not None:
             located.line, located.args = line, (f"line {line}, {self}",)
@@ -53,7 +64,7 @@ class BadInput(Refused, ValueError):
 
     @classmethod
     def of(cls, faults: Sequence[BadInput]) -> BadInput:
-        """One refusal of several faults, a line each; it names what the first names."""
+        """Return one refusal of several faults, a line each; it names what the first names."""
         first = faults[0]
         refusal = cls(first.what, first.why, first.nearest, code=first.code)
         refusal.faults, refusal.line = tuple(faults), first.line
@@ -90,7 +101,8 @@ class CheckpointError(Refused):
 
 
 class EveryUserFailed(FieldfareError):
-    """The training of all users of a round failed, where their data are the caller's own. Its cause is the first error.
+    """The training of all users of a round failed, where their data are the caller's own. Its cause is the
+    first error.
 
     On real nodes nothing raises it: that a user failed is that user's data.
     """
@@ -101,7 +113,7 @@ class Interrupted(FieldfareError):
 
 
 def is_of_the_disk(error: BaseException | None) -> bool:
-    """Whether `error`, or what caused it, is a disk that is full, read-only or broken."""
+    """Return whether `error`, or what caused it, is a disk that is full, read-only or broken."""
     while error is not None:
         if getattr(error, "errno", None) in _OF_THE_DISK or getattr(error, "code", None) == "disk-full":
             return True

@@ -9,7 +9,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64-bit words that looks random."""
+    """Apply SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64-bit words that looks
+    random.
+    """
     z = values + _GOLDEN
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -17,7 +19,9 @@ def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def uniforms(keys: NDArray[np.uint64], *words: int) -> NDArray[np.float64]:
-    """One number in [0, 1) for each key: float64, shape of `keys`, a function of the key and of `words` alone."""
+    """Return one number in [0, 1) for each key: float64, shape of `keys`, a function of the key and of
+    `words` alone.
+    """
     state = mix(keys)
     for word in words:
         state = mix(state ^ mix(np.array([word % 2**64], np.uint64)))

@@ -1,10 +1,11 @@
-"""Who may sign a journal's head: the key changes by a line that the key before signs, or a key that it had enrolled.
+"""Who may sign a journal's head: the key changes by a line that the key before signs, or a key that it had
+enrolled.
 
     fieldfare-key-v1 LEDGER enrol  OLD NEW SIGNER SIGNATURE     NEW, kept offline, may name the next key after OLD
     fieldfare-key-v1 LEDGER rotate OLD NEW SIGNER SIGNATURE     NEW signs heads after OLD
 
-Keys are Ed25519, 64 hex digits; SIGNATURE is by SIGNER of the ASCII text before it, without the last space. Who holds a
-head needs nothing but these lines, in their order, to tell whether another key is the right one.
+Keys are Ed25519, 64 hex digits; SIGNATURE is by SIGNER of the ASCII text before it, without the last space.
+Who holds a head needs nothing but these lines, in their order, to tell whether another key is the right one.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ class KeyLine:
 
 
 def successor(ledger: str, key: str, lines: Iterable[str]) -> tuple[str, frozenset[str]]:
-    """(the key that signs after `key`, by `lines` in their order; the offline keys that it has enrolled).
+    """Return (the key that signs after `key`, by `lines` in their order; the offline keys that it has
+    enrolled).
 
-    Lines that say nothing of `key` or its successors count for nothing, whoever signed them. Raises ValueError on a
-    line that is none.
+    Lines that say nothing of `key` or its successors count for nothing, whoever signed them. Raises
+    ValueError for a text that is not a line of this form.
     """
     enrolled: frozenset[str] = frozenset()
     for line in map(KeyLine.parse, lines):

@@ -1,7 +1,7 @@
 """A plan from keywords: `Plan(task=MyTask(), epsilon=4, delta=1e-5, rounds=64, cohort=20, mechanism="blt")`.
 
-A plan file has tables. A script has objects and flat names. `tables_of` turns the second into the first, so that both
-are validated by the same code.
+A plan file has tables. A script has objects and flat names. `tables_of` turns the second into the first, so
+that both are validated by the same code.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ SIGNATURE = Signature(
 class PlanType(type(BaseModel)):  # type: ignore[misc]
     """What calling `Plan(...)` does: keywords become tables, and a fault is one `BadInput`.
 
-    Plans from files and ledgers do not come this way (`Plan.parse`, `Plan.stored`): there a flat key stays unknown.
+    Plans from files and ledgers do not come this way (`Plan.parse`, `Plan.stored`): there a flat key stays
+    unknown.
     """
 
     __dir__ = Shown.__dir__
@@ -92,12 +93,13 @@ _TARGETS = ("epsilon", "noise_multiplier")
 
 
 def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables of a plan file that say what `keywords` say.
+    """Return the tables of a plan file that say what `keywords` say.
 
     Args:
-        keywords: `task` (an object, a class, or a name), `mechanism`, `clip`, `participation`, `server_optimizer` and
-            `aggregation` (a kind or number, or a table), `tuning` (a share, or a table), `parameters` (of the task, its
-            `[task]` table), `client`, `availability`, `metrics` (tables), and any key of `[privacy]` and `[run]`.
+        keywords: `task` (an object, a class, or a name), `mechanism`, `clip`, `participation`,
+            `server_optimizer` and `aggregation` (a kind or number, or a table), `tuning` (a share, or a
+            table), `parameters` (of the task, its `[task]` table), `client`, `availability`, `metrics`
+            (tables), and any key of `[privacy]` and `[run]`.
         tables: the plan's fields by name.
 
     Raises:
@@ -118,7 +120,7 @@ def tables_of(keywords: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[st
 
 
 def merged(tables: Mapping[str, Any], keywords: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
-    """A plan's `tables` with `keywords` in place: here, and nowhere else, keywords become tables.
+    """Return a plan's `tables` with `keywords` in place: here, and nowhere else, keywords become tables.
 
     Args:
         tables: of a plan, by name.
@@ -155,7 +157,9 @@ def merged(tables: Mapping[str, Any], keywords: Mapping[str, Any], places: Mappi
 
 
 def task_name(task: str | Task | type[Task]) -> str:
-    """The name of a task in a plan: `task` itself, or "package.module:Class", or that of an object of this process."""
+    """Return the name of a task in a plan: `task` itself, or "package.module:Class", or that of an object of
+    this process.
+    """
     from fieldfare.task import OBJECT, Task, announced, find_task, hold
 
     if isinstance(task, str):

@@ -1,7 +1,7 @@
 """PyTorch, imported when it is first used: prices, ledgers, the service and every `--help` need none of it.
 
-`from fieldfare.lazily import torch` stands for `import torch` wherever a module is imported by what makes prices. It
-costs a look-up of an attribute, and says what to install where PyTorch is missing.
+`from fieldfare.lazily import torch` stands for `import torch` wherever a module is imported by what makes
+prices. It costs a look-up of an attribute, and says what to install where PyTorch is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fieldfare.errors import BadInput
 
 @lru_cache
 def has_torch() -> bool:
-    """Whether PyTorch is installed. Imports it."""
+    """Return whether PyTorch is installed. Imports it."""
     try:
         import_module("torch")
     except ModuleNotFoundError as error:

@@ -1,13 +1,14 @@
 """Metrics that ride in the training stream: numbers of users, noised with the update and charged with it.
 
-In each round a user sends (clip(v), C w_1 e_1, ..., C w_k e_k): v is the update, C its bound, e_i a metric of the user
-in [-1, 1] (cut to public bounds and centred), and w_i > 0 its public weight. These d + k numbers are one row of the
-stream that a mechanism noises.
+In each round a user sends (clip(v), C w_1 e_1, ..., C w_k e_k): v is the update, C its bound, e_i a metric of
+the user in [-1, 1] (cut to public bounds and centred), and w_i > 0 its public weight. These d + k numbers are
+one row of the stream that a mechanism noises.
 
-*Privacy.* One user's row has norm at most C sqrt(1 + sum w_i^2), whatever the user's data are, and zero stays zero.
-Only the norm of a row enters a mechanism's sensitivity, under every participation, sampler and adjacency, and its proof
-covers rows that depend on earlier releases. So with noise that is wider by s = sqrt(1 + sum w_i^2) a run has exactly
-the price of the run without metrics. `Riders.joint_bound` is that norm; adaptive clipping's indicator is one more w.
+*Privacy.* One user's row has norm at most C sqrt(1 + sum w_i^2), whatever the user's data are, and zero stays
+zero. Only the norm of a row enters a mechanism's sensitivity, under every participation, sampler and
+adjacency, and its proof covers rows that depend on earlier releases. So with noise that is wider by s =
+sqrt(1 + sum w_i^2) a run has exactly the price of the run without metrics. `Riders.joint_bound` is that norm;
+adaptive clipping's indicator is one more w.
 
 *Estimate.* With P the released prefix sums of one metric's coordinate, (P_t - P_(t-h)) / (C w N) is the mean of e over
 the N reports of the rounds t-h+1 .. t, with normal noise of standard deviation
@@ -39,7 +40,9 @@ MetricName = Annotated[str, StringConstraints(min_length=1, max_length=40, patte
 
 
 class MetricsSpec(Table):
-    """`[metrics]`: users' numbers that ride in the stream, and are shown as private means over the last rounds."""
+    """`[metrics]`: users' numbers that ride in the stream, and are shown as private means over the last
+    rounds.
+    """
 
     show: dict[MetricName, tuple[float, float]] = Field(
         min_length=1,
@@ -70,7 +73,7 @@ class MetricsSpec(Table):
     def _are_ranges(self) -> Self:
         for name, (low, high) in self.show.items():
             if not low < high:
-                raise BadInput(f"metrics.show.{name} = [{low:g}, {high:g}]", "is no range.", "[0, 1]")
+                raise BadInput(f"metrics.show.{name} = [{low:g}, {high:g}]", "is not a range.", "[0, 1]")
         return self
 
     @property
@@ -89,11 +92,13 @@ class MetricsSpec(Table):
         return _ROWS if self.rows is None else self.rows
 
     def rounds_of(self, rounds: int) -> int:
-        """The rounds of the moving mean in a run of `rounds`."""
+        """Return the rounds of the moving mean in a run of `rounds`."""
         return min(_WINDOW, rounds) if self.window is None else self.window
 
     def centred(self, values: Floats) -> Floats:
-        """Each value cut to its bounds and mapped to [-1, 1], 0 for what is not a finite number; shape (..., k)."""
+        """Return each value cut to its bounds and mapped to [-1, 1], 0 for what is not a finite number; shape
+        (..., k).
+        """
         low, high = self.bounds.T
         middle, half = low + (high - low) / 2, (high - low) / 2
         with np.errstate(all="ignore"):
@@ -123,7 +128,8 @@ class Riders:
     Args:
         weights: what multiplies each user's number, in the units of the update.
         indicators: how many of them, the first ones, lie in [0, 1]; the others in [-1, 1].
-        joint_bound: the largest L2 norm of a user's whole contribution: the "clip" of noise multiplier x clip.
+        joint_bound: the largest L2 norm of a user's whole contribution: the "clip" of noise multiplier x
+            clip.
     """
 
     weights: tuple[float, ...] = ()
@@ -132,7 +138,7 @@ class Riders:
 
     @classmethod
     def of(cls, clipping: ClippingSpec, metrics: MetricsSpec | None) -> Self:
-        """The riders of a plan."""
+        """Return the riders of a plan."""
         own = (clipping.indicator_weight,) * clipping.counts
         more = () if metrics is None else (clipping.bound * metrics.weight,) * len(metrics.show)
         bound = math.hypot(clipping.joint_bound, *more)
@@ -148,7 +154,9 @@ NO_RIDERS: Final = Riders()
 
 
 def window_norms(mechanism: Mechanism, rounds: int, window: int) -> Floats:
-    """||row t of AB - row t-h of AB|| for h = min(window, t + 1), shape (rounds,): noise of windows, for sigma = 1."""
+    """Return ||row t of AB - row t-h of AB|| for h = min(window, t + 1), shape (rounds,): noise of windows,
+    for sigma = 1.
+    """
     prefixes = np.cumsum(mechanism.noising_matrix(rounds), axis=0)
     prefixes[window:] -= prefixes[:-window].copy()
     norms: Floats = np.linalg.norm(prefixes, axis=1)

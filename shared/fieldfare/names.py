@@ -19,13 +19,13 @@ QUESTION = "fieldfare_client.questions:QuestionTask"
 
 
 def is_question(plan: Mapping[str, object]) -> bool:
-    """Whether a stored plan, of whatever version, asks a question."""
+    """Return whether a stored plan, of whatever version, asks a question."""
     run, task = plan.get("run"), plan.get("task")
     return isinstance(run, Mapping) and run.get("task") == QUESTION and isinstance(task, Mapping)
 
 
 def task_words(plan: Mapping[str, Any]) -> str:
-    """What a run of a stored plan, of whatever version, trains or asks, on one line."""
+    """Return what a run of a stored plan, of whatever version, trains or asks, on one line."""
     run = plan.get("run")
     task = str(run.get("task", "unknown")) if isinstance(run, Mapping) else "unknown"
     asked = plan["task"].get("question") if is_question(plan) else None
@@ -38,12 +38,13 @@ def task_words(plan: Mapping[str, Any]) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` is a valid name of at most `LONGEST_NAME` characters."""
+    """Return whether `text` is a valid name of at most `LONGEST_NAME` characters."""
     return len(text) <= LONGEST_NAME and re.fullmatch(NAME, text) is not None
 
 
 def task_reference(name: str, parameters: Mapping[str, object]) -> str:
-    """A task's name with its parameters, on one line without quotes and spaces: `digits?hidden=16&users=50`.
+    """Return a task's name with its parameters, on one line without quotes and spaces:
+    `digits?hidden=16&users=50`.
 
     Configurations of nodes and messages carry it. Without parameters it is the name.
     """
@@ -53,6 +54,6 @@ def task_reference(name: str, parameters: Mapping[str, object]) -> str:
 
 
 def split_task_reference(reference: str) -> tuple[str, dict[str, object]]:
-    """The name and the parameters in what `task_reference` wrote. Raises ValueError for anything else."""
+    """Return the name and the parameters in what `task_reference` wrote. Raises ValueError for anything else."""
     name, _, parameters = reference.partition("?")
     return name, {key: json.loads(value) for key, value in parse_qsl(parameters, strict_parsing=bool(parameters))}

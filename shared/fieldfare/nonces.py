@@ -1,4 +1,6 @@
-"""The nonces of a run's rounds, for those who check nonces and draw no noise: `fieldfare.noise.secure` makes them."""
+"""The nonces of a run's rounds, for those who check nonces and draw no noise: `fieldfare.noise.secure` makes
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ NONCE_BYTES: Final = 16
 
 
 class Nonces(Sequence[bytes]):
-    """The nonces of a run's rounds, in order. Its digest costs one hash of a nonce a round, however long the run is."""
+    """The nonces of a run's rounds, in order. Its digest costs one hash of a nonce a round, however long the
+    run is.
+    """
 
     def __init__(self, nonces: Iterable[bytes] = ()) -> None:
         self._all: list[bytes] = []
@@ -36,7 +40,7 @@ class Nonces(Sequence[bytes]):
         return later
 
     def digest(self) -> str:
-        """SHA-256 of all of them, one after another, hex."""
+        """Return the SHA-256 of all of them, one after another, hex."""
         return self._hash.hexdigest()
 
     def __len__(self) -> int:
@@ -51,5 +55,5 @@ class Nonces(Sequence[bytes]):
 
 
 def digest_of(nonces: Sequence[bytes]) -> str:
-    """SHA-256 of all `nonces`, one after another, hex."""
+    """Return the SHA-256 of all `nonces`, one after another, hex."""
     return nonces.digest() if isinstance(nonces, Nonces) else Nonces(nonces).digest()

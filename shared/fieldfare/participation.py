@@ -1,7 +1,7 @@
 """Who may take part how often: the participation patterns over which a sensitivity is maximised.
 
-A *pattern* is the increasing tuple of rounds (0-based) in which one user takes part. A `Participation` describes
-the set of patterns that the selector enforces; `fieldfare.mechanisms` maximises over that set.
+A *pattern* is the increasing tuple of rounds (0-based) in which one user takes part. A `Participation`
+describes the set of patterns that the selector enforces; `fieldfare.mechanisms` maximises over that set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRESENCE: Final = "add_remove"
 
 
 def hides_presence(adjacency: str) -> bool:
-    """Whether counts of users, and times that count them, are secret under `adjacency`."""
+    """Return whether counts of users, and times that count them, are secret under `adjacency`."""
     return adjacency == PRESENCE
 
 
@@ -29,7 +29,9 @@ ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 
 def adjacency_factor(adjacency: Adjacency) -> int:
-    """What multiplies every sensitivity: 2 for `replace_one` (one user's update becomes another's), else 1."""
+    """Return what multiplies every sensitivity: 2 for `replace_one` (one user's update becomes another's),
+    else 1.
+    """
     return 2 if adjacency == "replace_one" else 1
 
 
@@ -38,17 +40,18 @@ class Participation(ABC):
 
     @abstractmethod
     def separation_and_count(self, rounds: int) -> tuple[int, int]:
-        """(b, k): any two rounds of an allowed pattern differ by at least b, and it has at most k rounds.
+        """Return (b, k): any two rounds of an allowed pattern differ by at least b, and it has at most k
+        rounds.
 
         Every allowed pattern is (k, b)-min-separated, so a bound that holds for all of those holds here.
         """
 
     @abstractmethod
     def allows(self, pattern: Sequence[int], rounds: int) -> bool:
-        """Whether `pattern` (increasing rounds in [0, rounds)) is allowed."""
+        """Return whether `pattern` (increasing rounds in [0, rounds)) is allowed."""
 
     def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
-        """Every allowed non-empty pattern. Exponential in `rounds`: for tests with rounds <= 16."""
+        """Yield every allowed non-empty pattern. Exponential in `rounds`: for tests with rounds <= 16."""
         _, k = self.separation_and_count(rounds)
         for size in range(1, k + 1):
             for pattern in itertools.combinations(range(rounds), size):
@@ -79,7 +82,8 @@ class Single(Participation):
 
 @dataclass(frozen=True)
 class MinSeparation(Participation):
-    """A user's rounds are at least `separation` apart (|i - j| >= separation), at most `max_participations` of them.
+    """A user's rounds are at least `separation` apart (|i - j| >= separation), at most `max_participations`
+    of them.
 
     `max_participations=None` means as many as the separation leaves room for: ceil(rounds / separation).
     """
@@ -124,7 +128,9 @@ class FixedOrder(Participation):
 
 @dataclass(frozen=True)
 class Poisson(Participation):
-    """Every round includes each user independently with probability `rate`. Without amplification: any pattern."""
+    """Every round includes each user independently with probability `rate`. Without amplification: any
+    pattern.
+    """
 
     rate: float
 
@@ -143,8 +149,9 @@ class Poisson(Participation):
 class CyclicPoisson(Participation):
     """A user is in one of `groups` random groups; round t includes each user of group t mod groups at `rate`.
 
-    The published reduction (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization") needs a strategy
-    with at most `groups` bands; without amplification any pattern within one residue class is possible.
+    The published reduction (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization") needs a
+    strategy with at most `groups` bands; without amplification any pattern within one residue class is
+    possible.
     """
 
     groups: int
@@ -181,17 +188,18 @@ class BallsInBins(Participation):
         return len({t % self.bins for t in pattern}) <= 1 and _increasing(pattern, rounds)
 
     def draw_of(self, round: int) -> str:
-        """The name of the draw that decides who takes part in `round`: one for the whole run."""
+        """Return the name of the draw that decides who takes part in `round`: one for the whole run."""
         return "bins"
 
 
 @dataclass(frozen=True)
 class RandomAllocation(Participation):
-    """Each user draws one of `bins` rounds afresh in every block of `bins` rounds, independently of other blocks.
+    """Each user draws one of `bins` rounds afresh in every block of `bins` rounds, independently of other
+    blocks.
 
     In a last block that the run cuts short, a user who drew a round beyond its end takes no part.
-    `accounting.allocation` has what this sampler earns where the draws are secret. whole: charge such a block as a
-    whole one; runs that began so go on so.
+    `accounting.allocation` has what this sampler earns where the draws are secret. whole: charge such a block
+    as a whole one; runs that began so go on so.
     """
 
     bins: int
@@ -207,13 +215,14 @@ class RandomAllocation(Participation):
         return len({t // self.bins for t in pattern}) == len(pattern) and _increasing(pattern, rounds)
 
     def draw_of(self, round: int) -> str:
-        """The name of the draw that decides who takes part in `round`: one for each block."""
+        """Return the name of the draw that decides who takes part in `round`: one for each block."""
         return f"bins.{round // self.bins}"
 
 
 @dataclass(frozen=True)
 class BMinSep(Participation):
-    """After a round a user rests for `separation` - 1 rounds, and then takes part in each with probability `rate`.
+    """After a round a user rests for `separation` - 1 rounds, and then takes part in each with probability
+    `rate`.
 
     How long users rest at the start of the run is drawn such that every round is as likely as every other
     (`accounting.chained`, which has what this sampler earns where the draws are secret).
@@ -239,13 +248,15 @@ class BMinSep(Participation):
         return all(b - a >= self.separation for a, b in itertools.pairwise(pattern)) and _increasing(pattern, rounds)
 
     def shortened(self, factor: float) -> BMinSep:
-        """1 / `factor` of the period, hence `factor` times the cohort: the pause stays unless it is too long for it."""
+        """Return 1 / `factor` of the period, hence `factor` times the cohort: the pause stays unless it is
+        too long for it.
+        """
         period = max(1.0, self.period / factor)
         separation = min(self.separation, math.floor(period))
         return BMinSep(separation, min(1.0, 1 / (period - separation + 1)))
 
     def draw_of(self, round: int) -> str:
-        """The name of the draw of `round`: a coin for each user."""
+        """Return the name of the draw of `round`: a coin for each user."""
         return f"coins.{round}"
 
 
@@ -253,8 +264,8 @@ class BMinSep(Participation):
 class TruncatedPoisson(Participation):
     """Every round includes each user independently with probability `rate`, and at most `cap` users in all.
 
-    Where more are drawn, a secret lot among them decides. `enrolled`: the most users that there ever are, a public
-    number, which bounds how probable that is (`accounting.sampled.TruncatedGaussian`).
+    Where more are drawn, a secret lot among them decides. `enrolled`: the most users that there ever are, a
+    public number, which bounds how probable that is (`accounting.sampled.TruncatedGaussian`).
     """
 
     rate: float
@@ -281,5 +292,5 @@ BINNED = (BallsInBins, RandomAllocation)
 SAMPLED = (Poisson, CyclicPoisson, TruncatedPoisson, BMinSep, *BINNED)
 """Where secret coins decide who takes part, for each user independently of all others."""
 CALLED = frozenset({"balls-in-bins", "random-allocation", "b-min-sep", "truncated-poisson"})
-"""Schemes that are charged for their secret draws alone: only under `add_remove`, only with Gaussian noise, and where
-real users can be called at will. Plans say so by `callable = true`."""
+"""Schemes that are charged for their secret draws alone: only under `add_remove`, only with Gaussian noise,
+and where real users can be called at will. Plans say so by `callable = true`."""

@@ -1,6 +1,7 @@
 """Who took part when, in one run: arrays over users plus one linked entry a participation.
 
-For 1 000 000 users and 2 000 rounds of 1 000: 12 MB of arrays and 16 to 32 MB of entries; a round costs O(cohort).
+For 1 000 000 users and 2 000 rounds of 1 000: 12 MB of arrays and 16 to 32 MB of entries; a round costs
+O(cohort).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 class ParticipationRecord:
     """Realised participation of the users of one run. Rounds are added in increasing order.
 
-    Entry e says "in round _round[e]", and _previous[e] is the same user's entry before it. A user's newest entry is
-    _head[user]. Entry 0 says "never, in round -1": every user's chain ends there. _last[user] is that entry's round:
-    selection asks for it of every user in every round, and a second gather takes half as long again.
+    Entry e says "in round _round[e]", and _previous[e] is the same user's entry before it. A user's newest
+    entry is _head[user]. Entry 0 says "never, in round -1": every user's chain ends there. _last[user] is
+    that entry's round: selection asks for it of every user in every round, and a second gather takes half as
+    long again.
     """
 
     def __init__(self, users: int = 0) -> None:
-        """users: how many indices to make room for now."""
+        """Make room for `users` indices now."""
         self._head = np.zeros(users, dtype=np.int32)
         self._last = np.full(users, -1, dtype=np.int32)
         self._count = np.zeros(users, dtype=np.int32)
@@ -59,12 +61,13 @@ class ParticipationRecord:
         self._entries = end
 
     def last_and_count(self, users: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """(last round or -1 for never, number of rounds) of each user, both int32 of `users`' shape."""
+        """Return (last round or -1 for never, number of rounds) of each user, both int32 of `users`' shape."""
         index = self._indices(users)
         return self._last[index], self._count[index]
 
     def entries(self, users: ArrayLike) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int32]]]:
-        """Every participation of `users`, newest first: first the last of each user, then the one before it, ...
+        """Yield every participation of `users`, newest first: first the last of each user, then the one
+        before it, ...
 
         Yields (positions in `users` of those that have one, their rounds), both of one shape.
         """
@@ -78,7 +81,7 @@ class ParticipationRecord:
             active = active[entry[active] > 0]
 
     def patterns(self, users: ArrayLike) -> list[tuple[int, ...]]:
-        """The increasing rounds in which each user took part; () for never."""
+        """Return the increasing rounds in which each user took part; () for never."""
         newest_first: list[list[int]] = [[] for _ in range(np.size(np.asarray(users)))]
         for positions, rounds in self.entries(users):
             for position, round in zip(positions.tolist(), rounds.tolist(), strict=True):
@@ -86,7 +89,7 @@ class ParticipationRecord:
         return [tuple(reversed(rounds)) for rounds in newest_first]
 
     def histogram(self) -> dict[int, int]:
-        """Times -> how many users took part that often, from once up."""
+        """Return times -> how many users took part that often, from once up."""
         counts = np.bincount(self._count[self._count > 0])
         return {times: int(users) for times, users in enumerate(counts) if users}
 

@@ -46,13 +46,15 @@ if TYPE_CHECKING:
     from fieldfare.task import Task
 
 SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
-"""The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
+"""The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no
+server.
+"""
 
 RESOLUTION = "charged_resolution"
 """The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
 WORKERS = "training_workers"
-"""The key of a run's stored plan with `client.workers`, where that is not 1. No digest covers it: the number of
-processes decides how fast a run is, not what it shows or costs."""
+"""The key of a run's stored plan with `client.workers`, where that is not 1. No digest covers it: the number
+of processes decides how fast a run is, not what it shows or costs."""
 RUN_KEYS = frozenset({RESOLUTION, WORKERS})
 """What `Plan.run_json` adds to the plan."""
 
@@ -67,7 +69,9 @@ class ServerOptimizerSpec(Table):
 
 
 def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, object]) -> ServerOptimizerSpec:
-    """The spec of a mapping such as {"kind": "sgd"}. Raises `BadInput`, also where the server is not installed."""
+    """Return the spec of a mapping such as {"kind": "sgd"}. Raises `BadInput`, also where the server is not
+    installed.
+    """
     try:
         optimizers = importlib.import_module(SERVER_OPTIMIZERS)
     except ModuleNotFoundError as error:
@@ -84,15 +88,28 @@ def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, object]) -> 
 class Plan(Table, metaclass=PlanType):
     """One training, described completely and consistently. See docs/plan-files.md.
 
-    From a file `Plan.from_toml(text)`. In Python the keys of `[privacy]` and `[run]` are keywords, the other tables
-    are mappings, and `task` may be an object:
+    From a file `Plan.from_toml(text)`. In Python the keys of `[privacy]` and `[run]` are keywords, the other
+    tables are mappings, and `task` may be an object.
 
-        plan = ff.Plan(task=MyTask(), epsilon=4, delta=1e-5, rounds=64, cohort=20, mechanism="blt", clip=0.5,
-                       client={"steps": 4, "learning_rate": 0.1})
+    Example:
+        >>> import json
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=4, delta=1e-3, rounds=4, cohort=20, mechanism="blt", clip=0.5,
+        ...                client={"steps": 4, "learning_rate": 0.1}, population="demo")
+        >>> plan.run.cohort, plan.mechanism.kind, plan.samples, plan.report_goal
+        (20, 'blt', False, 15)
+        >>> stored = ff.Plan.stored(json.loads(plan.to_json()))
+        >>> stored.digest() == plan.digest(), stored.law() == plan.law(), len(plan.run_json(0.0)) >= len(plan.to_json())
+        (True, True, True)
+        >>> ff.Plan.parse({**json.loads(plan.to_json()), "mechanism": {"kind": "nu"}}).mechanism.kind
+        'nu'
+        >>> ff.Plan.from_toml("[privacy]\\nepsilon = 2000")
+        Traceback (most recent call last):
+        fieldfare.errors.BadInput: ...
 
     Args:
-        task: a `Task` object or class, a known name, or "package.module:Class". Only this process can load an object:
-            to resume or to audit the run elsewhere, use a class in a module.
+        task: a `Task` object or class, a known name, or "package.module:Class". Only this process can load an
+            object: to resume or to audit the run elsewhere, use a class in a module.
         epsilon, delta: what the run may spend; or `noise_multiplier` (in clip norms) in place of epsilon.
         rounds: how many models are released.
         cohort: planned users a round, the fixed denominator of every mean.
@@ -177,8 +194,9 @@ class Plan(Table, metaclass=PlanType):
                 raise BadInput(f"task.{key} = {parameter!r}", takes, code="task-parameter") from None
         return value
 
-    # Ledgers hold the digests of plans whose clipping and optimizer tables were stored as their authors wrote them:
-    # without defaults, and with 1 where the author wrote 1 for 1.0. Both tables are therefore dumped as written.
+    # Ledgers hold the digests of plans whose clipping and optimizer tables were stored as their authors wrote
+    # them: without defaults, and with 1 where the author wrote 1 for 1.0. Both tables are therefore dumped as
+    # written.
 
     @model_validator(mode="wrap")
     @classmethod
@@ -211,7 +229,9 @@ class Plan(Table, metaclass=PlanType):
 
     @model_validator(mode="after")
     def _sampling_is_left_alone(self) -> Self:
-        """Amplification by sampling holds for the sampler as it is, not for one that looks at what it drew."""
+        """Leave the sampler alone: amplification holds for it as it is, not for one that looks at what it
+        drew.
+        """
         scheme = self.participation.scheme
         if self.samples:
             if self.run.over_selection != 1.0:
@@ -264,7 +284,9 @@ class Plan(Table, metaclass=PlanType):
 
     @model_validator(mode="after")
     def _presence_decides_nothing(self, info: ValidationInfo) -> Self:
-        """Under `add_remove` how many users there are decides neither whether a round takes place nor when."""
+        """Refuse, under `add_remove`, what lets the number of users decide whether a round takes place, or
+        when.
+        """
         run, seconds = self.run, self.run.round_seconds
         if self.privacy.adjacency != "add_remove":
             if seconds is not None:
@@ -319,7 +341,9 @@ class Plan(Table, metaclass=PlanType):
         return Riders.of(self.clipping, self.metrics)
 
     def takes(self, names: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which users, by pseudonym, shape (n,), this plan may ask: all of them without a `[tuning]` table."""
+        """Return which users, by pseudonym, shape (n,), this plan may ask: all of them without a `[tuning]`
+        table.
+        """
         if self.tuning is None:
             return np.ones(names.shape, np.bool_)
         return self.tuning.takes(self.privacy.population, names)
@@ -367,7 +391,9 @@ class Plan(Table, metaclass=PlanType):
 
     @classmethod
     def parse(cls, table: Mapping[str, object]) -> Plan:
-        """Validate a mapping. Raises `BadInput` with all faults: key, value and nearest allowed value of each."""
+        """Validate a mapping. Raises `BadInput` with all faults: key, value and nearest allowed value of
+        each.
+        """
         return cls._validate(table, stored=False)
 
     @classmethod
@@ -391,7 +417,7 @@ class Plan(Table, metaclass=PlanType):
 
     @classmethod
     def stored(cls, table: Mapping[str, Any]) -> Plan:
-        """The plan that `to_json` wrote, by this version or an older one. Raises `BadInput`.
+        """Return the plan that `to_json` wrote, by this version or an older one. Raises `BadInput`.
 
         Of what `run_json` adds, it has the number of workers.
         """
@@ -410,10 +436,12 @@ class Plan(Table, metaclass=PlanType):
         return plan
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces, defaults spelled out but for the two tables that stay as written.
+        """Return the canonical JSON: sorted keys, no spaces, defaults spelled out but for the two tables that
+        stay as written.
 
-        `stored` reads it. A value that says what versions without its key did is left out, so that their plans keep
-        their digests; so is the default `accounting`, because the ledger says how each run is charged.
+        `stored` reads it. A value that says what versions without its key did is left out, so that their
+        plans keep their digests; so is the default `accounting`, because the ledger says how each run is
+        charged.
         """
         table = self.model_dump(
             mode="json", exclude={name for name in ("availability", "metrics", "tuning") if getattr(self, name) is None}
@@ -437,10 +465,11 @@ class Plan(Table, metaclass=PlanType):
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def run_json(self, resolution: float) -> str:
-        """`to_json` as a ledger stores it with a run, with `Cost.resolution`, which depends on its model's size.
+        """Return `to_json` as a ledger stores it with a run, with `Cost.resolution`, which depends on its
+        model's size.
 
-        The plan does not know the model; with this number the charge can be computed again from the ledger alone. A
-        number of workers other than 1 is added too, so that a resumed run keeps it.
+        The plan does not know the model; with this number the charge can be computed again from the ledger
+        alone. A number of workers other than 1 is added too, so that a resumed run keeps it.
         """
         added: dict[str, object] = {RESOLUTION: resolution} if resolution else {}
         if self.client.workers != self._counted_workers:
@@ -449,11 +478,11 @@ class Plan(Table, metaclass=PlanType):
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON: the plan's name in the ledger."""
+        """Return the SHA-256 of the canonical JSON: the plan's name in the ledger."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def law(self) -> str:
-        """SHA-256 of what decides the law of a certificate: mechanism, participation and rounds."""
+        """Return the SHA-256 of what decides the law of a certificate: mechanism, participation and rounds."""
         tables = json.loads(self.to_json())
         decides = {name: tables[name] for name in ("mechanism", "participation")} | {"rounds": self.run.rounds}
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

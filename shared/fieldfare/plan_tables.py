@@ -73,7 +73,7 @@ class PrivacySpec(Table):
     @model_validator(mode="before")
     @classmethod
     def _secret_presence_is_charged_by_the_worst_case(cls, value: object) -> object:
-        """Under `add_remove` who took part is secret, so no charge can follow from it."""
+        """Add the worst case to `add_remove`: who took part is secret, so no charge can follow from it."""
         if isinstance(value, Mapping) and value.get("adjacency") == "add_remove":
             return {"accounting": "worst-case", **value}
         return value
@@ -98,8 +98,9 @@ class PrivacySpec(Table):
 class TuningSpec(Table):
     """`[tuning]`: a share of the users is set apart for trials, and all others for the model that is kept.
 
-    A hash of a user's name, keyed with the population's, decides; no data do. So a user of the share pays for trials,
-    and another for the rest. The split saves budget and promises nothing: whoever takes part pays, in every run.
+    A hash of a user's name, keyed with the population's, decides; no data do. So a user of the share pays for
+    trials, and another for the rest. The split saves budget and promises nothing: whoever takes part pays, in
+    every run.
     """
 
     share: float = Field(gt=0, lt=1, description="of the users, for trials; keep it, or some users pay for both")
@@ -108,13 +109,15 @@ class TuningSpec(Table):
     )
 
     def takes(self, population: str, names: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which users, by pseudonym, shape (n,), take part in a run of this plan; the same on every machine."""
+        """Return which users, by pseudonym, shape (n,), take part in a run of this plan; the same on every
+        machine.
+        """
         key = int.from_bytes(hashlib.sha256(f"fieldfare.tuning {population}".encode()).digest()[:8], "little")
         tunes: NDArray[np.bool_] = uniforms(names, key) < self.share
         return tunes if self.users == "share" else ~tunes
 
     def size(self, users: int) -> int:
-        """About how many of `users` users take part."""
+        """Estimate how many of `users` users take part."""
         tuning = round(self.share * users)
         return tuning if self.users == "share" else users - tuning
 
@@ -176,8 +179,8 @@ class RunSpec(Table):
 
 
 _LATER_KEYS: Final = ("bins", "cap", "enrolled", "callable")
-"""Keys of `[participation]` that are written where they say something: plans of versions without them keep their
-digests."""
+"""Keys of `[participation]` that are written where they say something: plans of versions without them keep
+their digests."""
 
 
 class ParticipationSpec(Table):
@@ -284,7 +287,7 @@ class ParticipationSpec(Table):
         return self
 
     def build(self) -> Participation:
-        """The participation patterns that this scheme allows."""
+        """Return the participation patterns that this scheme allows."""
         participation, needed, allowed = self._SCHEMES[self.scheme]
         return participation(**{name: getattr(self, name) for name in needed | allowed})
 
@@ -336,14 +339,15 @@ class ClientSpec(Table):
 
 
 class AvailabilitySpec(Table):
-    """`[availability]`: when simulated users can be reached and how fast they answer. Public; refused on real nodes.
+    """`[availability]`: when simulated users can be reached and how fast they answer. Public; refused on real
+    nodes.
 
-    In round t, user u can be asked with probability reachable (1 + daily_swing cos 2 pi (t / rounds_per_day - h_u)),
-    cut at 1. h_u is uniform in [0, time_zones] and fixed for the user.
+    In round t, user u can be asked with probability reachable (1 + daily_swing cos 2 pi (t / rounds_per_day -
+    h_u)), cut at 1. h_u is uniform in [0, time_zones] and fixed for the user.
 
-    An asked user answers with probability 1 - dropout, after response_seconds exp(speed_spread N_u), where N_u is
-    normal and fixed for the user. With probability `stragglers` the answer takes `straggler_slowdown` times as long.
-    An answer after run.round_timeout is lost. The first run.cohort answers count.
+    An asked user answers with probability 1 - dropout, after response_seconds exp(speed_spread N_u), where
+    N_u is normal and fixed for the user. With probability `stragglers` the answer takes `straggler_slowdown`
+    times as long. An answer after run.round_timeout is lost. The first run.cohort answers count.
 
     All of it is drawn from (run.seed, user, round): neither the nodes nor any user's data influence it.
     """

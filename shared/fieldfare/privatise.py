@@ -1,50 +1,55 @@
 """Where noise meets the sum: a rounding grid that closes the floating-point side channel.
 
-**The problem.** The set of floats that x + noise can reach depends on x, so the low bits of a released float can say
-which x it came from, whatever the noise's distribution (Mironov 2012; Casacuberta, Shoemate, Vadhan, Wagaman 2022).
+**The problem.** The set of floats that x + noise can reach depends on x, so the low bits of a released float
+can say which x it came from, whatever the noise's distribution (Mironov 2012; Casacuberta, Shoemate, Vadhan,
+Wagaman 2022).
 
-**The grid.** Let g be a power of two. Every reply is snapped to g Z^d before it is summed, and sums are float64: exact
-up to 2^53 cells, so neither the order of arrival nor any other reply changes how a reply is rounded. To the sum x'
-`Grid.add_noise_` adds g rint(w / g) for the noise w. Because x' / g is an integer, the result is exactly
-g rint((x' + w) / g): a function of x' + w. It is therefore as private as adding the real-valued w to x' and rounding
-afterwards (post-processing, round by round, for correlated noise too). Every x' reaches the same grid points.
+**The grid.** Let g be a power of two. Every reply is snapped to g Z^d before it is summed, and sums are
+float64: exact up to 2^53 cells, so neither the order of arrival nor any other reply changes how a reply is
+rounded. To the sum x' `Grid.add_noise_` adds g rint(w / g) for the noise w. Because x' / g is an integer, the
+result is exactly g rint((x' + w) / g): a function of x' + w. It is therefore as private as adding the
+real-valued w to x' and rounding afterwards (post-processing, round by round, for correlated noise too). Every
+x' reaches the same grid points.
 
-**What one user can change of a snapped sum** is `Grid.charged_clip`. The noise grows by as much, and the noise
-multiplier, and with it the charge, stay what the plan says. A user's data reach the sum through one reply, that of the
-user's node. Two worlds that differ in one user give replies R, R' of that node and equal replies of all others, in
-every round in which the user takes part; in other rounds all replies are equal.
+**What one user can change of a snapped sum** is `Grid.charged_clip`. The noise grows by as much, and the
+noise multiplier, and with it the charge, stay what the plan says. A user's data reach the sum through one
+reply, that of the user's node. Two worlds that differ in one user give replies R, R' of that node and equal
+replies of all others, in every round in which the user takes part; in other rounds all replies are equal.
 
-1. *Snapping* moves each coordinate by at most g / 2, in either world: it adds at most g sqrt(d) to ||R - R'||.
-   It does not matter that a reply is the sum of several users: only the difference of two replies counts.
-2. *One user in a reply*: R is a float32 vector of norm at most `clip` (the server checks, and cuts what is longer),
-   R' is zero. A hostile node can do no more.
-3. *U users in a reply*: an honest node adds clipped updates in float64 and rounds the sum to float32 for the wire.
-   Each world's sum has norm at most U clip, so the rounding adds at most 2 x 2^-24 U clip, and the float64 additions
-   at most 2 x U x 2^-53 U clip: ||R - R'|| <= clip (1 + 2^-23 U + 2^-52 U^2). U is at most the users asked in a round.
-   Where that number is random, replies longer than U clip are cut to that norm: projecting onto a ball brings no two
-   points further apart, and shrinks the rounding of longer sums with them. (What a hostile node does to the users that
-   it hosts is outside the guarantee: it holds their raw data.)
+1. *Snapping* moves each coordinate by at most g / 2, in either world: it adds at most g sqrt(d) to ||R -
+   R'||. It does not matter that a reply is the sum of several users: only the difference of two replies
+   counts.
+2. *One user in a reply*: R is a float32 vector of norm at most `clip` (the server checks, and cuts what is
+   longer), R' is zero. A hostile node can do no more.
+3. *U users in a reply*: an honest node adds clipped updates in float64 and rounds the sum to float32 for the
+   wire. Each world's sum has norm at most U clip, so the rounding adds at most 2 x 2^-24 U clip, and the
+   float64 additions at most 2 x U x 2^-53 U clip: ||R - R'|| <= clip (1 + 2^-23 U + 2^-52 U^2). U is at most
+   the users asked in a round. Where that number is random, replies longer than U clip are cut to that norm:
+   projecting onto a ball brings no two points further apart, and shrinks the rounding of longer sums with
+   them. (What a hostile node does to the users that it hosts is outside the guarantee: it holds their raw
+   data.)
 
-Under `replace_one` the user is in both worlds' replies; the difference is at most twice the above, as is charged.
+Under `replace_one` the user is in both worlds' replies; the difference is at most twice the above, as is
+charged.
 
-Other code settles the rest. The clip norm is a function of earlier releases, so both worlds use the same one. A client
-may train from several points, but it combines the results into one vector before it clips. Per-layer clipping and the
-l_inf filter bound the same norm. An indicator that travels with the update is part of the vector, in the joint bound
-(`joint_bound` of the clipping) and in the snapping. The division by the planned cohort, and the multiplication by an
-adaptive norm, come after the noise.
+Other code settles the rest. The clip norm is a function of earlier releases, so both worlds use the same one.
+A client may train from several points, but it combines the results into one vector before it clips. Per-layer
+clipping and the l_inf filter bound the same norm. An indicator that travels with the update is part of the
+vector, in the joint bound (`joint_bound` of the clipping) and in the snapping. The division by the planned
+cohort, and the multiplication by an adaptive norm, come after the noise.
 
-**What remains** of floating point is the resolution of w itself. w must have at least 2^20 floats in a cell of the
-grid (`add_noise_` checks this); a cell's probability is then right to a factor exp(+-eta), eta <= 2^-19. `Privatiser`
-chooses a grid for which eta = 2^-51 (largest noise) / g is about 2^-28, where that costs less than `COST` of the noise:
-the grid of a large model is finer and its eta larger.
+**What remains** of floating point is the resolution of w itself. w must have at least 2^20 floats in a cell
+of the grid (`add_noise_` checks this); a cell's probability is then right to a factor exp(+-eta), eta <=
+2^-19. `Privatiser` chooses a grid for which eta = 2^-51 (largest noise) / g is about 2^-28, where that costs
+less than `COST` of the noise: the grid of a large model is finer and its eta larger.
 
-In one round, given all earlier ones, let Q0, Q1 be the laws of its release in two neighbouring worlds, and P0, P1
-those with exact noise. Nothing is assumed of the error: it may depend on the sum and be the worst one, so it is not
-composed with the signal as if it were independent of it. Q0 and P0 differ by a factor exp(+-eta) in each number, no
-more than (eta, 0)-DP allows, whose Gaussian price is -2 Phi^-1(1 / (1 + exp(eta))) < sqrt(pi / 2) eta; in all numbers
-of the round they are sqrt(pi / 2 sum eta^2)-GDP. So are P1 and Q1. P0 and P1 are mu_t-GDP. Along the chain Q0, P0, P1,
-Q1 these parameters add up (as in Dong, Roth, Su 2022, Theorem 2.14). The round costs (mu_t + r_t)^2, and by the
-inequality of Cauchy and Schwarz all rounds together at most
+In one round, given all earlier ones, let Q0, Q1 be the laws of its release in two neighbouring worlds, and
+P0, P1 those with exact noise. Nothing is assumed of the error: it may depend on the sum and be the worst one,
+so it is not composed with the signal as if it were independent of it. Q0 and P0 differ by a factor exp(+-eta)
+in each number, no more than (eta, 0)-DP allows, whose Gaussian price is -2 Phi^-1(1 / (1 + exp(eta))) <
+sqrt(pi / 2) eta; in all numbers of the round they are sqrt(pi / 2 sum eta^2)-GDP. So are P1 and Q1. P0 and P1
+are mu_t-GDP. Along the chain Q0, P0, P1, Q1 these parameters add up (as in Dong, Roth, Su 2022, Theorem
+2.14). The round costs (mu_t + r_t)^2, and by the inequality of Cauchy and Schwarz all rounds together at most
 
     (mu + r)^2 = mu^2 + 2 mu r + r^2,  r = sqrt(2 pi sum of eta^2 over all released numbers)  (`Privatiser.resolution`)
 
@@ -56,16 +61,18 @@ rounds of the online tree at noise multiplier 7, whose mu^2 is 1.43, it adds .01
 B z itself errs by some 2^-51 of the noise, which matters far less. "discrete" noise is exact; "none" has no grid and no
 such bound.
 
-**Masked sums** (`fieldfare.masking`) are the same whole cells, modulo 2^bits. The integer sum plus the noise's whole
-cells is private whatever anybody adds to it, and reading it modulo 2^bits is a function of that: post-processing. So
-the noise is added to the *words*, and only then are they read as numbers. The other way round, a node that lies moves
-a number next to the edge of the ring, where one cell of an honest user flips what is read by 2^bits cells, and no
-noise hides that. Where nothing wraps, both ways give the same floats. Words are so wide, or the grid so coarse, that
-honest sums and 16 standard deviations of the noise fit in the ring.
+**Masked sums** (`fieldfare.masking`) are the same whole cells, modulo 2^bits. The integer sum plus the
+noise's whole cells is private whatever anybody adds to it, and reading it modulo 2^bits is a function of
+that: post-processing. So the noise is added to the *words*, and only then are they read as numbers. The other
+way round, a node that lies moves a number next to the edge of the ring, where one cell of an honest user
+flips what is read by 2^bits cells, and no noise hides that. Where nothing wraps, both ways give the same
+floats. Words are so wide, or the grid so coarse, that honest sums and 16 standard deviations of the noise fit
+in the ring.
 
-**Not covered.** How long a draw takes. Under `zero_out` and `replace_one`, the rounding of batched training on a node:
-it depends on how many users train together, which is public there, and on which engine a clock found faster
-(`client.engine = "auto"`). Where presence is secret neither decides (`fieldfare_client.training.isolation`).
+**Not covered.** How long a draw takes. Under `zero_out` and `replace_one`, the rounding of batched training
+on a node: it depends on how many users train together, which is public there, and on which engine a clock
+found faster (`client.engine = "auto"`). Where presence is secret neither decides
+(`fieldfare_client.training.isolation`).
 """
 
 from __future__ import annotations
@@ -127,7 +134,14 @@ class Grid:
 
     @classmethod
     def fit(cls, clip: float, numel: int, cost: float = COST) -> Grid:
-        """The coarsest grid for vectors of `numel` elements that raises the sensitivity by at most the share `cost`."""
+        """Return the coarsest grid for vectors of `numel` elements that raises the sensitivity by at most the
+        share `cost`.
+
+        Args:
+            clip: the most that one user changes a sum, above 0.
+            numel: numbers in the sum.
+            cost: the share, above 0 and at most 1.
+        """
         if not (math.isfinite(clip) and clip > 0 and numel >= 1 and 0 < cost <= 1):
             raise BadInput(
                 f"grid for clip = {clip}, numel = {numel}, cost = {cost}",
@@ -137,23 +151,26 @@ class Grid:
         return cls(2.0 ** math.floor(math.log2(clip * cost / math.sqrt(numel))))
 
     def charged_clip(self, clip: float, numel: int, users: int = 0) -> float:
-        """clip (1 + 2^-23 users + 2^-52 users^2) + spacing sqrt(numel): what one user can change of a snapped sum.
+        """clip (1 + 2^-23 users + 2^-52 users^2) + spacing sqrt(numel): what one user can change of a snapped
+        sum.
 
-        `users`: of one reply, summed in float64 and sent as float32; 0: every reply is one user's. Rounded up.
+        `users`: of one reply, summed in float64 and sent as float32; 0: every reply is one user's. Rounded
+        up.
         """
+        # "U users in a reply" in the module: float32 on the wire, float64 in the additions.
         sent = clip * (1.0 + users * (2.0**-23 + users * 2.0**-52))
         return (sent + self.spacing * math.sqrt(numel)) * (1.0 + 2.0**-50)
 
     def snap_(self, values: torch.Tensor) -> torch.Tensor:
         """Round every element to the nearest multiple of `spacing` (ties to even), in place; return `values`.
 
-        Exact: division and multiplication by a power of two and rounding lose nothing. Floats too large to have a
-        fraction in units of the grid are multiples already.
+        Exact: division and multiplication by a power of two and rounding lose nothing. Floats too large to
+        have a fraction in units of the grid are multiples already.
         """
         return values.div_(self.spacing).round_().mul_(self.spacing)
 
     def add_noise_(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> torch.Tensor:
-        """total <- snapped total + snapped std x noise, in place; return `total`.
+        """Compute total <- snapped total + snapped std x noise, in place; return `total`.
 
         Computed in float64, chunk by chunk; a float32 `total` is rounded last, which is post-processing.
 
@@ -163,22 +180,24 @@ class Grid:
             std: standard deviation of z in the units of the sum.
 
         Raises:
-            BadInput: shapes differ, something is not finite or too large to add exactly, or the noise's floats are
-                too coarse for the grid (float32 noise, or a grid below 2^-28 of the noise).
+            BadInput: shapes differ, something is not finite or too large to add exactly, or the noise's
+                floats are too coarse for the grid (float32 noise, or a grid below 2^-28 of the noise).
         """
         if not (math.isfinite(std) and std > 0):
             raise BadInput(f"noise std = {std}", "must be positive and finite.", code="noise-std")
         return self._add_(total, noise, std, whole=False)
 
     def add_cells_(self, total: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
-        """total <- snapped total + spacing x cells, in place, exactly: `cells`, shape (d,), are whole float64 numbers.
+        """Compute total <- snapped total + spacing x cells, in place, exactly: `cells`, shape (d,), are whole
+        float64 numbers.
 
         Raises `BadInput` as `add_noise_`, and for numbers that are not whole.
         """
         return self._add_(total, cells, self.spacing, whole=True)
 
     def add_noise_to_words_(self, words: Words, noise: torch.Tensor, std: float, *, whole: bool = False) -> Words:
-        """words <- words + cells of std x noise, modulo the ring, in place; return `words`, which may then be read.
+        """Compute words <- words + cells of std x noise, modulo the ring, in place; return `words`, which may
+        then be read.
 
         Args:
             words: shape (d,), the sum of whole cells, opened and not read (`fieldfare.masking`).
@@ -208,6 +227,7 @@ class Grid:
                     "is too coarse: a grid cell must hold 2^20 of its floats.",
                     code="noise-too-coarse",
                 )
+            # Overflow is meant: words count modulo the ring, and the noise joins before anybody reads them.
             words[lo : lo + _CHUNK] += whole_cells(cells).astype(words.dtype)
         return words
 
@@ -238,23 +258,27 @@ class Grid:
                 )
             exact = (span.double() * (1.0 / self.spacing)).round_()
             bound = _largest(exact) + largest
+            # Beyond 2^53 cells float64 has gaps: a sum would round by an amount that depends on the data.
             if not bound < _CELLS:
                 raise BadInput(
                     f"sum up to {bound * self.spacing:.3g}",
                     f"does not add exactly on a grid of {self.spacing:.3g}.",
                     code="sum-not-exact",
                 )
+            # Both are whole numbers of cells, so this addition is exact and the noise is the only thing that
+            # was rounded.
             span.copy_(exact.add_(added.round_()).mul_(self.spacing))
         return total
 
     def _add_on_host(self, total: torch.Tensor, noise: torch.Tensor, std: float) -> int:
-        """`add_noise_` of float64 on the host, to the same floats in a third of the time.
+        """Do `add_noise_` of float64 on the host, to the same floats in a third of the time.
 
-        Next to `anchor` the unit in the last place is the spacing: adding it to the noise rounds to the grid (ties to
-        even), taking it from the sum does, and the two results add exactly.
+        Next to `anchor` the unit in the last place is the spacing: adding it to the noise rounds to the grid
+        (ties to even), taking it from the sum does, and the two results add exactly.
 
         Returns:
-            How many elements, from the first on, are done. What comes next must be refused, or is too large for this.
+            How many elements, from the first on, are done. What comes next must be refused, or is too large
+                for this.
         """
         if total.device.type != "cpu" or total.dtype != torch.float64 or noise.dtype != torch.float64:
             return 0
@@ -277,13 +301,15 @@ class Grid:
 
 
 def _largest(values: torch.Tensor) -> float:
-    """The largest absolute value; NaN where there is one."""
+    """Return the largest absolute value; NaN where there is one."""
     least, most = torch.aminmax(values)
     return max(-float(least), float(most))
 
 
 def _largest_on_host(values: NDArray[np.float64]) -> float:
-    """`_largest` of an array: two reductions of numpy are quicker than one of torch, and than numpy's methods."""
+    """Return `_largest` of an array: two reductions of numpy are quicker than one of torch, and than numpy's
+    methods.
+    """
     least, most = np.minimum.reduce(values), np.maximum.reduce(values)
     return max(-float(least), float(most))
 
@@ -315,10 +341,11 @@ class Privatiser:
         row_norm: float,
         rings: Sequence[int] = (),
     ) -> Privatiser:
-        """The privatiser on the finest grid that float64 noise resolves well, or on a coarser one if it must be.
+        """Return the privatiser on the finest grid that float64 noise resolves well, or on a coarser one if
+        it must be.
 
-        The grid has 2^28 noise floats in a cell where that costs less than `COST` of the noise; else it costs that
-        much, or more where a cell must hold 2^20. What it costs is part of `std` in any case.
+        The grid has 2^28 noise floats in a cell where that costs less than `COST` of the noise; else it costs
+        that much, or more where a cell must hold 2^20. What it costs is part of `std` in any case.
 
         Args:
             rounding: the plan's `privacy.rounding`.
@@ -327,14 +354,17 @@ class Privatiser:
             numel: elements of the sum.
             users: most users that one reply is the sum of.
             row_norm: largest norm of a row of B.
-            rings: bits of the words that a masked sum may have, fewest first; () for plain sums. The first are taken
-                that raise the noise by at most the share `RING_COST`. `users` bounds the whole sum, too.
+            rings: bits of the words that a masked sum may have, fewest first; () for plain sums. The first
+                are taken that raise the noise by at most the share `RING_COST`. `users` bounds the whole sum,
+                too.
 
         Raises:
             BadInput: no grid is fine enough for the clip norm and coarse enough for float64.
         """
         if rounding == "none":
             return cls(noise_multiplier * clip)
+        # The largest noise float that may occur, in its own resolution: a cell of this size holds 2^28 of
+        # them.
         finest = _FAR * noise_multiplier * clip * row_norm * _EPS / _FINE
         grid = Grid(min(Grid.fit(clip, numel).spacing, 2.0 ** math.ceil(math.log2(finest))))
         # Every coarser grid makes the scale smaller.
@@ -349,6 +379,8 @@ class Privatiser:
             )
         setting = (rounding, noise_multiplier, clip, numel, users, row_norm)
         widest = cls._finest(grid, setting, _CELLS / 4)
+        # Few bits save traffic but force a coarser grid, and so more noise: the first ring that costs little
+        # is taken.
         for bits in rings or (64,):
             found = cls._finest(grid, setting, min(_CELLS / 4, 2.0 ** (bits - 1)))
             if widest is not None and found is not None and found.std <= (1 + RING_COST) * widest.std:
@@ -364,7 +396,8 @@ class Privatiser:
     def _finest(
         cls, grid: Grid, setting: tuple[Rounding, float, float, int, int, float], most: float
     ) -> Privatiser | None:
-        """The privatiser on the finest grid from `grid` on whose sums and noise stay below `most` cells; None for none.
+        """Return the privatiser on the finest grid from `grid` on whose sums and noise stay below `most`
+        cells; None for none.
 
         setting: the arguments of `of`, in order.
         """
@@ -372,11 +405,14 @@ class Privatiser:
         while grid.spacing * math.sqrt(numel) <= clip:
             charged = grid.charged_clip(clip, numel, users)
             std = noise_multiplier * charged
+            # In cells. It is a bound on the noise, which the check in `_add_` makes sure of, number by
+            # number.
             largest = _FAR * std * row_norm / grid.spacing
             # Sum and noise must fit in the cells that add exactly, with room to spare for both.
             if largest + users * charged / grid.spacing < most:
                 # A scale below SMALLEST_SCALE would cost more than is charged.
                 if rounding == "discrete" and SMALLEST_SCALE <= std / grid.spacing <= LARGEST_SCALE:
+                    # Rounded up, because a smaller scale would be less noise than is charged.
                     cells = math.ceil(std / grid.spacing)
                     return cls(cells * grid.spacing, grid, cells)
                 if rounding == "grid" and largest * _EPS <= _RESOLUTION:
@@ -385,7 +421,8 @@ class Privatiser:
         return None
 
     def resolution(self, numel: int, row_norms: NDArray[np.float64]) -> float:
-        """r of "What remains" in the module: what the resolution of float64 adds to mu over these rounds.
+        """Return r of "What remains" in the module: what the resolution of float64 adds to mu over these
+        rounds.
 
         Args:
             numel: numbers released in a round.
@@ -397,13 +434,20 @@ class Privatiser:
         return math.sqrt(2 * math.pi * numel * float(np.square(row_norms).sum())) * eta
 
     def stream(self, mechanism: Mechanism, numel: int, noise: SecureNoise) -> Stream:
-        """The running noise that `privatise` takes, of unit z: float64 on a grid, whole cells for discrete noise."""
+        """Return the running noise that `privatise` takes, of unit z: float64 on a grid, whole cells for
+        discrete noise.
+
+        Args:
+            mechanism: whose B is applied.
+            numel: numbers that a round releases.
+            noise: the run's source.
+        """
         if self.grid is None:
             return mechanism.stream(numel, noise)
         return mechanism.stream(numel, DiscreteNoise(noise, self.cells) if self.cells else noise, dtype=torch.float64)
 
     def privatise(self, total: torch.Tensor, stream: Stream) -> torch.Tensor:
-        """`total` plus the next row of `stream`: the sum that may be released.
+        """Return `total` plus the next row of `stream`: the sum that may be released.
 
         Args:
             total: shape (d,), float64: on a grid a sum of snapped replies, and overwritten.
@@ -413,8 +457,8 @@ class Privatiser:
             Shape (d,): on a grid `total` itself, float64; else a new vector, float32.
 
         Raises:
-            BadInput: `total` does not fit the stream (nothing is drawn), or as `Grid.add_noise_`: part of `total` may
-                be overwritten then, and the stream is torn.
+            BadInput: `total` does not fit the stream (nothing is drawn), or as `Grid.add_noise_`: part of
+                `total` may be overwritten then, and the stream is torn.
             HorizonError: the mechanism has no further row.
         """
         if self.grid is None:
@@ -435,7 +479,8 @@ class Privatiser:
         return total
 
     def privatise_words(self, words: Words, stream: Stream) -> torch.Tensor:
-        """The opened sum `words` plus the next row of `stream`, then read: the sum that may be released.
+        """Return the opened sum `words` plus the next row of `stream`, then read: the sum that may be
+        released.
 
         Never read `words` before: see "Masked sums" in the module.
 

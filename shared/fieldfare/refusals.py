@@ -1,4 +1,6 @@
-"""What is wrong with a table of a plan, in words: key, value, what the key takes, the nearest key or value, line."""
+"""What is wrong with a table of a plan, in words: key, value, what the key takes, the nearest key or value,
+line.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _BOUNDS = ((Ge, "ge", "of at least"), (Gt, "gt", "above"), (Le, "le", "of at mos
 
 
 def nearest_of(word: object, known: Sequence[str]) -> str:
-    """Those of `known` that look like `word` or contain it, else all of them: one line."""
+    """Return those of `known` that look like `word` or contain it, else all of them: one line."""
     text = str(word)
     near = difflib.get_close_matches(text, known, n=3)
     near += [name for name in known if len(text) > 2 and text in name and name not in near]
@@ -29,7 +31,9 @@ def nearest_of(word: object, known: Sequence[str]) -> str:
 
 
 def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """What a key of this type takes, as in "must be ...": "a whole number of at least 1", 'a number or "auto"'."""
+    """Return what a key of this type takes, as in "must be ...": "a whole number of at least 1", 'a number or
+    "auto"'.
+    """
     metadata, origin, inner = list(metadata), get_origin(annotation), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return expected(inner[0], [*annotation.__metadata__, *metadata])
@@ -66,12 +70,13 @@ def _plain(number: float) -> str:
 
 
 def takes(field: FieldInfo) -> str:
-    """What a key of a table takes."""
+    """Return what a key of a table takes."""
     return expected(field.annotation, field.metadata)
 
 
 def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> BadInput:
-    """All faults of a pydantic error as one refusal, each with its key, its value and the nearest that is allowed.
+    """Return all faults of a pydantic error as one refusal, each with its key, its value and the nearest that
+    is allowed.
 
     section: the table that `model` describes, empty for the whole plan.
     """
@@ -117,7 +122,7 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
 
 
 def all_of(faults: Sequence[BadInput]) -> BadInput:
-    """One refusal for one or more faults."""
+    """Return one refusal for one or more faults."""
     return faults[0] if len(faults) == 1 else BadInput.of(faults)
 
 
@@ -133,7 +138,9 @@ def _nearest(fault: Mapping[str, Any]) -> str:
 
 
 def _resolve(model: type[BaseModel], place: list[str]) -> tuple[list[str], FieldInfo | None]:
-    """The keys at the beginning of `place`, and the field of the last; what pydantic adds about types is cut off."""
+    """Return the keys at the beginning of `place`, and the field of the last; what pydantic adds about types
+    is cut off.
+    """
     path: list[str] = []
     field = None
     inner: object = model
@@ -152,7 +159,7 @@ def _is_table(annotation: object) -> bool:
 
 
 def _fields(model: type[BaseModel], path: list[str]) -> Mapping[str, FieldInfo]:
-    """The fields of the table at `path` below `model`."""
+    """Return the fields of the table at `path` below `model`."""
     for name in path:
         annotation = model.model_fields[name].annotation
         model = next(part for part in (annotation, *get_args(annotation)) if _is_table(part))
@@ -160,15 +167,19 @@ def _fields(model: type[BaseModel], path: list[str]) -> Mapping[str, FieldInfo]:
 
 
 def with_lines(refusal: BadInput, text: str) -> BadInput:
-    """`refusal` with the line of each fault in the TOML file `text`, where its key or its table can be found there."""
+    """Return `refusal` with the line of each fault in the TOML file `text`, where its key or its table can be
+    found there.
+    """
     located = [fault.at(line_of(text, fault.what.partition(" = ")[0].split("."))) for fault in refusal.faults]
     return all_of(sorted(located, key=lambda fault: fault.line or 0))
 
 
 def line_of(text: str, path: Sequence[str]) -> int | None:
-    """The line (from 1) of the TOML file `text` that sets the key at `path`, or the nearest table around it; or None.
+    """Return the line (from 1) of the TOML file `text` that sets the key at `path`, or the nearest table
+    around it; or None.
 
-    It is the first line with the key's name up to which the file, read by TOML's own parser, has the key.
+    The file is read by TOML's own parser, up to each line that has the key's name. The first line with which
+    the key is there is the answer.
     """
     lines = text.splitlines()
     while path:
@@ -180,7 +191,9 @@ def line_of(text: str, path: Sequence[str]) -> int | None:
 
 
 def _parsed(lines: Sequence[str], last: int) -> object:
-    """The table that the lines up to `last` make, with as many more as a value over several lines needs."""
+    """Return the table that the lines up to `last` make, with as many more as a value over several lines
+    needs.
+    """
     for end in range(last, len(lines) + 1):
         try:
             return tomllib.loads("\n".join(lines[:end]))

@@ -27,7 +27,7 @@ class Table(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
-        """Pydantic would read `rounds = true` as 1."""
+        """Refuse `rounds = true`, which pydantic would read as 1."""
         allowed = cls.model_fields[info.field_name or ""].annotation
         if isinstance(value, bool) and bool not in (allowed, *get_args(allowed)):
             raise ValueError("must not be true or false")
@@ -48,7 +48,7 @@ class Registry(Generic[S]):
         self._specs: dict[str, type[S]] = {}
 
     def register(self, spec: type[S]) -> type[S]:
-        """Class decorator: register a spec class under the default of its `kind` field."""
+        """Register a spec class under the default of its `kind` field; a class decorator."""
         kind = spec.model_fields["kind"].default
         if kind in self._specs and self._specs[kind] is not spec:
             raise TypeError(f"two {self.section} kinds are called {kind!r}")
@@ -56,11 +56,11 @@ class Registry(Generic[S]):
         return spec
 
     def kinds(self) -> tuple[str, ...]:
-        """The registered kinds, sorted."""
+        """Return the registered kinds, sorted."""
         return tuple(sorted(self._specs))
 
     def spec(self, kind: object) -> type[S]:
-        """The class of a kind. Raises `BadInput` for an unknown one, naming the nearest."""
+        """Return the class of a kind. Raises `BadInput` for an unknown one, naming the nearest."""
         if kind is None:
             raise BadInput(f"{self.section}.kind", "is required.", ", ".join(self.kinds()), code="key-required")
         if not isinstance(kind, str) or kind not in self._specs:

@@ -24,16 +24,16 @@ Flat = TypeVar("Flat", "torch.Tensor", NDArray[Any])
 
 
 def pseudonym(user_id: str) -> int:
-    """The 64-bit name under which a user is known to the server: stable, the same on every node."""
+    """Return the 64-bit name under which a user is known to the server: stable, the same on every node."""
     digest = hashlib.blake2b(user_id.encode(), digest_size=8, person=b"fieldfare.user").digest()
     return int.from_bytes(digest, "little")
 
 
 def texts(user_ids: Iterable[object]) -> list[str]:
-    """Each id as text. The text "nan" or "None" is somebody's name.
+    """Return each id as text. The text "nan" or "None" is somebody's name.
 
-    Raises `BadInput` where an id is missing: "", None, NaN, NaT or pandas' NA. The rows of all who have none would be
-    one user's.
+    Raises `BadInput` where an id is missing: "", None, NaN, NaT or pandas' NA. The rows of all who have none
+    would be one user's.
     """
     user_ids = list(user_ids)
     if (place := next((i for i, each in enumerate(user_ids) if _is_missing(each)), None)) is not None:
@@ -56,10 +56,10 @@ def _is_missing(user_id: object) -> bool:
 
 
 def pseudonyms(user_ids: Iterable[object]) -> NDArray[np.uint64]:
-    """`pseudonym` of each one's text, shape (len(user_ids),).
+    """Return `pseudonym` of each one's text, shape (len(user_ids),).
 
-    Raises `BadInput` where one would not be one person: as `texts`; and where two spellings of one text, in other
-    Unicode normal forms, would give one person two budgets.
+    Raises `BadInput` where one would not be one person: as `texts`; and where two spellings of one text, in
+    other Unicode normal forms, would give one person two budgets.
     """
     user_ids = texts(user_ids)
     seen: set[str] | None = None
@@ -86,10 +86,10 @@ class Schema:
 
     @classmethod
     def of(cls, model: torch.nn.Module) -> Schema:
-        """The parameters of `model` that require a gradient: a tied one once, by its first name.
+        """Return the parameters of `model` that require a gradient: a tied one once, by its first name.
 
-        Frozen parameters and buffers are no part of it. They never travel, so they need no noise. Raises ValueError for
-        complex parameters, which clipping and noise do not cover.
+        Frozen parameters and buffers are no part of it. They never travel, so they need no noise. Raises
+        ValueError for complex parameters, which clipping and noise do not cover.
         """
         trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
         for name, value in trained:
@@ -100,7 +100,9 @@ class Schema:
 
     @classmethod
     def of_layers(cls, *widths: int) -> Schema:
-        """That of `torch.nn.Sequential` of linear layers from each of `widths` to the next, activations between."""
+        """Return the schema of a `torch.nn.Sequential` of linear layers from each of `widths` to the next,
+        activations between.
+        """
         layers = list(enumerate(itertools.pairwise(widths)))
         names = tuple(f"{2 * place}.{name}" for place, _ in layers for name in ("weight", "bias"))
         return cls(names, tuple(shape for _, (inputs, outputs) in layers for shape in ((outputs, inputs), (outputs,))))
@@ -115,7 +117,7 @@ class Schema:
         return sum(self.sizes)
 
     def slices(self) -> tuple[slice, ...]:
-        """The place of each parameter in the flat vector."""
+        """Return the place of each parameter in the flat vector."""
         return self._slices
 
     @cached_property
@@ -124,27 +126,29 @@ class Schema:
         return tuple(slice(first, last) for first, last in itertools.pairwise(ends))
 
     def split(self, flat: Flat) -> dict[str, Flat]:
-        """Views into `flat` (numel,), by name."""
+        """Return views into `flat` (numel,), by name."""
         pairs = zip(self.names, self.shapes, self.slices(), strict=True)
         return {name: flat[place].reshape(shape) for name, shape, place in pairs}
 
     def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """A new flat float32 vector (numel,)."""
+        """Return a new flat float32 vector (numel,)."""
         return torch.cat([tensors[name].detach().reshape(-1).to(torch.float32) for name in self.names])
 
     def arrays(self, flat: torch.Tensor) -> Arrays:
-        """As `split`, as numpy float32 arrays on the host."""
+        """Do as `split`, with numpy float32 arrays on the host."""
         return {name: t.cpu().numpy() for name, t in self.split(flat.detach().to(torch.float32)).items()}
 
     def stacked(self, queries: int) -> Schema:
-        """The schema of a reply to several queries: all parameters of the first, then all of the second, ..."""
+        """Return the schema of a reply to several queries: all parameters of the first, then all of the
+        second, ...
+        """
         if queries == 1:
             return self
         names = tuple(f"{query}.{name}" for query in range(queries) for name in self.names)
         return Schema(names, self.shapes * queries)
 
     def digest(self) -> str:
-        """SHA-256 of names and shapes, on which server and node must agree."""
+        """Return the SHA-256 of names and shapes, on which server and node must agree."""
         return self._digest
 
     @cached_property

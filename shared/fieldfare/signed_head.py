@@ -1,8 +1,9 @@
 """The signed head of a journal: one line of text that anyone can keep, so that the past cannot be taken back.
 
-A journal is a chain of hashes; its head, (ledger, count, hash), stands for every row before it. The coordinator signs
-the head with a key that is not in the ledger's database. Who keeps a head recognises a journal that went back, or
-that goes on from another past (a fork): a restored backup, a copied directory, a rewound machine, a forger.
+A journal is a chain of hashes; its head, (ledger, count, hash), stands for every row before it. The
+coordinator signs the head with a key that is not in the ledger's database. Who keeps a head recognises a
+journal that went back, or that goes on from another past (a fork): a restored backup, a copied directory, a
+rewound machine, a forger.
 
     fieldfare-head-v1 LEDGER COUNT HASH KEY SIGNATURE
 
@@ -55,7 +56,7 @@ class HeadRefused(BadInput):
 
 
 def read_told(text: str) -> tuple[str, int, int] | None:
-    """(reason, seen, shown) of `HeadRefused.told`, which came from elsewhere; None for anything else."""
+    """Return (reason, seen, shown) of `HeadRefused.told`, which came from elsewhere; None for anything else."""
     found = _TOLD.fullmatch(text)
     return (found[1], int(found[2]), int(found[3])) if found and found[1] in REASONS else None
 
@@ -91,7 +92,9 @@ class SignedHead:
 
 @lru_cache(maxsize=64)
 def _parts(line: str) -> tuple[str, int, str, str, str]:
-    """(ledger, count, hash, key, signature) of a line whose signature is right: a line is shown again and again."""
+    """Return (ledger, count, hash, key, signature) of a line whose signature is right: a line is shown again
+    and again.
+    """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -114,7 +117,7 @@ def _parts(line: str) -> tuple[str, int, str, str, str]:
 
 
 def public_key(private_key: bytes) -> str:
-    """The public key, in hex, of the 32 bytes of an Ed25519 private key."""
+    """Return the public key, in hex, of the 32 bytes of an Ed25519 private key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw().hex()
@@ -130,7 +133,7 @@ def _successor(held: SignedHead, keys: Iterable[str]) -> str:
 def follow(
     held: SignedHead | None, shown: SignedHead | None, rows: Mapping[int, str], keys: Iterable[str] = ()
 ) -> SignedHead | None:
-    """The head to hold from now on: `shown`, if it continues `held`.
+    """Return the head to hold from now on: `shown`, if it continues `held`.
 
     Args:
         held: the newest head seen so far; None: none yet.
@@ -139,8 +142,8 @@ def follow(
         keys: the lines by which the head's key changed, in their order (`fieldfare.head_keys`).
 
     Raises:
-        HeadRefused: the server shows no head any more, another ledger's, another key's, an older one, or one whose
-            journal does not contain, or is not shown to contain, the row that was seen.
+        HeadRefused: the server shows no head any more, another ledger's, another key's, an older one, or one
+            whose journal does not contain, or is not shown to contain, the row that was seen.
     """
     if held is None:
         return shown

@@ -1,8 +1,8 @@
 """What a run costs its users, signed by the ledger's coordinator, for nodes that keep a budget of their own.
 
-A node that keeps one (`fieldfare_client.budget`) recomputes a user's charge from these terms, by the arithmetic of the
-ledger, and writes it down before it trains. The signature is that of the key which signs the journal's head, so a
-coordinator that told nodes other terms than its ledger has left evidence of it.
+A node that keeps one (`fieldfare_client.budget`) recomputes a user's charge from these terms, by the
+arithmetic of the ledger, and writes it down before it trains. The signature is that of the key which signs
+the journal's head, so a coordinator that told nodes other terms than its ledger has left evidence of it.
 
     fieldfare-terms-v1 JSON          Ed25519 (RFC 8032) of this ASCII text; JSON is canonical: sorted keys, no spaces
 """
@@ -58,7 +58,7 @@ class NodeBudgetRefused(Refused):
 
 
 def read_told(text: str) -> str | None:
-    """The word of `NodeBudgetRefused.told`, which came from elsewhere; None for anything else."""
+    """Return the word of `NodeBudgetRefused.told`, which came from elsewhere; None for anything else."""
     return text if _TOLD.fullmatch(text) and text in REASONS else None
 
 
@@ -86,7 +86,7 @@ class RunTerms:
     """Whether each user is charged what that user takes part in; else all users the whole run."""
 
     def to_json(self) -> str:
-        """Canonical JSON; floats in full precision."""
+        """Return the canonical JSON; floats in full precision."""
         table = {**self._table(), "row": self.row, "spent": self.spent.to_json()}
         return json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -100,7 +100,9 @@ class RunTerms:
         return json.dumps(self._table(), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     def cost(self) -> Cost:
-        """The run's cost, from its plan at its stored price. Raises `NodeBudgetRefused` where they disagree."""
+        """Return the run's cost, from its plan at its stored price. Raises `NodeBudgetRefused` where they
+        disagree.
+        """
         return _cost(self.lasting)
 
     @classmethod
@@ -163,11 +165,11 @@ class SignedTerms:
         return cls(text, signer.public_key().public_bytes_raw().hex(), signature, tuple(keys))
 
     def open(self) -> RunTerms:
-        """The terms, whose signature is that of `key`. Raises `NodeBudgetRefused`."""
+        """Return the terms, whose signature is that of `key`. Raises `NodeBudgetRefused`."""
         return _opened(self.text, self.key, self.signature)
 
     def signed_by(self, ledger: str, key: str) -> bool:
-        """Whether `key` signed them, or a key that it named as its successor, of `ledger`."""
+        """Return whether `key` signed them, or a key that it named as its successor, of `ledger`."""
         try:
             return self.key in (key, successor(ledger, key, self.keys)[0])
         except ValueError:

@@ -1,7 +1,7 @@
 """What is trained: a model, a loss, users' data and a public score. One final class a task.
 
-The core only knows this class. Tasks live with the client, where users' data are. They are loaded by name, so that
-neither core nor server imports them statically.
+The core only knows this class. Tasks live with the client, where users' data are. They are loaded by name, so
+that neither core nor server imports them statically.
 """
 
 from __future__ import annotations
@@ -59,14 +59,42 @@ class Users(Protocol):
     def __len__(self) -> int: ...
 
     def partition(self, index: int, count: int) -> Users:
-        """The users of node `index` of `count`: every user on exactly one node, always the same one."""
+        """Return the users of node `index` of `count`: every user on exactly one node, always the same one."""
 
 
 class Task(ABC):
     """A model, users and a score. Final subclasses are cheap to construct and read data only on demand.
 
-    Every task must guarantee that `build_model` does not depend on users' data, and that `evaluate` uses only public
-    data, of users that are never trained on (`held_out` says which), because a score is shown without noise.
+    Every task must guarantee that `build_model` does not depend on users' data, and that `evaluate` uses only
+    public data, of users that are never trained on (`held_out` says which), because a score is shown without
+    noise.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> import fieldfare as ff
+        >>> class Heights(ff.Task):
+        ...     name, score_name, held_out = "heights", "error", "twenty made-up people, who are not trained on"
+        ...     def build_model(self):
+        ...         return torch.nn.Linear(1, 1)
+        ...     def prepare(self, columns, generator):
+        ...         return columns["age"], columns["height"]
+        ...     def loss(self, outputs, targets):
+        ...         return (outputs - targets).square().mean(dim=1)
+        ...     def users(self):
+        ...         age = np.linspace(0, 1, 30, dtype=np.float32)[:, None]
+        ...         return ff.UserTable.grouped([f"u{i // 3}" for i in range(30)], {"age": age, "height": 1 + age})
+        ...     def evaluate(self, model):
+        ...         age = torch.linspace(0, 1, 20)[:, None]
+        ...         with torch.no_grad():
+        ...             return {"error": float((model(age) - 1 - age).square().mean())}
+        >>> task = Heights.configured(Heights.Parameters())
+        >>> len(task.users()), sorted(task.evaluate(task.build_model()))
+        (10, ['error'])
+        >>> task.loss(torch.zeros(2, 1), torch.ones(2, 1))
+        tensor([1., 1.])
+        >>> ff.price(ff.Plan(task=task, epsilon=4, delta=1e-3, rounds=2, cohort=5, mechanism="nu",
+        ...                  population="demo")).epsilon <= 4
+        True
     """
 
     name: ClassVar[str]
@@ -86,42 +114,46 @@ class Task(ABC):
 
     @classmethod
     def configured(cls, parameters: Any) -> Self:
-        """The task with these `Parameters`. By default each is an argument of that name."""
+        """Return the task with these `Parameters`. By default each is an argument of that name."""
         return cls(**{name: getattr(parameters, name) for name in type(parameters).model_fields})
 
     @abstractmethod
     def build_model(self) -> torch.nn.Module:
-        """The model with its initial weights: the same on every machine (see `seeded`).
+        """Return the model with its initial weights: the same on every machine (see `seeded`).
 
-        What requires a gradient is trained, in its own dtype, and travels as float32. Frozen parameters and buffers
-        never travel: every machine builds its own, so they must not depend on users' data.
+        What requires a gradient is trained, in its own dtype, and travels as float32. Frozen parameters and
+        buffers never travel: every machine builds its own, so they must not depend on users' data.
         """
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of each example of one batch of one user, shape (n,), from outputs (n, ...) and targets (n, ...).
+        """Return the loss of each example of one batch of one user, shape (n,), from outputs (n, ...) and
+        targets (n, ...).
 
-        Engines minimise its mean. Examples may mix, because they are one user's. A loss that `torch.func.vmap` can map
-        over users trains many at once; others are called for one user after another.
+        Engines minimise its mean. Examples may mix, because they are one user's. A loss that
+        `torch.func.vmap` can map over users trains many at once; others are called for one user after
+        another.
         """
 
     @abstractmethod
     def users(self) -> Users:
-        """The users to train on. Only nodes call it."""
+        """Return the users to train on. Only nodes call it."""
 
     @abstractmethod
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Scores on public held-out data; contains `score_name`. Deterministic, leaves `model` unchanged.
+        """Return scores on public held-out data; contains `score_name`. Deterministic, leaves `model`
+        unchanged.
 
         `model` comes in eval mode.
         """
 
     def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The number `name`, one of `measures`, of each row of one user, shape (n,), or their mean, shape ().
+        """Return the number `name`, one of `measures`, of each row of one user, shape (n,), or their mean,
+        shape ().
 
-        It is taken row by row: metrics of a run call it with one row at a time, mapped over many, where that works.
-        outputs, targets: as `loss` has them, of the model in eval mode. By default the loss, and whether the class
-        with the largest output (of one output: by its sign) is the target.
+        It is taken row by row: metrics of a run call it with one row at a time, mapped over many, where that
+        works. outputs, targets: as `loss` has them, of the model in eval mode. By default the loss, and
+        whether the class with the largest output (of one output: by its sign) is the target.
         """
         if name == "correct":
             several = outputs.ndim == 2 and outputs.shape[1] > 1
@@ -132,31 +164,34 @@ class Task(ABC):
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Turn rows of a user table into (inputs, targets), row by row. By default its columns "x" and "y".
 
-        Training calls it with the rows of one user. Override it to keep data compact at rest (codes, uint8 pixels) and
-        expand them on the training device.
+        Training calls it with the rows of one user. Override it to keep data compact at rest (codes, uint8
+        pixels) and expand them on the training device.
         """
         return columns["x"], columns["y"]
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Inside, torch draws from `seed` on the CPU. Afterwards its global generator continues where it was before."""
+    """Let torch draw from `seed` on the CPU inside the block. Afterwards its global generator continues where
+    it was before.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def complete_state(model: torch.nn.Module, released: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The full state dict of `model` with `released` in the place of its trained parameters.
+    """Return the full state dict of `model` with `released` in the place of its trained parameters.
 
-    `model.load_state_dict(result, strict=True)` works, and so does `safetensors.torch.save`: all names, order, shapes
-    and dtypes are those of `model.state_dict()`, and no two tensors share memory. Names of one tied tensor all get its
-    release; frozen parameters and buffers are those of `model`, which must be public. Changes nothing.
+    `model.load_state_dict(result, strict=True)` works, and so does `safetensors.torch.save`: all names,
+    order, shapes and dtypes are those of `model.state_dict()`, and no two tensors share memory. Names of one
+    tied tensor all get its release; frozen parameters and buffers are those of `model`, which must be public.
+    Changes nothing.
 
     Args:
         model: the module as `Task.build_model` made it.
-        released: every parameter of `model` that requires a gradient, by its (first) name in `named_parameters()`, in
-            its shape, of any floating dtype.
+        released: every parameter of `model` that requires a gradient, by its (first) name in
+            `named_parameters()`, in its shape, of any floating dtype.
 
     Raises:
         BadInput: a released name that the model does not train, one that is missing, or another shape.
@@ -186,17 +221,20 @@ def complete_state(model: torch.nn.Module, released: Mapping[str, torch.Tensor])
 
 
 def task_names() -> tuple[str, ...]:
-    """The names that `load_task` knows, sorted: the bundled ones, and those that installed distributions announce."""
+    """Return the names that `load_task` knows, sorted: the bundled ones, and those that installed
+    distributions announce.
+    """
     return tuple(sorted({*_bundled(), *(point.name for point in entry_points(group=GROUP))}))
 
 
 def load_task(reference: str) -> Task:
-    """The task that `reference` names: a bundled name, an announced one, or "package.module:attribute".
+    """Return the task that `reference` names: a bundled name, an announced one, or
+    "package.module:attribute".
 
-    The attribute may be a `Task`, a `Task` class, or a callable without arguments that returns a `Task`. Importing a
-    module runs its code: give only names of modules you trust. Parameters may follow, as in `digits?users=50`
-    (`fieldfare.names.task_reference` writes them). Raises `BadInput` naming the nearest known name or parameter, and
-    `UnknownTask` where there is no task of that name.
+    The attribute may be a `Task`, a `Task` class, or a callable without arguments that returns a `Task`.
+    Importing a module runs its code: give only names of modules you trust. Parameters may follow, as in
+    `digits?users=50` (`fieldfare.names.task_reference` writes them). Raises `BadInput` naming the nearest
+    known name or parameter, and `UnknownTask` where there is no task of that name.
     """
     try:
         name, parameters = split_task_reference(reference)
@@ -211,12 +249,16 @@ def load_task(reference: str) -> Task:
 
 
 def announced(name: str) -> list[EntryPoint]:
-    """The installed distributions' entry points of that name, Fieldfare's own among them. Imports none of them."""
+    """Return the installed distributions' entry points of that name, Fieldfare's own among them. Imports none
+    of them.
+    """
     return [point for point in entry_points(group=GROUP) if point.name == name]
 
 
 def find_task(name: str) -> object:
-    """What `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises `UnknownTask`."""
+    """Return what `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises
+    `UnknownTask`.
+    """
     if not name:
         raise BadInput(
             "run.task",
@@ -255,9 +297,10 @@ def find_task(name: str) -> object:
 
 
 def parameters_of(name: str) -> type[Table]:
-    """The model of the `[task]` table of the task `name`. Raises as `load_task`.
+    """Return the model of the `[task]` table of the task `name`. Raises as `load_task`.
 
-    A class with an `__init__` that does not declare `Parameters` takes none: those of its base describe its base.
+    A class with an `__init__` that does not declare `Parameters` takes none: those of its base describe its
+    base.
     """
     target = find_task(name)
     if not (isinstance(target, type) and issubclass(target, Task)):
@@ -267,7 +310,9 @@ def parameters_of(name: str) -> type[Table]:
 
 
 def check_parameters(name: str, parameters: Mapping[str, object]) -> Table:
-    """The parameters of the task `name`, validated. Raises `BadInput` with every fault, and as `load_task`."""
+    """Return the parameters of the task `name`, validated. Raises `BadInput` with every fault, and as
+    `load_task`.
+    """
     model = parameters_of(name)
     try:
         return model.model_validate(dict(parameters))
@@ -280,7 +325,7 @@ def _owner(point: EntryPoint) -> str:
 
 
 def _bundled() -> dict[str, object]:
-    """The tasks that come with Fieldfare, by name; none where the client or PyTorch is not installed."""
+    """Return the tasks that come with Fieldfare, by name; none where the client or PyTorch is not installed."""
     if importlib.util.find_spec(BUNDLED.partition(".")[0]) is None or importlib.util.find_spec("torch") is None:
         return {}
     tasks: dict[str, Any] = {}
@@ -290,9 +335,11 @@ def _bundled() -> dict[str, object]:
 
 
 def hold(task: Task) -> str:
-    """The name under which `load_task` finds this very object, in this process, for as long as something keeps it.
+    """Return the name under which `load_task` finds this very object, in this process, for as long as
+    something keeps it.
 
-    The first object of a class has the same name in every process, so that a script that is started again can resume.
+    The first object of a class has the same name in every process, so that a script that is started again can
+    resume.
     """
     for name, held in _held.items():
         if held is task:
@@ -320,7 +367,7 @@ def _object(name: str) -> Task:
 
 
 def _resolve(reference: str) -> object:
-    """The attribute of "package.module:attribute". Raises `BadInput` naming the part that is missing."""
+    """Return the attribute of "package.module:attribute". Raises `BadInput` naming the part that is missing."""
     module, _, attribute = reference.partition(":")
     if not module or not attribute:
         raise BadInput(
@@ -371,7 +418,7 @@ def _instance(name: str, target: object, given: Mapping[str, object]) -> Task:
     if given:
         raise BadInput(
             "task",
-            f"{name!r} is no class of tasks, which alone declares parameters.",
+            f"{name!r} is not a class of tasks, which alone declares parameters.",
             "no table [task]",
             code="task-takes-no-parameters",
         )

@@ -1,10 +1,12 @@
-"""How numbers are written for people: the same on the page, in answers, in the statement and on the command line."""
+"""How numbers are written for people: the same on the page, in answers, in the statement and on the command
+line.
+"""
 
 from __future__ import annotations
 
 
 def decimal(value: float, digits: int = 6) -> str:
-    """A number of at most `digits` significant digits, small ones as 1e-5 and not as 1e-05."""
+    """Return a number of at most `digits` significant digits, small ones as 1e-5 and not as 1e-05."""
     text = f"{value:.{digits}g}"
     mantissa, _, exponent = text.partition("e")
     return f"{mantissa}e{int(exponent)}" if exponent else text

@@ -14,7 +14,8 @@ _NEAREST = "a linear model, or a network"
 
 
 def refuse_trees(what: str, model: object) -> None:
-    """Raise `BadInput` where `model` is a tree, a forest or a boosted ensemble, or makes one: its class, or a strategy.
+    """Raise `BadInput` where `model` is a tree, a forest or a boosted ensemble, or makes one: its class, or a
+    strategy.
 
     Args:
         what: was given `model`, in words.

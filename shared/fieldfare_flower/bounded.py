@@ -1,19 +1,19 @@
 """Pull no reply that is larger than it may be, and lose no reply to another one that cannot be decoded.
 
-`HttpGrid.pull_messages` of Flower 1.41 takes all replies that are there off the SuperLink, pulls every part of each
-into memory, and then decodes them. Three things follow from that:
+`HttpGrid.pull_messages` of Flower 1.41 takes all replies that are there off the SuperLink, pulls every part
+of each into memory, and then decodes them. Three things follow from that:
 
-* A reply may be of any size. One part may have a gigabyte, and an array of 5 MB that names its one chunk a million
-  times becomes terabytes when it is decoded.
+* A reply may be of any size. One part may have a gigabyte, and an array of 5 MB that names its one chunk a
+  million times becomes terabytes when it is decoded.
 * An exception while one is decoded loses all others of the same look: the SuperLink delivers a reply once.
 * A reply that was not pulled whole stays in the SuperLink's database until the run ends.
 
-`limit_replies` puts a bound on the bytes that are pulled and on the bytes that they become, decodes each reply where an
-exception costs that reply alone, and confirms to the SuperLink what was refused, so that it is deleted there. Flower
-itself then answers for the node with an error, whose text `refusal` reads.
+`limit_replies` puts a bound on the bytes that are pulled and on the bytes that they become, decodes each
+reply where an exception costs that reply alone, and confirms to the SuperLink what was refused, so that it is
+deleted there. Flower itself then answers for the node with an error, whose text `refusal` reads.
 
-Upstream: no issue is known. The module becomes unnecessary once Flower has a limit for replies and decodes them one by
-one. It replaces two functions in the module of Flower's grid, in this process only.
+Upstream: no issue is known. The module becomes unnecessary once Flower has a limit for replies and decodes
+them one by one. It replaces two functions in the module of Flower's grid, in this process only.
 """
 
 from __future__ import annotations
@@ -118,9 +118,10 @@ _limits: dict[str, tuple[Grid, ReplyLimit]] = {}
 
 
 def limit_replies(grid: Grid, limit: ReplyLimit) -> bool:
-    """From now on no pull of `grid` takes a reply beyond `limit`; False where `grid` pulls in another way.
+    """Let no pull of `grid` take a reply beyond `limit` from now on; False where `grid` pulls in another way.
 
-    Flower's simulation and grids of this process have no wire, and no such limit: they return False without a warning.
+    Flower's simulation and grids of this process have no wire, and no such limit: they return False without a
+    warning.
     """
     module = sys.modules[type(grid).__module__]
     if type(grid).__name__ not in ("HttpGrid", "GrpcGrid"):
@@ -134,7 +135,9 @@ def limit_replies(grid: Grid, limit: ReplyLimit) -> bool:
 
 
 def refusal(reply: Message) -> str:
-    """Why this process refused the reply that `reply` stands for, `SIZE` or `SCHEMA`; empty: it did not."""
+    """Return why this process refused the reply that `reply` stands for, `SIZE` or `SCHEMA`; empty: it did
+    not.
+    """
     if not reply.has_error():
         return ""
     _, mark, reason = str(reply.error.reason or "").partition(_MARK)
@@ -186,7 +189,9 @@ def _pull_bounded(
     limit: ReplyLimit,
     options: dict[str, Any],
 ) -> dict[str, bytes]:
-    """All parts of one reply. Raises `_Refused` as soon as they are more, or larger, than `limit` says."""
+    """Return all parts of one reply. Raises `_Refused` as soon as they are more, or larger, than `limit`
+    says.
+    """
     if len(ids) > limit.parts:
         raise _Refused(SIZE)
     budget = _Budget(limit.most)
@@ -224,7 +229,7 @@ def _require_small(contents: Mapping[str, bytes], read_head: Callable[[bytes], A
 
 
 def _is_of_connection(error: Exception) -> bool:
-    """Whether `error` comes from the connection to the SuperLink, not from a reply."""
+    """Return whether `error` comes from the connection to the SuperLink, not from a reply."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc")
 
 

@@ -1,15 +1,18 @@
-"""Run Flower's SuperExec so that the log of its ServerApps is visible, and that it outlives a locked SuperLink.
+"""Run Flower's SuperExec so that the log of its ServerApps is visible, and that it outlives a locked
+SuperLink.
 
     python -Pm fieldfare_flower.coordinator ARGUMENT ...        (the arguments of flower-superexec)
 
-Flower 1.41 shows what a ServerApp prints only to clients that follow the run (`flwr log`, pull request 3577). No client
-follows a run that the supervisor resumed, so its log would be lost. Here it goes where this process prints.
+Flower 1.41 shows what a ServerApp prints only to clients that follow the run (`flwr log`, pull request 3577).
+No client follows a run that the supervisor resumed, so its log would be lost. Here it goes where this process
+prints.
 
-It ends when the SuperLink answers its question for work with a server error, and its ServerApp with it. A SuperLink
-with SQLite answers so while one node uploads a gigabyte, which locks the database. Here it asks again.
+It ends when the SuperLink answers its question for work with a server error, and its ServerApp with it. A
+SuperLink with SQLite answers so while one node uploads a gigabyte, which locks the database. Here it asks
+again.
 
-Upstream: no issue is known. This module becomes unnecessary once flower-superexec has an option for the log, and asks
-again. A Flower without these names runs as it is, with a warning.
+Upstream: no issue is known. This module becomes unnecessary once flower-superexec has an option for the log,
+and asks again. A Flower without these names runs as it is, with a warning.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ def show_serverapp_output(plugin: type | None) -> bool:
 
 
 def survive_http_500(client: type | None) -> bool:
-    """Make clients of the class `client` ask for work again after a server error; False where they do not ask."""
+    """Make clients of the class `client` ask for work again after a server error; False where they do not
+    ask.
+    """
     acquire = getattr(client, "AcquireTask", None)
     if client is None or acquire is None:
         return False

@@ -1,8 +1,9 @@
 """What an in-process `flwr.serverapp.Grid` needs of Flower's inside.
 
-Flower 1.41 lets only its own tasks make a `Message` (strict task identity, pull request 8175), has no public way to
-give a message its id, and asks every Grid for a run of a private class. Upstream no issue is known. Unnecessary once
-Flower offers an in-process Grid. Each name has a substitute, but for the task identity where Flower demands one.
+Flower 1.41 lets only its own tasks make a `Message` (strict task identity, pull request 8175), has no public
+way to give a message its id, and asks every Grid for a run of a private class. Upstream no issue is known.
+Unnecessary once Flower offers an in-process Grid. Each name has a substitute, but for the task identity where
+Flower demands one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SERVER_NODE = 1
 FIRST_NODE = SERVER_NODE + 1
 """The id of the node with partition 0; the others follow in order."""
 CLIENT_APP_RAISED = 2
-"""Error code of the reply of a ClientApp that raised an exception (`ErrorCode` is private, its numbers travel)."""
+"""Error code of the reply of a ClientApp that raised an exception (`ErrorCode` is private, its numbers
+travel).
+"""
 NODE_UNAVAILABLE = 5
 """Error code of the reply to a message for a node that does not exist."""
 
@@ -47,16 +50,20 @@ def assume_task_identity() -> None:
 
 
 def make_run() -> Any:
-    """An empty run for `Grid.run`: of Flower's class, or an object with the same id where there is no such class."""
+    """Return an empty run for `Grid.run`: of Flower's class, or an object with the same id where there is no
+    such class.
+    """
     run = private.find("flwr.supercore.run:Run")
     return SimpleNamespace(run_id=1) if run is None else run.create_empty(1)
 
 
 def deliver(message: Message) -> Message:
-    """What the addressed node gets of `message`: the same metadata with a new id, and records that it may change.
+    """Return what the addressed node gets of `message`: the same metadata with a new id, and records that it
+    may change.
 
-    The arrays are shared, so a copy costs a few references. A strategy may send one RecordDict to all nodes, and one
-    ClientApp may empty what it got (`to_torch_state_dict(keep_input=False)`); over a network each has its own.
+    The arrays are shared, so a copy costs a few references. A strategy may send one RecordDict to all nodes,
+    and one ClientApp may empty what it got (`to_torch_state_dict(keep_input=False)`); over a network each has
+    its own.
     """
     known, message_id = message.metadata, uuid.uuid4().hex
     fields = (known.group_id, known.created_at, known.ttl, known.message_type)
@@ -75,8 +82,9 @@ def deliver(message: Message) -> Message:
 def copy_records(content: RecordDict) -> RecordDict:
     """Separate records: to add, replace or remove entries changes no other message. Arrays are shared.
 
-    A record checks every entry that it gets, which takes longer than the rest of a small message. These were checked
-    when the first record got them, so they go to where Flower keeps them (`TypedDict._data`), if they still do.
+    A record checks every entry that it gets, which takes longer than the rest of a small message. These were
+    checked when the first record got them, so they go to where Flower keeps them (`TypedDict._data`), if they
+    still do.
     """
     records = RecordDict()
     for name, record in content.items():
@@ -92,7 +100,8 @@ def copy_records(content: RecordDict) -> RecordDict:
 
 
 def as_reply(reply: Message, message: Message) -> Message:
-    """`reply` as a network delivers it: its content, under metadata that say what it answers and who was asked.
+    """Return `reply` as a network delivers it: its content, under metadata that say what it answers and who
+    was asked.
 
     What the ClientApp wrote into its metadata, such as another node's id, is not looked at.
     """
@@ -102,7 +111,7 @@ def as_reply(reply: Message, message: Message) -> Message:
 
 
 def raised(error: BaseException, message: Message) -> Message:
-    """The error reply of a ClientApp that raised `error`, in Flower's form."""
+    """Return the error reply of a ClientApp that raised `error`, in Flower's form."""
     return Message(Error(CLIENT_APP_RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
 
 

@@ -3,10 +3,10 @@
     FIELDFARE_LOG=text|json         one line for people (default), or one JSON object a line
     FIELDFARE_LOG_LEVEL=info        the level of Fieldfare's own lines: debug, info, warning, error
 
-A JSON line has `time` (UTC), `level`, `logger` and `message`, and `run`, `round` and `exception` where they are
-known. Other libraries stay at warning (Flower at info) whatever level is set: their debug lines hold SQL parameters,
-headers and message contents. Only what goes through Python's logging is formatted here. What Flower's programs print
-is theirs.
+A JSON line has `time` (UTC), `level`, `logger` and `message`, and `run`, `round` and `exception` where they
+are known. Other libraries stay at warning (Flower at info) whatever level is set: their debug lines hold SQL
+parameters, headers and message contents. Only what goes through Python's logging is formatted here. What
+Flower's programs print is theirs.
 
 Fieldfare logs no secrets. What an exception of a library quotes of them is redacted here.
 """
@@ -47,8 +47,8 @@ _SECRETS = (
 def about(run: str, round: int | None = None, stamp: Callable[[float], float] | None = None) -> Iterator[None]:
     """Mark the lines that this thread logs inside the block with `run` and `round`.
 
-    stamp: when a line was logged (seconds since 1970) -> the time that it shows; None: as the block around this one,
-    and without one the time itself. A run whose times are secret shows its scheduled times.
+    stamp: when a line was logged (seconds since 1970) -> the time that it shows; None: as the block around
+    this one, and without one the time itself. A run whose times are secret shows its scheduled times.
     """
     context, stamped = _context.set((run, round)), _stamp.set(stamp or _stamp.get())
     try:
@@ -64,7 +64,7 @@ def _shown_time(record: logging.LogRecord) -> float:
 
 
 def redacted(text: str) -> str:
-    """`text` without passwords in URLs, API tokens and private keys."""
+    """Return `text` without passwords in URLs, API tokens and private keys."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
@@ -124,7 +124,7 @@ class _Stderr(logging.StreamHandler[TextIO]):
 
 
 def as_json() -> bool:
-    """Whether this process writes JSON: `configure` was called, and the environment asks for it."""
+    """Return whether this process writes JSON: `configure` was called, and the environment asks for it."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
 
 
@@ -167,7 +167,8 @@ def configure(default: str = "warning") -> None:
 
 
 def configure_app() -> None:
-    """For code that Flower's process runs (a node's ClientApp): log as JSON if the environment asks for it.
+    """Set up logging for code that Flower's process runs (a node's ClientApp): log as JSON if the environment
+    asks for it.
 
     Does nothing where the process is configured already, as in a simulation or in a fork of a warm parent.
     """

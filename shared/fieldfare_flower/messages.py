@@ -3,12 +3,13 @@
 The server starts each of the two conversations:
 
 * `query.users`: the node answers with the pseudonyms of the users that it hosts;
-* `train`: carries the model (one or several points), the cohort and the settings. The node answers with the **sum of
-  the cohort's clipped updates, the number of users in it, and the sums of the numbers that the plan lists** (clipped
-  users, metrics in [-1, 1]), which are noised with the update; and with nothing else. A round may ask several
-  queries; the reply then holds one sum for each, clipped separately.
+* `train`: carries the model (one or several points), the cohort and the settings. The node answers with the
+  **sum of the cohort's clipped updates, the number of users in it, and the sums of the numbers that the plan
+  lists** (clipped users, metrics in [-1, 1]), which are noised with the update; and with nothing else. A
+  round may ask several queries; the reply then holds one sum for each, clipped separately.
 
-The server trusts no reply: reading one allocates nothing before its sizes were compared with the model's (`npy`).
+The server trusts no reply: reading one allocates nothing before its sizes were compared with the model's
+(`npy`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ _Record = TypeVar("_Record")
 
 
 def records_of(content: RecordDict, kind: type[_Record]) -> dict[str, _Record]:
-    """The records of one kind. Flower's own properties make a dictionary that checks every entry again."""
+    """Return the records of one kind. Flower's own properties make a dictionary that checks every entry
+    again.
+    """
     return {name: record for name, record in content.items() if isinstance(record, kind)}
 
 
@@ -127,7 +130,8 @@ class TrainInstruction:
     config: ConfigRecord | None = None
 
     def write(self, points: Mapping[str, ArrayRecord | ConfigRecord] | None = None) -> RecordDict:
-        """The message's content. `points`: what `write_points` made of the same points, which messages then share.
+        """Return the message's content. `points`: what `write_points` made of the same points, which messages
+        then share.
 
         More records that all messages share may be among them: the journal's head.
         """
@@ -147,7 +151,7 @@ class TrainInstruction:
 
     @classmethod
     def read(cls, content: RecordDict, schema: Schema) -> TrainInstruction:
-        """Raises `BadReply` (a ValueError) on anything but a well-formed instruction for `schema`."""
+        """Raise `BadReply` (a ValueError) on anything but a well-formed instruction for `schema`."""
         occasion, header = Occasion.read(content), _header(content)
         listed, queries, batches = header.get("weights"), header.get("queries"), header.get("batches")
         if not isinstance(listed, list) or type(queries) is not int or type(batches) is not int:
@@ -164,7 +168,7 @@ class TrainInstruction:
 
 
 def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
-    """The records that carry the model, encoded once for all messages of a round."""
+    """Return the records that carry the model, encoded once for all messages of a round."""
     return {POINT.format(index): _to_record(point) for index, point in enumerate(points)}
 
 
@@ -173,9 +177,11 @@ class TrainReply:
     """A node's part of a round's sum.
 
     Args:
-        update: the sum of the users' clipped updates, float32, by the names of `Schema.stacked` with several queries.
+        update: the sum of the users' clipped updates, float32, by the names of `Schema.stacked` with several
+            queries.
         users: how many users it sums.
-        counts: sums of the users' numbers that the plan asked for: adaptive clipping's indicator, then the metrics.
+        counts: sums of the users' numbers that the plan asked for: adaptive clipping's indicator, then the
+            metrics.
     """
 
     occasion: Occasion
@@ -184,7 +190,7 @@ class TrainReply:
     counts: tuple[float, ...] = ()
 
     def write(self) -> RecordDict:
-        """The message's content."""
+        """Return the message's content."""
         return RecordDict(
             {
                 HEADER: ConfigRecord(self.occasion.to_config()),
@@ -224,7 +230,8 @@ class TrainReply:
 def read_report(
     content: RecordDict, occasion: Occasion, sent: int, arrays: str, numbers: set[str]
 ) -> tuple[MetricRecord, int]:
-    """(the report of a reply to `occasion`, how many users it claims), where it has the records that it must have.
+    """Return (the report of a reply to `occasion`, how many users it claims), where it has the records that
+    it must have.
 
     Args:
         sent: how many users the node was asked to train.
@@ -249,7 +256,7 @@ def read_report(
 
 
 def write_users_query(run: str, more: Mapping[str, ConfigRecord] | None = None) -> RecordDict:
-    """The question which users a node hosts. more: what else goes with it (`write_question`)."""
+    """Return the question which users a node hosts. more: what else goes with it (`write_question`)."""
     return RecordDict({HEADER: ConfigRecord({"version": VERSION, "run": run}), **(more or {})})
 
 
@@ -259,12 +266,16 @@ def read_users_query(content: RecordDict) -> str:
 
 
 def write_question(asked: Mapping[str, object]) -> dict[str, ConfigRecord]:
-    """The record, by its name, of what a run asks of users: the `[task]` table of its plan. It is data, never code."""
+    """Return the record, by its name, of what a run asks of users: the `[task]` table of its plan. It is
+    data, never code.
+    """
     return {QUESTION: ConfigRecord({"asked": json.dumps(asked, sort_keys=True)})}
 
 
 def read_question(content: RecordDict) -> dict[str, Any] | None:
-    """What `write_question` wrote; None in messages of runs that train. Raises `BadReply` for anything else."""
+    """Return what `write_question` wrote; None in messages of runs that train. Raises `BadReply` for anything
+    else.
+    """
     record = records_of(content, ConfigRecord).get(QUESTION)
     if record is None:
         return None
@@ -291,24 +302,26 @@ def read_names(content: RecordDict, most: int) -> list[int]:
 
 
 def write_question_models(models: Mapping[str, Arrays]) -> dict[str, ArrayRecord]:
-    """The records of the released models that a question is about, by their runs."""
+    """Return the records of the released models that a question is about, by their runs."""
     return {QUESTION_MODEL.format(run): _to_record(arrays) for run, arrays in models.items()}
 
 
 def read_question_model(content: RecordDict, run: str) -> dict[str, NDArray[Any]]:
-    """The released arrays of `run`, by name. Raises `BadReply` where the message has none."""
+    """Return the released arrays of `run`, by name. Raises `BadReply` where the message has none."""
     record = _record(records_of(content, ArrayRecord), QUESTION_MODEL.format(run))
     return {name: np.array(array.numpy()) for name, array in record.items()}
 
 
 def write_users(users: NDArray[np.uint64], schema: Schema) -> RecordDict:
-    """A node's answer: the pseudonyms of its users, shape (n,), and the digest of the model that it would train."""
+    """Return a node's answer: the pseudonyms of its users, shape (n,), and the digest of the model that it
+    would train.
+    """
     header = ConfigRecord({"version": VERSION, "schema": schema.digest()})
     return RecordDict({HEADER: header, COHORT: _to_record({USERS: users})})
 
 
 def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uint64]:
-    """The pseudonyms of a node's users, shape (n,), distinct, n <= `most`. Raises `BadReply`."""
+    """Return the pseudonyms of a node's users, shape (n,), distinct, n <= `most`. Raises `BadReply`."""
     if _header(content).get("schema") != schema.digest():
         raise BadReply("schema", "the node would train another model")
     users = asked_users(content)
@@ -318,7 +331,8 @@ def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uin
 
 
 def write_head(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str] = ()) -> ConfigRecord:
-    """The record of a signed head, with hashes of earlier journal rows by number, by which a node sees a fork.
+    """Return the record of a signed head, with hashes of earlier journal rows by number, by which a node sees
+    a fork.
 
     keys: the lines by which the head's key changed.
     """
@@ -328,7 +342,8 @@ def write_head(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str] = 
 
 
 def read_head(content: RecordDict) -> tuple[SignedHead | None, dict[int, str]]:
-    """(the head that an instruction shows, hashes of earlier rows); (None, {}) from a server that shows none.
+    """Return (the head that an instruction shows, hashes of earlier rows); (None, {}) from a server that
+    shows none.
 
     Raises `HeadRefused` on a head that its key did not sign, `BadReply` on a record of another form.
     """
@@ -343,26 +358,26 @@ def read_head(content: RecordDict) -> tuple[SignedHead | None, dict[int, str]]:
 
 
 def read_keys(content: RecordDict) -> list[str]:
-    """The lines by which the head's key changed; [] where there is none, or no list of text."""
+    """Return the lines by which the head's key changed; [] where there is none, or no list of text."""
     record = records_of(content, ConfigRecord).get(HEAD)
     keys = None if record is None else record.get("keys")
     return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
 
 def write_witness(head: SignedHead | None) -> dict[str, ConfigRecord]:
-    """The record, by its name, of the newest head that a node remembers; {} for none."""
+    """Return the record, by its name, of the newest head that a node remembers; {} for none."""
     return {} if head is None else {WITNESS: ConfigRecord({"ledger": head.ledger, "count": head.count})}
 
 
 def read_witness(content: RecordDict) -> int | None:
-    """The number of the journal row that a node remembers; None where it names none, or nonsense."""
+    """Return the number of the journal row that a node remembers; None where it names none, or nonsense."""
     record = records_of(content, ConfigRecord).get(WITNESS)
     count = None if record is None else record.get("count")
     return count if type(count) is int and 0 < count < 2**62 else None
 
 
 def write_terms(signed: SignedTerms) -> dict[str, ConfigRecord]:
-    """The record, by its name, of a run's signed terms."""
+    """Return the record, by its name, of a run's signed terms."""
     values: dict[str, ConfigRecordValues] = {
         "terms": signed.text,
         "key": signed.key,
@@ -373,7 +388,7 @@ def write_terms(signed: SignedTerms) -> dict[str, ConfigRecord]:
 
 
 def read_terms(content: RecordDict) -> SignedTerms | None:
-    """The signed terms that a message shows, not checked; None where it shows none, or nonsense."""
+    """Return the signed terms that a message shows, not checked; None where it shows none, or nonsense."""
     record = records_of(content, ConfigRecord).get(TERMS)
     if record is None:
         return None
@@ -384,13 +399,15 @@ def read_terms(content: RecordDict) -> SignedTerms | None:
 
 
 def only(users: NDArray[np.uint64], content: RecordDict) -> RecordDict:
-    """A node's answer `content` to `query.users` with no users but `users`, shape (n,)."""
+    """Return a node's answer `content` to `query.users` with no users but `users`, shape (n,)."""
     content[COHORT] = _to_record({USERS: users})
     return content
 
 
 def asked_users(content: RecordDict) -> NDArray[np.uint64]:
-    """The pseudonyms that an instruction asks for, or that an answer to `query.users` names. Raises `BadReply`."""
+    """Return the pseudonyms that an instruction asks for, or that an answer to `query.users` names. Raises
+    `BadReply`.
+    """
     return read_array(_record(_record(records_of(content, ArrayRecord), COHORT), USERS), ("uint64",), None)
 
 

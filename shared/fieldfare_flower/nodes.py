@@ -1,11 +1,12 @@
 """Questions about a federation's nodes that Flower's command line cannot ask.
 
-* `remove_nodes`: `flwr supernode unregister` wants a node's id, and `flwr supernode list` (pull request 5990) shows
-  no public keys to find it by. Unnecessary once the list shows keys.
-* `admits_unknown_node`, `refuses_unknown_nodes`: only trying it out tells whether a SuperLink authenticates its nodes.
-  Unnecessary once a SuperLink states it.
+* `remove_nodes`: `flwr supernode unregister` wants a node's id, and `flwr supernode list` (pull request 5990)
+  shows no public keys to find it by. Unnecessary once the list shows keys.
+* `admits_unknown_node`, `refuses_unknown_nodes`: only trying it out tells whether a SuperLink authenticates
+  its nodes. Unnecessary once a SuperLink states it.
 
-Upstream no issue is known for either. Both use the HTTP clients of Flower 1.41, and raise `FlowerDiffers` without them.
+Upstream no issue is known for either. Both use the HTTP clients of Flower 1.41, and raise `FlowerDiffers`
+without them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ log = logging.getLogger("fieldfare.flower")
 
 
 def remove_nodes(address: str, root_certificates: Path, public_key: EllipticCurvePublicKey) -> int:
-    """Remove every node with this key from the federation at `address` (host:port); returns how many there were.
+    """Remove every node with this key from the federation at `address` (host:port); returns how many there
+    were.
 
     Raises `httpx.HTTPError` where the SuperLink does not answer, or refuses.
     """
@@ -45,11 +47,12 @@ def remove_nodes(address: str, root_certificates: Path, public_key: EllipticCurv
 
 
 def refuses_unknown_nodes(grid: Grid) -> bool:
-    """Whether the SuperLink behind a ServerApp's grid refuses to register a node whose key is made up here.
+    """Return whether the SuperLink behind a ServerApp's grid refuses to register a node whose key is made up
+    here.
 
-    With `--enable-supernode-auth` it refuses every node that registers itself: each node of the grid is one whose key
-    an operator registered, and that has signed with it. False where it registers the node, and where it cannot be
-    asked. Each SuperLink is asked once a process.
+    With `--enable-supernode-auth` it refuses every node that registers itself: each node of the grid is one
+    whose key an operator registered, and that has signed with it. False where it registers the node, and
+    where it cannot be asked. Each SuperLink is asked once a process.
     """
     address, certificate = getattr(grid, "_addr", None), getattr(grid, "_cert", None)
     insecure = getattr(grid, "_insecure", None)
@@ -68,7 +71,7 @@ def _refuses(address: str, insecure: bool, certificate: bytes | None) -> bool:
 
 
 def admits_unknown_node(address: str, root_certificates: Path | bytes | None, insecure: bool = False) -> bool:
-    """Whether the SuperLink at `address` (host:port) registers a node whose key is made up here.
+    """Return whether the SuperLink at `address` (host:port) registers a node whose key is made up here.
 
     A node that it registers is removed at once, and was never active.
 

@@ -1,8 +1,8 @@
 """Read the arrays of a reply without trusting a byte of them; write arrays with one copy.
 
-Flower carries an array as what `numpy.save` writes. NumPy reads the header of such a file as a Python literal, which a
-crafted header of 22 bytes makes fail in ten ways. Here the header must match the grammar of what NumPy writes, its size
-must be the size of the data, and nothing is allocated before both were compared.
+Flower carries an array as what `numpy.save` writes. NumPy reads the header of such a file as a Python
+literal, which a crafted header of 22 bytes makes fail in ten ways. Here the header must match the grammar of
+what NumPy writes, its size must be the size of the data, and nothing is allocated before both were compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class BadReply(ValueError):
 class SharedArray(Array):
     """An array of Flower's that is a reference, and is serialised only where it travels.
 
-    Within a process, `read_array` hands the very values on. The code that makes one must not change `values` any more.
+    Within a process, `read_array` hands the very values on. The code that makes one must not change `values`
+    any more.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
@@ -68,12 +69,14 @@ SharedArray.__qualname__ = Array.__qualname__
 
 
 def data_size(array: Array) -> int:
-    """How many bytes the data of `array` are, to a header's length; a `SharedArray` is not serialised for it."""
+    """Return how many bytes the data of `array` are, to a header's length; a `SharedArray` is not serialised
+    for it.
+    """
     return _HEADER_BYTES + array.values.nbytes if isinstance(array, SharedArray) else len(array.data)
 
 
 def read_array(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) -> NDArray[Any]:
-    """The values of `array`, read-only, without a copy.
+    """Return the values of `array`, read-only, without a copy.
 
     Args:
         dtypes: NumPy's names of the types that are allowed, such as "float32", in the machine's byte order.
@@ -115,7 +118,7 @@ def _read(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) 
 
 
 def write_array(values: NDArray[Any]) -> Array:
-    """`Array(values)`, byte for byte, with one copy of the values where Flower makes two.
+    """Return `Array(values)`, byte for byte, with one copy of the values where Flower makes two.
 
     Args:
         values: of any shape, numbers or truth values.
@@ -128,7 +131,7 @@ def write_array(values: NDArray[Any]) -> Array:
 
 
 def _header(data: bytes) -> tuple[str, bool, tuple[int, ...], int]:
-    """(type, whether columns come first, shape, where the data begin)."""
+    """Return (type, whether columns come first, shape, where the data begin)."""
     width = {b"\x01\x00": 2, b"\x02\x00": 4}.get(data[6:8], 0)
     length = int.from_bytes(data[8 : 8 + width], "little")
     start = 8 + width + length

@@ -1,8 +1,9 @@
 """Users whose data this process's owner holds: nothing needs hiding from who can read the rows.
 
-On a real node, that a user's training failed is that user's data: the user counts, and contributes zero, and nobody
-beyond the node learns of it. In `LocalGrid` and in Flower's simulation node, server and data are one person's. There an
-instruction whose users all fail is a fault of the code, and the run ends before it is charged, with the traceback.
+On a real node, that a user's training failed is that user's data: the user counts, and contributes zero, and
+nobody beyond the node learns of it. In `LocalGrid` and in Flower's simulation node, server and data are one
+person's. There an instruction whose users all fail is a fault of the code, and the run ends before it is
+charged, with the traceback.
 
 In Flower's simulation a node is an actor of Ray in another process, and says so in a record of its reply.
 """
@@ -36,12 +37,16 @@ class FailedThere(Exception):
 
 
 def is_flowers_simulation(grid: Grid | None) -> bool:
-    """Whether this is the grid of Flower's simulation, whose ServerApp runs in the process that makes the nodes."""
+    """Return whether this is the grid of Flower's simulation, whose ServerApp runs in the process that makes
+    the nodes.
+    """
     return (type(grid).__module__.partition(".")[0], type(grid).__name__) == ("flwr", "InMemoryGrid")
 
 
 def in_flowers_simulation() -> bool:
-    """Whether this process is an actor of Flower's simulation. A SuperNode's process is none, whatever it is sent."""
+    """Return whether this process is an actor of Flower's simulation. A SuperNode's process is none, whatever
+    it is sent.
+    """
     ray = sys.modules.get("ray")
     if ray is None or "flwr.simulation.ray_transport.ray_actor" not in sys.modules or not ray.is_initialized():
         return False
@@ -61,7 +66,7 @@ class Tally:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Within, `note` and `note_error` count here."""
+        """Count what `note` and `note_error` say inside the block."""
         token = _tally.set(self)
         try:
             yield
@@ -69,7 +74,8 @@ class Tally:
             _tally.reset(token)
 
     def take(self) -> EveryUserFailed | None:
-        """The fault of the users since the last look, if all of them failed; None where one was well, or none asked.
+        """Return the fault of the users since the last look, if all of them failed; None where one was well,
+        or none asked.
 
         One user alone who fails may be that user's fault: the second in a row is the code's.
         """
@@ -94,7 +100,7 @@ class Tally:
             self._failed += failed
 
     def write(self) -> ConfigRecord:
-        """What was counted since the last look, for the server's `read`; counting begins anew."""
+        """Return what was counted since the last look, for the server's `read`; counting begins anew."""
         with self._lock:
             record = ConfigRecord({"asked": self._asked, "kinds": list(self._failed)})
             record["counts"] = list(self._failed.values())
@@ -120,7 +126,9 @@ class Tally:
 
 @contextmanager
 def first_error(kept: list[str]) -> Iterator[None]:
-    """Within, `note_error` adds the first error's text to `kept` alone: for a process that tells another."""
+    """Let `note_error` add the first error's text to `kept` alone inside the block: for a process that tells
+    another.
+    """
     tally = Tally()
     token = _tally.set(tally)
     try:
@@ -136,7 +144,7 @@ _actor = Tally()
 
 
 def note(asked: int, failed: Counter[str], reply: RecordDict) -> None:
-    """An instruction asked for `asked` users, of whom `failed` contribute zero, by kind of error.
+    """Count an instruction for `asked` users, of whom `failed` contribute zero, by kind of error.
 
     reply: what the node answers; in Flower's simulation it says so.
     """
@@ -149,7 +157,7 @@ def note(asked: int, failed: Counter[str], reply: RecordDict) -> None:
 
 
 def note_error(error: Exception) -> None:
-    """One user's training raised `error`."""
+    """Remember that one user's training raised `error`."""
     tally = _tally.get() or (_actor if in_flowers_simulation() else None)
     if tally is not None:
         tally.keep(error)

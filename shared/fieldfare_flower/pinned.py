@@ -1,12 +1,15 @@
-"""A node starts only code that its operator allows: FIELDFARE_CODE names a file of SHA-256 digests, one a line.
+"""A node starts only code that its operator allows: FIELDFARE_CODE names a file of SHA-256 digests, one a
+line.
 
-Flower sends an app's code (its FAB) to nodes, and a node starts what comes. With this variable set where tasks start,
-a task whose FAB has none of these digests is refused before it is unpacked: the server learns `CodeRefused`, and the
-node's log the digest. A line may go on after the digest, as `sha256sum app.fab` writes it; `#` begins a comment.
+Flower sends an app's code (its FAB) to nodes, and a node starts what comes. With this variable set where
+tasks start, a task whose FAB has none of these digests is refused before it is unpacked: the server learns
+`CodeRefused`, and the node's log the digest. A line may go on after the digest, as `sha256sum app.fab` writes
+it; `#` begins a comment.
 
     python -Pm fieldfare_flower.pinned flwr-clientapp ARGUMENT ...      (what the executor of `warm` starts by itself)
 
-Upstream: flower-supernode's --trusted-entities needs a licence that an open SuperLink never sends (1.40 to 1.42).
+Upstream: flower-supernode's --trusted-entities needs a licence that an open SuperLink never sends (1.40 to
+1.42).
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ class CodeRefused(FieldfareError):
 
 
 def allowed(path: Path) -> frozenset[str]:
-    """The digests in `path`. Raises `CodeRefused` where it cannot be read, or a line is none: then nothing starts."""
+    """Return the digests in `path`. Raises `CodeRefused` where it cannot be read, or a line is none: then
+    nothing starts.
+    """
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

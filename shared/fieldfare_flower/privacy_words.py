@@ -1,6 +1,7 @@
 """Flower's own words for privacy: what was spent, and a budget that is exhausted.
 
-Flower promises neither name for ever, so both are looked up when they are used. Without them the same words are ours.
+Flower promises neither name for ever, so both are looked up when they are used. Without them the same words
+are ours.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class Spent(NamedTuple):
 
 
 def privacy_spent(epsilon: float, delta: float, releases: int, method: str) -> Any:
-    """Flower's `PrivacySpent`, or `Spent`."""
+    """Return Flower's `PrivacySpent`, or `Spent`."""
     spent = private.find("flwr.serverapp:PrivacySpent") or Spent
     return spent(epsilon, delta, releases, method)
 
 
 def budget_exhausted(refusal: BudgetRefused, result: Any) -> BudgetRefused:
-    """`refusal` as an error that Flower takes for its own `PrivacyBudgetExhausted` as well.
+    """Return `refusal` as an error that Flower takes for its own `PrivacyBudgetExhausted` as well.
 
     result: the `Result` with the last released model; the error's attribute of that name.
     """

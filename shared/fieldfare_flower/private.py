@@ -1,7 +1,8 @@
-"""Names that Flower does not promise to keep: looked up when they are needed, never imported at the top of a file.
+"""Names that Flower does not promise to keep: looked up when they are needed, never imported at the top of a
+file.
 
-So importing this package never fails because Flower moved a name. A patch whose name is gone is left out, with one
-warning. A question that nothing else can answer raises `FlowerDiffers`.
+So importing this package never fails because Flower moved a name. A patch whose name is gone is left out,
+with one warning. A question that nothing else can answer raises `FlowerDiffers`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class FlowerDiffers(FieldfareError):
 
 @contextmanager
 def required(loss: str) -> Iterator[None]:
-    """Around imports of private names: raises `FlowerDiffers`, which says `loss`, where one of them fails."""
+    """Guard imports of private names: raises `FlowerDiffers`, which says `loss`, where one of them fails."""
     try:
         yield
     except ImportError as error:
@@ -36,7 +37,7 @@ def required(loss: str) -> Iterator[None]:
 
 
 def find(path: str) -> Any | None:
-    """The module "a.b", or the object "a.b:name"; None where the installed Flower does not have it."""
+    """Return the module "a.b", or the object "a.b:name"; None where the installed Flower does not have it."""
     module, _, name = path.partition(":")
     try:
         found = import_module(module)
@@ -52,7 +53,9 @@ def warn(loss: str) -> None:
 
 
 def load_program(name: str) -> Callable[[], Any]:
-    """The function behind one of Flower's commands. Ends the process where the command is not installed."""
+    """Return the function behind one of Flower's commands. Ends the process where the command is not
+    installed.
+    """
     # The command's name is public, the module that implements it is not.
     for command in entry_points(group="console_scripts", name=name):
         loaded: Callable[[], Any] = command.load()

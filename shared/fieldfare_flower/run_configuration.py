@@ -1,8 +1,8 @@
 """The run's configuration, from the grid alone: a strategy is given no Context.
 
-Flower fuses the app's `[tool.flwr.app.config]` with `--run-config` and shows the result to the ServerApp's function
-only. The grid knows the run, and the run names the installed app, from which the same is computed again. Upstream: no
-issue is known. Unnecessary once `Grid` or `Strategy.start` shows the run's configuration.
+Flower fuses the app's `[tool.flwr.app.config]` with `--run-config` and shows the result to the ServerApp's
+function only. The grid knows the run, and the run names the installed app, from which the same is computed
+again. Upstream: no issue is known. Unnecessary once `Grid` or `Strategy.start` shows the run's configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from fieldfare_flower import private
 
 
 def run_configuration(grid: Grid) -> Mapping[str, Any] | None:
-    """What `context.run_config` holds in this run's ServerApp, by dotted keys; None where this grid cannot show it."""
+    """Return what `context.run_config` holds in this run's ServerApp, by dotted keys; None where this grid
+    cannot show it.
+    """
     shown: Mapping[str, Any] | None = getattr(grid, "run_config", None)  # LocalGrid
     if shown is not None:
         return shown

@@ -1,17 +1,18 @@
 """A SuperLink that fails at a request for a moment is asked again.
 
-Its database is locked, or its disk full. With SQLite, a node that uploads a gigabyte locks the database for longer than
-the SuperLink waits, and every party's requests meet an answer of status 500. Flower 1.41 repeats requests after 502,
-503 and 504 only. Where it gives up after a 500, one node's upload costs others what is theirs:
+Its database is locked, or its disk full. With SQLite, a node that uploads a gigabyte locks the database for
+longer than the SuperLink waits, and every party's requests meet an answer of status 500. Flower 1.41 repeats
+requests after 502, 503 and 504 only. Where it gives up after a 500, one node's upload costs others what is
+theirs:
 
-* the ServerApp, the replies of a look: the SuperLink delivers a reply once, and one part that cannot be pulled loses
-  all replies that were pulled with it;
-* the ServerApp, its life: the thread ends that sends its task's heartbeats, and a minute later the SuperLink takes the
-  task for dead (HeartbeatSender, pull request 5230);
+* the ServerApp, the replies of a look: the SuperLink delivers a reply once, and one part that cannot be
+  pulled loses all replies that were pulled with it;
+* the ServerApp, its life: the thread ends that sends its task's heartbeats, and a minute later the SuperLink
+  takes the task for dead (HeartbeatSender, pull request 5230);
 * a SuperNode, its reply, or its process: an error while it asks for its next message ends it.
 
-Upstream: no issue is known. Unnecessary once Flower's `make_simple_http_retry_invoker` takes 500 for an error that
-passes, and its heartbeats do. Everything here changes objects of this process only.
+Upstream: no issue is known. Unnecessary once Flower's `make_simple_http_retry_invoker` takes 500 for an error
+that passes, and its heartbeats do. Everything here changes objects of this process only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from fieldfare_flower.private import log
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds before a request is repeated: at first, and at most. Each pause is twice as long as the last."""
 PATIENCE = 20.0
-"""Seconds for which a ServerApp repeats a request that the SuperLink fails at. No answer makes a round wait longer."""
+"""Seconds for which a ServerApp repeats a request that the SuperLink fails at. No answer makes a round wait
+longer.
+"""
 NODE_PATIENCE = 120.0
 """The same for a SuperNode, which has only its own round to lose."""
 _REPEATED = frozenset({"GetNodes", "PullObject", "PushObject", "ConfirmMessageReceived"})
@@ -37,14 +40,16 @@ _BY_FLOWER = frozenset({"SendTaskHeartbeat", "PushLogs"})
 
 
 def server_error(error: Exception) -> int:
-    """The status, 500 or more, with which the SuperLink answered; 0 for any other error."""
+    """Return the status, 500 or more, with which the SuperLink answered; 0 for any other error."""
     status = getattr(getattr(error, "response", None), "status_code", 0)
     return status if isinstance(status, int) and status >= 500 else 0
 
 
 @contextmanager
 def outlasted(loss: str) -> Iterator[None]:
-    """Around requests that the caller repeats later: logs a server error, with `loss`, and raises every other error."""
+    """Guard requests that the caller repeats later: logs a server error, with `loss`, and raises every other
+    error.
+    """
     try:
         yield
     except Exception as error:
@@ -54,7 +59,9 @@ def outlasted(loss: str) -> Iterator[None]:
 
 
 def ask_again(ask: Callable[[], Any], patience: float) -> Any:
-    """`ask()`, repeated after every server error for at most `patience` seconds; raises what the last one raises."""
+    """Return `ask()`, repeated after every server error for at most `patience` seconds; raises what the last
+    one raises.
+    """
     deadline, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
         try:
@@ -68,9 +75,11 @@ def ask_again(ask: Callable[[], Any], patience: float) -> Any:
 
 
 def outlast_server_errors(grid: Any) -> bool:
-    """Let a ServerApp's `grid` repeat requests, and its task's heartbeats and log go on; False where it cannot.
+    """Let a ServerApp's `grid` repeat requests, and its task's heartbeats and log go on; False where it
+    cannot.
 
-    Flower's simulation and grids of this process have no SuperLink to ask: they return False without a warning.
+    Flower's simulation and grids of this process have no SuperLink to ask: they return False without a
+    warning.
     """
     if type(grid).__name__ not in ("HttpGrid", "GrpcGrid"):
         return False
@@ -97,7 +106,9 @@ def outlast_server_errors(grid: Any) -> bool:
 
 
 def repeat_requests_of_nodes(client: type | None) -> bool:
-    """Let clients of the class `client` repeat requests, heartbeats aside; False where they do not ask like that."""
+    """Let clients of the class `client` repeat requests, heartbeats aside; False where they do not ask like
+    that.
+    """
     ask = getattr(client, "_unary_unary", None)
     if client is None or ask is None:
         return False

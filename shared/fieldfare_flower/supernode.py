@@ -2,24 +2,26 @@
 
     python -Pm fieldfare_flower.supernode ARGUMENT ...        (the arguments of flower-supernode)
 
-Each but the last replaces a name in one of Flower's modules, in this process only. A Flower without that name runs
-without the repair, with a warning.
+Each but the last replaces a name in one of Flower's modules, in this process only. A Flower without that name
+runs without the repair, with a warning.
 
-* `patch_poll_interval`: Flower 1.41 sleeps three seconds whenever it finds no message, and half a second whenever its
-  ClientApp has not answered yet. Every round meets both, so no round takes less than three seconds. Upstream: no
-  issue is known. Unnecessary once flower-supernode has a setting for it.
-* `answer_before_pull`: the SuperNode takes any reply for the answer to the message that it has just received (pull
-  request 5628 made it wait for *a* reply). After one reply too many, as when an executor dies, it answers each
-  message only when the next one arrives: too late for every round. Unnecessary once it waits for the reply to that
-  message.
-* `survive_http_500`: one answer of status 500 to a heartbeat, as from a SuperLink whose disk is full, ends the thread
-  that sends them (HeartbeatSender, pull request 5230). The node goes on working, but counts as offline for ever.
-  Upstream: no issue is known; for tasks pull request 7910 handles such failures. Unnecessary once nodes do the same.
-* `repeat_requests_of_nodes`: such an answer to any other request loses the node's reply, or ends the node; see
-  `fieldfare_flower.server_errors`.
-* `main` ends the process when Flower's program returns: that happens after an error, as from an answer that is no
-  message, which Flower only logs. The server of its Runtime API would keep alive a process that asks for no message,
-  and no supervisor would start it again. Upstream: no issue is known. Unnecessary once flower-supernode exits then.
+* `patch_poll_interval`: Flower 1.41 sleeps three seconds whenever it finds no message, and half a second
+  whenever its ClientApp has not answered yet. Every round meets both, so no round takes less than three
+  seconds. Upstream: no issue is known. Unnecessary once flower-supernode has a setting for it.
+* `answer_before_pull`: the SuperNode takes any reply for the answer to the message that it has just received
+  (pull request 5628 made it wait for *a* reply). After one reply too many, as when an executor dies, it
+  answers each message only when the next one arrives: too late for every round. Unnecessary once it waits for
+  the reply to that message.
+* `survive_http_500`: one answer of status 500 to a heartbeat, as from a SuperLink whose disk is full, ends
+  the thread that sends them (HeartbeatSender, pull request 5230). The node goes on working, but counts as
+  offline for ever. Upstream: no issue is known; for tasks pull request 7910 handles such failures.
+  Unnecessary once nodes do the same.
+* `repeat_requests_of_nodes`: such an answer to any other request loses the node's reply, or ends the node;
+  see `fieldfare_flower.server_errors`.
+* `main` ends the process when Flower's program returns: that happens after an error, as from an answer that
+  is no message, which Flower only logs. The server of its Runtime API would keep alive a process that asks
+  for no message, and no supervisor would start it again. Upstream: no issue is known. Unnecessary once
+  flower-supernode exits then.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ from fieldfare_flower.server_errors import repeat_requests_of_nodes, server_erro
 from fieldfare_flower.waits import shorten_part_waits
 
 FIRST_POLL, LAST_POLL, GROWTH = 0.2, 3.0, 1.25
-"""Seconds before the first poll after work, and at most; the factor between two polls. An idle node costs the SuperLink
-no more than Flower's own: eleven polls in the first ten seconds, and Flower's pace after that."""
+"""Seconds before the first poll after work, and at most; the factor between two polls. An idle node costs the
+SuperLink no more than Flower's own: eleven polls in the first ten seconds, and Flower's pace after that."""
 REPLY_POLL = 0.05
 """Seconds between two polls for the ClientApp's reply, which ask this process's own memory."""
 
@@ -64,7 +66,9 @@ class FastTime:
 
 
 def patch_poll_interval(loop: ModuleType | None) -> bool:
-    """Give `loop`, the module of the SuperNode's loop, a `FastTime`; False where it does not sleep as 1.41's does."""
+    """Give `loop`, the module of the SuperNode's loop, a `FastTime`; False where it does not sleep as 1.41's
+    does.
+    """
     if loop is None or getattr(loop, "time", None) is not time:
         return False
     loop.time = FastTime()  # type: ignore[attr-defined]
@@ -102,9 +106,11 @@ def answer_before_pull(loop: ModuleType | None) -> bool:
 
 
 def survive_http_500(connection: ModuleType | None) -> bool:
-    """Make `connection`, the module that sends heartbeats, retry after a server error; end the node after any other.
+    """Make `connection`, the module that sends heartbeats, retry after a server error; end the node after any
+    other.
 
-    A node that ends is started again by what supervises it; a node without heartbeats would be offline for ever.
+    A node that ends is started again by what supervises it; a node without heartbeats would be offline for
+    ever.
     """
     sender = getattr(connection, "HeartbeatSender", None)
     if connection is None or sender is None:

@@ -1,14 +1,14 @@
 """How often, and for how long, Flower asks again for a part of a message that its sender is still uploading.
 
-A message becomes visible before its parts are uploaded, on each of its three hops. Flower 1.41 then waits one second,
-then two, up to ten. That matters little where messages are polled every three seconds; with faster polling it is most
-of a round. If the sender dies, Flower asks until the SuperLink gives the upload up, three minutes after its last
-part.
+A message becomes visible before its parts are uploaded, on each of its three hops. Flower 1.41 then waits one
+second, then two, up to ten. That matters little where messages are polled every three seconds; with faster
+polling it is most of a round. If the sender dies, Flower asks until the SuperLink gives the upload up, three
+minutes after its last part.
 
-Upstream: no issue is known; this is the behaviour of Flower 1.41, which has no setting for either wait (pull request
-5613 made the SuperNode wait at all). Both functions become unnecessary once `pull_objects` takes its waits from its
-caller. They change defaults of Flower's functions, which none of Flower's own callers overrides, in this process
-only.
+Upstream: no issue is known; this is the behaviour of Flower 1.41, which has no setting for either wait (pull
+request 5613 made the SuperNode wait at all). Both functions become unnecessary once `pull_objects` takes its
+waits from its caller. They change defaults of Flower's functions, which none of Flower's own callers
+overrides, in this process only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _PULLS = ("pull_objects", "pull_and_inflate_object_from_tree")
 
 
 def shorten_part_waits() -> bool:
-    """Ask for missing parts sooner, in this process; False, with a warning, where this Flower waits in another way."""
+    """Ask for missing parts sooner, in this process; False, with a warning, where this Flower waits in
+    another way.
+    """
     shortened = [_lower_defaults(name, initial_backoff=FIRST_WAIT, backoff_cap=LONGEST_WAIT) for name in _PULLS]
     if not all(shortened):
         private.warn("it waits for parts of a message at its own pace")
@@ -36,10 +38,11 @@ def shorten_part_waits() -> bool:
 
 
 def limit_part_waits(seconds: float) -> bool:
-    """Let later pulls of this process wait at most `seconds` for missing parts; False, with a warning, if they cannot.
+    """Let later pulls of this process wait at most `seconds` for missing parts; False, with a warning, if
+    they cannot.
 
-    Each pull may wait so long; `part_time_left` says what is left for all of them together. Parts that are already
-    uploaded are pulled even when no time is left.
+    Each pull may wait so long; `part_time_left` says what is left for all of them together. Parts that are
+    already uploaded are pulled even when no time is left.
     """
     global _until
     _until = time.monotonic() + seconds
@@ -52,7 +55,9 @@ def limit_part_waits(seconds: float) -> bool:
 
 
 def part_time_left() -> dict[str, float]:
-    """The keyword that lets a pull wait until the newest `limit_part_waits` is over; nothing where there was none."""
+    """Return the keyword that lets a pull wait until the newest `limit_part_waits` is over; nothing where
+    there was none.
+    """
     if _until is None or "max_time" not in _defaults("pull_objects"):
         return {}
     return {"max_time": max(0.0, _until - time.monotonic())}
@@ -67,6 +72,8 @@ def _lower_defaults(name: str, **wanted: float) -> bool:
 
 
 def _defaults(name: str) -> dict[str, float]:
-    """The keyword defaults of a pull function of Flower: the live dict, so changing it changes the function."""
+    """Return the keyword defaults of a pull function of Flower: the live dict, so changing it changes the
+    function.
+    """
     pull = private.find(f"flwr.supercore.inflatable.inflatable_utils:{name}")
     return getattr(pull, "__kwdefaults__", None) or {}

@@ -17,7 +17,7 @@ from fieldfare_client.training.trainer import Trainer
 
 
 class Lines(ff.Task):
-    """A line through the origin; one user has no row, one a row that is no number."""
+    """A line through the origin; one user has no row, one a row that is not a number."""
 
     name = "lines"
     score_name = "loss"

@@ -141,7 +141,7 @@ def test_a_plan_is_the_same_after_it_was_stored_and_without_metrics_it_has_its_o
     ("metrics", "word"),
     [
         ({"show": {}}, "metrics.show"),
-        ({"show": {"a": [1, 1]}}, "is no range"),
+        ({"show": {"a": [1, 1]}}, "is not a range"),
         ({"show": {"a": [0, NAN]}}, "metrics.show"),
         ({"show": {"a.low": [0, 1]}}, "metrics.show"),
         ({"show": {"a": [0, 1]}, "window": 65}, "longer than the run"),

@@ -1,12 +1,13 @@
 """A budget that belongs to a node's users: what the node refuses, whatever the coordinator says.
 
-FIELDFARE_BUDGET names a TOML file of the node's own (`settings`). It lists the populations that the node's users agreed
-to, each with its ledger, epsilon and delta. Before users train they are charged in a file of the node's own
-(`charges`), durably, by the arithmetic of the ledger; what would exceed the budget is refused. Without the variable
-nothing is charged here.
+FIELDFARE_BUDGET names a TOML file of the node's own (`settings`). It lists the populations that the node's
+users agreed to, each with its ledger, epsilon and delta. Before users train they are charged in a file of the
+node's own (`charges`), durably, by the arithmetic of the ledger; what would exceed the budget is refused.
+Without the variable nothing is charged here.
 
-What it rests on: the noise that the signed terms name is added by who sums. A node cannot see that. What it stops is
-a budget that begins anew: another ledger, population, name or plan, an older log, or messages that carry no charge.
+What it rests on: the noise that the signed terms name is added by who sums. A node cannot see that. What it
+stops is a budget that begins anew: another ledger, population, name or plan, an older log, or messages that
+carry no charge.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ VARIABLE = "FIELDFARE_BUDGET"
 
 
 def is_kept() -> bool:
-    """Whether this node keeps a budget of its own."""
+    """Return whether this node keeps a budget of its own."""
     return bool(os.environ.get(VARIABLE))
 
 
 def list_payable(message: Message, answer: RecordDict) -> RecordDict:
-    """`answer` to the query for users, with those alone whose own budget has enough left for the run.
+    """Reply to the query for users with those alone whose own budget has enough left for the run.
 
     Where all users of a run are charged alike, they are charged now: whom secret draws leave out pays too.
 
@@ -63,7 +64,9 @@ def charge(message: Message) -> None:
 
 
 def refuse_plain() -> None:
-    """Raise `NodeBudgetRefused` for an instruction of Flower's own, which carries no charge, where a budget is kept."""
+    """Raise `NodeBudgetRefused` for an instruction of Flower's own, which carries no charge, where a budget
+    is kept.
+    """
     if is_kept():
         raise _no_terms()
 
@@ -97,7 +100,7 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
 
 
 def require_agreed(settings: NodeBudget, signed: SignedTerms, terms: RunTerms) -> Agreed:
-    """What the node's users agreed to for the population of `terms`. Raises `NodeBudgetRefused`."""
+    """Return what the node's users agreed to for the population of `terms`. Raises `NodeBudgetRefused`."""
     agreed = settings.populations.get(terms.population)
     if agreed is None:
         raise NodeBudgetRefused(

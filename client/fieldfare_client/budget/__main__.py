@@ -1,4 +1,6 @@
-"""`python -m fieldfare_client.budget init | show`: makes the node's file of charges; shows what users have spent."""
+"""`python -m fieldfare_client.budget init | show`: makes the node's file of charges; shows what users have
+spent.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from fieldfare_client.budget.settings import NodeBudget
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit code: 2 for what is refused."""
+    """Return the exit code: 2 for what is refused."""
     parser = argparse.ArgumentParser(prog="python -m fieldfare_client.budget", description=__doc__)
     parser.add_argument("command", choices=("init", "show"))
     parser.add_argument("--file", default=os.environ.get(VARIABLE), help=f"the node's budget; else {VARIABLE} names it")

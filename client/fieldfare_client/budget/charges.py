@@ -5,16 +5,16 @@
 | each user by what that user takes part in | the growth of the user's odometer | with each instruction |
 | all users alike: sampled, or by the worst case | the whole run's price | when users are first named to the run |
 
-A sampled run is charged to users whom its secret draws leave out, too: who were charged only when drawn could be in any
-number of runs until they are, and that costs more than one run. The price of a run that nobody can finish stays
-charged: nothing that is written here is ever taken back.
+A sampled run is charged to users whom its secret draws leave out, too: who were charged only when drawn could
+be in any number of runs until they are, and that costs more than one run. The price of a run that nobody can
+finish stays charged: nothing that is written here is ever taken back.
 
-**Asked again.** A later attempt at the last round of a user costs nothing more: in the ledger the earlier attempt is
-void, which released nothing. An earlier round, the same attempt twice, or a log that ends before the row that the run
-showed last, is refused: in one log no round is asked for twice.
+**Asked again.** A later attempt at the last round of a user costs nothing more: in the ledger the earlier
+attempt is void, which released nothing. An earlier round, the same attempt twice, or a log that ends before
+the row that the run showed last, is refused: in one log no round is asked for twice.
 
-Sums are exact (fractions), as those of the ledger. What a population had spent before the node first heard of it is
-charged to each of its users here. Its leak D is everyone's.
+Sums are exact (fractions), as those of the ledger. What a population had spent before the node first heard of
+it is charged to each of its users here. Its leak D is everyone's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ CREATE TABLE asked (run TEXT, user INTEGER, round INTEGER, attempt INTEGER, unit
     PRIMARY KEY (run, user, round)) WITHOUT ROWID;
 PRAGMA user_version = {_VERSION};
 """
-"""Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's odometer."""
+"""Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's
+odometer.
+"""
 
 
 def create(path: Path) -> None:
@@ -91,9 +93,10 @@ class Charges:
         self._settings = settings
 
     def admit(self, terms: RunTerms, agreed: Agreed, names: Names) -> NDArray[np.bool_]:
-        """Which of the users `names` have enough left for the whole of a run, shape (n,).
+        """Return which of the users `names` have enough left for the whole of a run, shape (n,).
 
-        Where the run charges all users alike they are charged here, once, before they are named to the server.
+        Where the run charges all users alike they are charged here, once, before they are named to the
+        server.
 
         Raises `NodeBudgetRefused`.
         """
@@ -115,7 +118,8 @@ class Charges:
     def charge(self, terms: RunTerms, agreed: Agreed, round: int, attempt: int, names: Names) -> None:
         """Charge the users `names` for taking part in `round`. It is on the disk when this returns.
 
-        Raises `NodeBudgetRefused`, and then charges nobody: one of them has not enough left, or was asked before.
+        Raises `NodeBudgetRefused`, and then charges nobody: one of them has not enough left, or was asked
+        before.
         """
         cost = terms.cost()
         what = f"round {round} of run {terms.run}"
@@ -153,7 +157,9 @@ class Charges:
             connection.executemany("UPDATE asked SET attempt = ? WHERE run = ? AND user = ? AND round = ?", values)
 
     def gauges(self) -> dict[str, tuple[int, float]]:
-        """By population, and under "" of all together: (users charged, epsilon of the one who has spent most)."""
+        """Return by population, and under "" for all together: (users charged, epsilon of the one who has
+        spent most).
+        """
         settings, shown = self._settings, {}
         with self._writing() as connection:
             users = [user for (user,) in connection.execute("SELECT DISTINCT user FROM users")]
@@ -170,7 +176,9 @@ class Charges:
     def _fit(
         self, connection: sqlite3.Connection, agreed: Agreed, names: Names, more: Sequence[Fraction]
     ) -> NDArray[np.bool_]:
-        """Which users may be charged `more`, in the population and in all of them together, shape (n,)."""
+        """Return which users may be charged `more`, in the population and in all of them together, shape
+        (n,).
+        """
         fit = np.ones(len(names), np.bool_)
         for name, terms in ((agreed.name, agreed.terms), ("", self._settings.together)):
             spent, leak = _spent(connection, names, name)
@@ -181,14 +189,16 @@ class Charges:
 
     @staticmethod
     def _some(fit: NDArray[np.bool_], agreed: Agreed) -> NDArray[np.bool_]:
-        """`fit`. Raises `NodeBudgetRefused` for nobody of some: nothing is charged then, no leak either."""
+        """Return `fit`. Raises `NodeBudgetRefused` for nobody of some: nothing is charged then, no leak
+        either.
+        """
         if len(fit) and not fit.any():
             raise _exceeds(agreed)
         return fit
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that is on the disk when it ends. Raises `NodeBudgetRefused` where it fails."""
+        """Open a transaction that is on the disk when it ends. Raises `NodeBudgetRefused` where it fails."""
         path = self._settings.charges
         connection = None
         try:
@@ -215,7 +225,7 @@ class Charges:
 
 
 def _charges_singly(terms: RunTerms, cost: Cost) -> bool:
-    """Whether users are charged what each takes part in: else all alike, as in the ledger."""
+    """Return whether users are charged what each takes part in: else all alike, as in the ledger."""
     return terms.individual and cost.single and cost.plan.privacy.accounting == "individual"
 
 
@@ -271,7 +281,9 @@ def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost:
 
 
 def _price(connection: sqlite3.Connection, agreed: Agreed, cost: Cost, settings: NodeBudget) -> Price:
-    """What a whole run costs a user. Its leak, where it may choose, is a share of what is left of the node's own."""
+    """Return what a whole run costs a user. Its leak, where it may choose, is a share of what is left of the
+    node's own.
+    """
     leak = cost.leak
     if leak is None:
         nobody = np.zeros(0, np.uint64)
@@ -284,7 +296,9 @@ def _price(connection: sqlite3.Connection, agreed: Agreed, cost: Cost, settings:
 
 
 def _increments(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]], what: str) -> list[int]:
-    """What `round` costs users who took part in `patterns`, in units: the increment of the ledger's odometer."""
+    """Return what `round` costs users who took part in `patterns`, in units: the increment of the ledger's
+    odometer.
+    """
     setting = (cost.mechanism, cost.participation, cost.noise_multiplier, cost.plan.privacy.adjacency)
     users = np.arange(len(patterns), dtype=np.int64)
     try:
@@ -312,7 +326,7 @@ def _require_pattern(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]]
 
 
 def _signed(names: Names) -> list[int]:
-    """Pseudonyms as SQLite keeps whole numbers: 64 bits with a sign."""
+    """Return pseudonyms as SQLite keeps whole numbers: 64 bits with a sign."""
     users: list[int] = np.ascontiguousarray(names, np.uint64).view(np.int64).tolist()
     return users
 
@@ -331,7 +345,7 @@ def _spent(connection: sqlite3.Connection, names: Names, population: str) -> tup
 
 
 def _asked(connection: sqlite3.Connection, run: str, names: Names) -> list[_Asked]:
-    """What each of `names` was asked in `run`."""
+    """Return what each of `names` was asked in `run`."""
     query = "SELECT round, attempt, units FROM asked WHERE run = ? AND user = ? ORDER BY round"
     found = [connection.execute(query, (run, user)).fetchall() for user in _signed(names)]
     return [

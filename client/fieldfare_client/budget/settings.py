@@ -33,13 +33,15 @@ class Agreed:
 
     name: str
     head: SignedHead
-    """A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it."""
+    """A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is
+    it.
+    """
     terms: Terms
     identity: str
     """Hash of the journal row that made it; "": that of the first instruction, which is kept."""
     new_users: bool
-    """Whether none of the node's users took part before the node kept a budget. Else what was spent by then is charged
-    to each of them."""
+    """Whether none of the node's users took part before the node kept a budget. Else what was spent by then
+    is charged to each of them."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def _parsed(text: str, path: Path) -> tuple[Path, Terms, dict[str, Agreed]]:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(what, f"is no TOML: {error}.") from None
+        raise BadInput(what, f"is not TOML: {error}.") from None
     _require_keys(what, table, _TOP)
     named = table.get("populations")
     if not isinstance(named, dict) or not named:
@@ -85,7 +87,7 @@ def _parsed(text: str, path: Path) -> tuple[Path, Terms, dict[str, Agreed]]:
 
 def _agreed(what: str, name: str, table: Any) -> Agreed:
     if not isinstance(table, dict):
-        raise BadInput(what, "is no table.", f"[populations.{name}]")
+        raise BadInput(what, "is not a table.", f"[populations.{name}]")
     _require_keys(what, table, _POPULATION)
     head, identity, new = table.get("head"), table.get("identity", ""), table.get("new_users", False)
     if not isinstance(head, str):
@@ -115,4 +117,4 @@ def _number(what: str, table: Mapping[str, Any], key: str) -> float:
 
 def _require_keys(what: str, table: Mapping[str, Any], known: set[str]) -> None:
     if unknown := sorted(table.keys() - known):
-        raise BadInput(what, f"has {unknown[0]!r}, which is no key of it.", ", ".join(sorted(known)))
+        raise BadInput(what, f"has {unknown[0]!r}, which is not one of its keys.", ", ".join(sorted(known)))

@@ -16,27 +16,50 @@
             model(**batch).loss.backward()
             optimizer.step()
 
-**Each user trains in a process of its own**: a copy-on-write child of this one, in which nobody has trained. So nothing
-that `train` keeps in memory (an optimizer, a cache, a generator) reaches the next user, and one user's data move the
-node's sum by at most the clip norm. Not kept apart are files, the network, databases and a GPU's state. Make
-connections inside of `train`; load what is public at import, or each user loads it again. Where a process cannot be
-forked (a GPU, JAX, TensorFlow, Windows, macOS) users train one after another in this one, and the node's log says so:
-**make everything that changes inside of `train`**, and try it with `ff.private.check(train, users)`, which compares,
-bit for bit, what a user gives alone and after another.
+**Each user trains in a process of its own**: a copy-on-write child of this one, in which nobody has trained.
+So nothing that `train` keeps in memory (an optimizer, a cache, a generator) reaches the next user, and one
+user's data move the node's sum by at most the clip norm. Not kept apart are files, the network, databases and
+a GPU's state. Make connections inside of `train`; load what is public at import, or each user loads it again.
+Where a process cannot be forked (a GPU, JAX, TensorFlow, Windows, macOS) users train one after another in
+this one, and the node's log says so: **make everything that changes inside of `train`**, and try it with
+`ff.private.check(train, users)`, which compares, bit for bit, what a user gives alone and after another.
 
-For each user the model is put back (parameters, buffers, flags, attributes), `random`, numpy and torch are seeded from
-the run, the round and the user, and `train` runs. The difference that it made to the parameters that require a gradient
-is clipped and added. So any optimizer, `DataLoader`, augmentation, autocast or `model(**batch)` will do; BatchNorm and
-constant buffers are welcome, and never leave the node; half-precision models train in half precision. A user whose
-training raises contributes zero and costs no other user anything. What `train` returns never leaves the node, and what
-it writes to `context.state` is not kept. `ff.private.metric("accuracy", 0.9)` tells a number of the user: where the
-plan lists it, it is noised with the update. A function under `@ff.private.measure` answers `ff.ask(..., grid=grid)`.
+For each user the model is put back (parameters, buffers, flags, attributes), `random`, numpy and torch are
+seeded from the run, the round and the user, and `train` runs. The difference that it made to the parameters
+that require a gradient is clipped and added. So any optimizer, `DataLoader`, augmentation, autocast or
+`model(**batch)` will do; BatchNorm and constant buffers are welcome, and never leave the node; half-precision
+models train in half precision. A user whose training raises contributes zero and costs no other user
+anything. What `train` returns never leaves the node, and what it writes to `context.state` is not kept.
+`ff.private.metric("accuracy", 0.9)` tells a number of the user: where the plan lists it, it is noised with
+the update. A function under `@ff.private.measure` answers `ff.ask(..., grid=grid)`.
 
-`config` is the server's `train_config` with "server-round". A node may host one user: it answers Flower's own messages
-too (the plain dialect).
+`config` is the server's `train_config` with "server-round". A node may host one user: it answers Flower's own
+messages too (the plain dialect).
 
-As a mod, `ClientApp(mods=[ff.private])`, it clips the replies of any other app to the norm that the server sends
-(`clipping_norm`). Put it first in the list, so that it sees what leaves.
+Example:
+    >>> import fieldfare as ff
+    >>> import torch
+    >>> from flwr.clientapp import ClientApp
+    >>> def build():
+    ...     return torch.nn.Linear(1, 1)
+    >>> app = ClientApp()
+    >>> @app.query("users")
+    ... @ff.private.users
+    ... def users(context):
+    ...     return [f"p{i}" for i in range(4)]
+    >>> @app.train()
+    ... @ff.private.train(build, isolation="none")
+    ... def train(model, user, context, config):
+    ...     with torch.no_grad():
+    ...         model.weight += 0.1 * int(user[1:])
+    ...     ff.private.metric("done", 1.0)
+    >>> @ff.private.measure
+    ... def measure(user, name, context):
+    ...     return int(user[1:])
+    >>> ff.private.check(train, ["p1", "p2"])
+
+As a mod, `ClientApp(mods=[ff.private])`, it clips the replies of any other app to the norm that the server
+sends (`clipping_norm`). Put it first in the list, so that it sees what leaves.
 """
 
 from __future__ import annotations
@@ -86,17 +109,20 @@ _lists: dict[str, UserList] = {}
 _nodes: dict[str, AppNode] = {}
 """The last training loop of each module."""
 _one_node = threading.RLock()
-"""Held while a node of this process answers: its loop has the process's random generators, and the app's model."""
+"""Held while a node of this process answers: its loop has the process's random generators, and the app's
+model.
+"""
 
 
 def users(function: ListUsers) -> Handler:
-    """Answer the server's question for this node's users: `@app.query("users")`, then this decorator below it.
+    """Answer the server's question for this node's users: `@app.query("users")`, then this decorator below
+    it.
 
     It belongs to the training loop of the same module; of several, the last two definitions belong together.
 
     Args:
-        function: from the Context to the ids of the users that the node hosts: distinct strings, the same at every
-            call and on every node that a user may move to.
+        function: from the Context to the ids of the users that the node hosts: distinct strings, the same at
+            every call and on every node that a user may move to.
 
     Raises:
         TypeError: it is not the lower one of the two decorators, or `function` does not take one argument.
@@ -114,26 +140,29 @@ def users(function: ListUsers) -> Handler:
 def train(build: Build, rebuild: bool = False, isolation: Isolation = "auto") -> Callable[[Loop], Handler]:
     """Train each user of a round by the decorated loop: `@app.train()`, then this decorator below it.
 
-    The loop is called as `train(model, user, context, config)` and changes `model` in place, in a process of its own.
+    The loop is called as `train(model, user, context, config)` and changes `model` in place, in a process of
+    its own.
 
     Args:
-        build: makes the model; called once a process, always with the same seeds. Its parameters that require a
-            gradient must be, by name and shape, what the server trains.
+        build: makes the model; called once a process, always with the same seeds. Its parameters that require
+            a gradient must be, by name and shape, what the server trains.
         rebuild: build a model for every user: for loops that wrap it for good (`torch.compile`, Opacus, DDP).
-        isolation: "process": each user trains in a copy-on-write child of this process, in which nobody has trained;
-            a node that cannot fork refuses. "none": one after another in this process. "auto": as "process" where
-            that can be, else as "none", which the node's log says.
+        isolation: "process": each user trains in a copy-on-write child of this process, in which nobody has
+            trained; a node that cannot fork refuses. "none": one after another in this process. "auto": as
+            "process" where that can be, else as "none", which the node's log says.
 
     Raises:
-        TypeError: it is not the lower one of the two decorators, `build` is no callable, or the loop does not take
-            four arguments.
+        TypeError: it is not the lower one of the two decorators, `build` is not a callable, or the loop does not
+            take four arguments.
         BadInput: another `isolation`; `build` is a class of trees.
     """
     if isolation not in get_args(Isolation):
-        raise BadInput(f"isolation = {isolation!r}", "is none.", " or ".join(f'"{one}"' for one in get_args(Isolation)))
+        raise BadInput(
+            f"isolation = {isolation!r}", "is unknown.", " or ".join(f'"{one}"' for one in get_args(Isolation))
+        )
     refuse_trees("build", build)
     if not callable(build):
-        raise TypeError(f"@ff.private.train(build): {type(build).__name__} is no callable that makes the model")
+        raise TypeError(f"@ff.private.train(build): {type(build).__name__} is not a callable that makes the model")
 
     def decorate(loop: Loop, *others: Any) -> Handler:
         if others:
@@ -152,11 +181,13 @@ def train(build: Build, rebuild: bool = False, isolation: Isolation = "auto") ->
 
 
 def measure(function: Measure) -> Measure:
-    """Answer questions about users by the decorated function; it belongs to the training loop above it in its module.
+    """Answer questions about users by the decorated function; it belongs to the training loop above it in its
+    module.
 
     Args:
-        function: called as `measure(user, name, context)`, for one user at a time: the user's number, or one for each
-            of the user's rows, of what the question names. A user for whom it raises has no value, and counts.
+        function: called as `measure(user, name, context)`, for one user at a time: the user's number, or one
+            for each of the user's rows, of what the question names. A user for whom it raises has no value,
+            and counts.
 
     Raises:
         TypeError: `function` does not take three arguments, or there is no training loop above it.
@@ -193,7 +224,7 @@ def _require_below(function: Callable[..., Any], ours: str, theirs: str) -> None
 
 def _require_arguments(function: Callable[..., Any], count: int, ours: str, form: str) -> None:
     if not callable(function):
-        raise TypeError(f"{ours}: {type(function).__name__} is no function")
+        raise TypeError(f"{ours}: {type(function).__name__} is not a function")
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError as error:

@@ -25,10 +25,11 @@ def check(
 ) -> None:
     """Train each of `users` alone, and after the others in several orders; compare the updates bit for bit.
 
-    Each time in a process that is forked from this one, where nobody may have trained yet: several trainings in one, as
-    on machines that cannot fork, unless the loop says `isolation = "process"`; and each training in one of its own. A
-    silent end means that nothing was found with these users: state that a loop carries only under other data, what it
-    keeps outside of the machine, and files that were there before stay unseen. Sends nothing and charges nothing.
+    Each time in a process that is forked from this one, where nobody may have trained yet: several trainings
+    in one, as on machines that cannot fork, unless the loop says `isolation = "process"`; and each training
+    in one of its own. A silent end means that nothing was found with these users: state that a loop carries
+    only under other data, what it keeps outside of the machine, and files that were there before stay unseen.
+    Sends nothing and charges nothing.
 
     Args:
         train: the function under `@ff.private.train`.
@@ -38,8 +39,9 @@ def check(
         run_config: the Context's run configuration.
 
     Raises:
-        BadInput: fewer than two users; a function that is not decorated; users have trained in this process; a loop
-            that raises, with its traceback; or updates that differ: which user's, and what usually makes them differ.
+        BadInput: fewer than two users; a function that is not decorated; users have trained in this process;
+            a loop that raises, with its traceback; or updates that differ: which user's, and what usually
+            makes them differ.
     """
     node, ids = getattr(train, "node", None), list(users)
     if not isinstance(node, AppNode):

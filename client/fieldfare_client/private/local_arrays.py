@@ -19,7 +19,8 @@ class Altered(Exception):
 
 
 class LocalArrays:
-    """A list or a mapping of arrays, of which every user gets copies. Floating ones are trained, others are kept.
+    """A list or a mapping of arrays, of which every user gets copies. Floating ones are trained, others are
+    kept.
 
     Names are those of the mapping, or "0", "1", ... as in `ArrayRecord([...])`.
 
@@ -49,7 +50,7 @@ class LocalArrays:
             raise BadInput("ff.private.train(build)", why, "arrays of floating numbers")
 
     def initial(self) -> Arrays:
-        """The trained arrays as they were built, float32 copies."""
+        """Return the trained arrays as they were built, float32 copies."""
         return {name: self._built[name].astype(np.float32) for name in self.schema.names}
 
     def set_public(self, values: Arrays) -> None:
@@ -57,7 +58,9 @@ class LocalArrays:
         self._built |= {name: value for name, value in values.items() if name in self._built}
 
     def load(self, point: Arrays) -> Any:
-        """The arrays for the next user, in the form and the dtypes that were built; trained ones at `point`."""
+        """Return the arrays for the next user, in the form and the dtypes that were built; trained ones at
+        `point`.
+        """
         own = {name: np.array(point.get(name, value), dtype=value.dtype) for name, value in self._built.items()}
         return list(own.values()) if self._listed else own
 
@@ -80,7 +83,7 @@ class LocalArrays:
 
 
 def _named(state: object) -> Arrays:
-    """Copies of the arrays of `state` by name. Raises `Altered`."""
+    """Return copies of the arrays of `state` by name. Raises `Altered`."""
     if isinstance(state, list | tuple):
         state = {str(place): value for place, value in enumerate(state)}
     if not isinstance(state, Mapping):

@@ -1,4 +1,6 @@
-"""The model that users of a node train one after another: each finds it as it was built, at the broadcast point."""
+"""The model that users of a node train one after another: each finds it as it was built, at the broadcast
+point.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class _Shape:
         self.names = [(thing, set(vars(thing))) for thing, _ in self.attributes]
 
     def why_unreadable(self, model: nn.Module) -> str:
-        """Why the update cannot be read from `model`; empty where it can."""
+        """Return why the update cannot be read from `model`; empty where it can."""
         now = dict(model.named_parameters(remove_duplicate=False))
         if now.keys() != self.parameters.keys() or any(now[name] is not self.parameters[name] for name in now):
             return "parameters were added, removed or replaced"
@@ -56,7 +58,7 @@ class _Shape:
         return "" if odd is None else f"the frozen parameter {odd} was written to"
 
     def is_same(self, model: nn.Module) -> bool:
-        """Whether the next user can have this model: nothing was added that cannot be put back."""
+        """Return whether the next user can have this model: nothing was added that cannot be put back."""
         now = dict(model.named_modules())
         same = now.keys() == self.modules.keys() and all(now[name] is self.modules[name] for name in now)
         return same and _count_hooks(model) == self.hooks
@@ -85,11 +87,12 @@ def _count_hooks(model: nn.Module) -> int:
 
 
 class LocalModel:
-    """Builds the model once and puts it back for every user; builds it again where a loop left something behind.
+    """Builds the model once and puts it back for every user; builds it again where a loop left something
+    behind.
 
-    What is put back: trained parameters, buffers, gradients, `requires_grad`, the training flags and simple attributes
-    of every module. A frozen base is never copied. Not seen: lists, dicts and objects that modules hold, and writing to
-    frozen parameters through `.data`; `ff.private.check` notices what they change.
+    What is put back: trained parameters, buffers, gradients, `requires_grad`, the training flags and simple
+    attributes of every module. A frozen base is never copied. Not seen: lists, dicts and objects that modules
+    hold, and writing to frozen parameters through `.data`; `ff.private.check` notices what they change.
 
     Args:
         build: makes the model. It is called with the same seeds every time, on every machine.
@@ -120,7 +123,7 @@ class LocalModel:
         self._model, self._shape, self._buffers = model, _Shape(model), Buffers(model)
 
     def initial(self) -> Arrays:
-        """The trained parameters as they are now, float32 copies."""
+        """Return the trained parameters as they are now, float32 copies."""
         named = self._shape.parameters
         return {name: named[name].detach().to("cpu", torch.float32, copy=True).numpy() for name in self.schema.names}
 
@@ -132,7 +135,9 @@ class LocalModel:
             self._make()
 
     def load(self, point: Arrays) -> nn.Module:
-        """The model for the next user: as built, with the trained parameters of `point`, float32, in its own dtype."""
+        """Return the model for the next user: as built, with the trained parameters of `point`, float32, in
+        its own dtype.
+        """
         if self._rebuild or not self._shape.is_same(self._model) or self._shape.why_unreadable(self._model):
             self._make()
         self._shape.restore()

@@ -24,14 +24,15 @@ Call = Callable[[Message, Context], Message]
 def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
     """Clip what a plain `train` reply changes to the norm under `clipping_norm` of its instruction.
 
-    The norm is that of all floating arrays together, as for Flower's own `fixedclipping_mod`. Other arrays leave as
-    they came: integers cannot be shortened. Everything but a plain `train`, and every error reply, passes unchanged.
-    The server clips again, whatever a node sends.
+    The norm is that of all floating arrays together, as for Flower's own `fixedclipping_mod`. Other arrays
+    leave as they came: integers cannot be shortened. Everything but a plain `train`, and every error reply,
+    passes unchanged. The server clips again, whatever a node sends.
 
     Raises:
         NodeBudgetRefused: this node keeps a budget of its own, and a plain instruction carries no charge.
         NotMasked: this node sends masked sums only, and a plain instruction has no masks.
-        BadInput: the reply's arrays are not those of the instruction, so that they cannot be clipped. Nothing leaves.
+        BadInput: the reply's arrays are not those of the instruction, so that they cannot be clipped. Nothing
+            leaves.
     """
     if message.metadata.message_type.partition(".")[0] != TRAIN or HEADER in message.content.config_records:
         return call_next(message, context)

@@ -1,8 +1,8 @@
 """One app with its own training loop: who its users are, and how a message becomes a sum of clipped updates.
 
-The sum of a node changes by at most the clip norm with one user because each user's update is a function of that user's
-data, the instruction and the user's seed alone. So every user finds the model, the generators, the Context and the
-config as if they were the first.
+The sum of a node changes by at most the clip norm with one user because each user's update is a function of
+that user's data, the instruction and the user's seed alone. So every user finds the model, the generators,
+the Context and the config as if they were the first.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class UserList:
         """Whose loop trains them."""
 
     def read(self, context: Context) -> dict[int, str]:
-        """The ids of the users that this node hosts, by pseudonym. Raises `BadInput`, which quotes no id."""
+        """Return the ids of the users that this node hosts, by pseudonym. Raises `BadInput`, which quotes no
+        id.
+        """
         ids = list(self._function(copied(context)))
         if odd := sum(not isinstance(user, str) for user in ids):
             raise BadInput("@ff.private.users", f"{odd} of {len(ids)} ids are not strings.", "str(id)")
@@ -135,7 +137,7 @@ class AppNode:
 
     @property
     def model(self) -> LocalModel | LocalArrays:
-        """The model, built at its first use. Raises `BadInput` for what is none."""
+        """The model, built at its first use. Raises `BadInput` where `build` makes something else."""
         if self._model is None:
             with own_randomness(0):
                 built = self._build()
@@ -150,7 +152,9 @@ class AppNode:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def answer(self, message: Message, context: Context) -> Message:
-        """Reply with the sum of the users' clipped updates, or to a plain instruction with the one user's model."""
+        """Reply with the sum of the users' clipped updates, or to a plain instruction with the one user's
+        model.
+        """
         logs.configure_app()
         if self.user_list is None:
             raise BadInput(
@@ -205,7 +209,9 @@ class AppNode:
         return Message(content, reply_to=message)
 
     def _answer_plainly(self, message: Message, context: Context, users: Mapping[int, str]) -> Message:
-        """Reply to Flower's own instruction: the model after its user's training, a count of 1, and what it told."""
+        """Reply to Flower's own instruction: the model after its user's training, a count of 1, and what it
+        told.
+        """
         budget.refuse_plain()
         if len(users) != 1:
             raise WrongDialect(
@@ -249,7 +255,9 @@ class AppNode:
             raise BadInput(f"array {odd!r}", f"has shape {tuple(sent[odd].shape)}.", str(expected[odd]))
 
     def question_of(self, message: Message) -> Question | None:
-        """What is asked of users in place of training. Raises `BadInput` where this app does not measure it."""
+        """Return what is asked of users in place of training. Raises `BadInput` where this app does not
+        measure it.
+        """
         asked = read_question(message.content)
         if asked is None:
             return None
@@ -262,7 +270,8 @@ class AppNode:
     def contribution(
         self, question: Question, user: str, context: Context, failures: Counter[str]
     ) -> NDArray[np.float32]:
-        """One user's contribution to an answer, float32 (width,); zero, and counted in `failures`, where it fails.
+        """Return one user's contribution to an answer, float32 (width,); zero, and counted in `failures`,
+        where it fails.
 
         In a child of its own, as `updates`.
         """
@@ -279,7 +288,7 @@ class AppNode:
     def _contribution_here(
         self, question: Question, user: str, context: Context, failures: Counter[str]
     ) -> NDArray[np.float32]:
-        """As `contribution`, in this process."""
+        """Do as `contribution`, in this process."""
         assert self.measure is not None  # `question_of`
         told: dict[str, list[float]] = {}
         try:
@@ -296,16 +305,17 @@ class AppNode:
     # -- one user -------------------------------------------------------------------------------------------------
 
     def _listed(self, names: Sequence[str]) -> NDArray[np.float64]:
-        """What the loop told of the newest user, shape (k,); NaN for what it did not."""
+        """Return what the loop told of the newest user, shape (k,); NaN for what it did not."""
         return np.array([self.reported.get(name, math.nan) for name in names])
 
     def updates(
         self, instruction: Instruction, name: int, user: str, context: Context, failures: Counter[str]
     ) -> list[NDArray[np.float32]]:
-        """One user's update for each query, float32 (d,), not clipped; zero, and counted in `failures`, where it fails.
+        """Return one user's update for each query, float32 (d,), not clipped; zero, and counted in
+        `failures`, where it fails.
 
-        In a child of its own where `isolation` has it so. Raises only what ends the node's task: KeyboardInterrupt,
-        `LostDevice` and, in this process, SystemExit.
+        In a child of its own where `isolation` has it so. Raises only what ends the node's task:
+        KeyboardInterrupt, `LostDevice` and, in this process, SystemExit.
         """
         points, weights = instruction.points, instruction.weights
         model = self.model
@@ -329,7 +339,9 @@ class AppNode:
         return list(shared.copy())
 
     def _trains_apart(self) -> bool:
-        """Whether users have children of their own; says once why not, where they should. Raises as `is_apart`."""
+        """Return whether users have children of their own; says once why not, where they should. Raises as
+        `is_apart`.
+        """
         apart, why = forked.is_apart(self.isolation, wanted=True)
         if why and why != self._said:
             log.warning("every user trains in this process, and what a loop keeps there reaches the next one: %s", why)
@@ -337,7 +349,9 @@ class AppNode:
         return apart
 
     def _ask(self, work: Callable[[], dict[str, Any]], failures: Counter[str]) -> dict[str, Any] | None:
-        """What `work` says in a child, its `failed` added to `failures`; None where it ended without a word."""
+        """Return what `work` says in a child, its `failed` added to `failures`; None where it ended without a
+        word.
+        """
         try:
             answer = forked.ask(work, self._until)
         except (forked.Ended, OSError) as error:
@@ -349,7 +363,7 @@ class AppNode:
     def _updates_here(
         self, instruction: Instruction, name: int, user: str, context: Context, failures: Counter[str]
     ) -> list[NDArray[np.float32]]:
-        """As `updates`, in this process."""
+        """Do as `updates`, in this process."""
         points, weights = instruction.points, instruction.weights
         queries = len(weights) // len(points)
         numel = self.model.schema.numel
@@ -373,7 +387,8 @@ class AppNode:
         except Exception as error:  # any: it is the app's code and the user's data
             _require_device(error)
             combined, self.reported = np.zeros((queries, numel), np.float32), {}
-            # For the node's operator. The text may quote a user's data, so it is shown only where it is asked for.
+            # For the node's operator. The text may quote a user's data, so it is shown only where it is asked
+            # for.
             failures[f"{type(error).__name__} at {_place(error, self._loop)}"] += 1
             own_data.note_error(error)
             log.debug("a user's training failed", exc_info=True)
@@ -382,7 +397,15 @@ class AppNode:
     def train_once(
         self, instruction: Instruction, point: Arrays, name: int, user: str, context: Context
     ) -> NDArray[np.float32]:
-        """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`."""
+        """Train one user from `point`; the update, float32 (d,). Raises what the loop raises, or `Altered`.
+
+        Args:
+            instruction: of the round.
+            point: the arrays from which the user trains.
+            name: the user's pseudonym, from which the generators are seeded.
+            user: the user's id, as the app's own list has it.
+            context: the node's, of which the loop gets a copy.
+        """
         model, self.has_trained = self.model.load(point), True
         key = int(user_keys(np.array([name], np.uint64), instruction.seed, instruction.batches)[0])
         with own_randomness(key), _told() as told:
@@ -400,10 +423,10 @@ _telling: list[dict[str, float]] = []
 def metric(name: str, value: float) -> None:
     """Tell a number of the user who trains: call it in the function under `@ff.private.train`.
 
-    Where the server's plan lists `name` in `[metrics]`, the number is cut to its public bounds, noised together with
-    the user's update, and shown as a mean over users. What is not listed goes nowhere; of a node with one user under
-    the plain dialect, it goes to the server, as Flower's own metrics do. Told twice, the last one counts. To say how
-    good the model was that came from the server, measure before training.
+    Where the server's plan lists `name` in `[metrics]`, the number is cut to its public bounds, noised
+    together with the user's update, and shown as a mean over users. What is not listed goes nowhere; of a
+    node with one user under the plain dialect, it goes to the server, as Flower's own metrics do. Told twice,
+    the last one counts. To say how good the model was that came from the server, measure before training.
 
     Raises:
         BadInput: outside of a training loop.
@@ -415,7 +438,7 @@ def metric(name: str, value: float) -> None:
 
 @contextmanager
 def _told() -> Iterator[dict[str, float]]:
-    """Inside, what the loop tells `metric` goes into the dictionary."""
+    """Collect what the loop tells `metric` inside the block."""
     _telling.append({})
     try:
         yield _telling[-1]
@@ -424,7 +447,9 @@ def _told() -> Iterator[dict[str, float]]:
 
 
 def copied(context: Context) -> Context:
-    """A Context of one user's own, with an empty state: what a loop writes there must not reach the next user's."""
+    """Return a Context of one user's own, with an empty state: what a loop writes there must not reach the
+    next user's.
+    """
     own = copy.copy(context)
     own.node_config, own.run_config = dict(context.node_config), dict(context.run_config)
     own.state = RecordDict()
@@ -432,10 +457,10 @@ def copied(context: Context) -> Context:
 
 
 def norm_of(config: Mapping[str, object]) -> float:
-    """The clip norm of an instruction. Raises `BadInput` unless it is a positive number."""
+    """Return the clip norm of an instruction. Raises `BadInput` unless it is a positive number."""
     norm = config[CLIPPING_NORM]
     if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0 < norm < math.inf:
-        raise BadInput(f"{CLIPPING_NORM} = {norm!r}", "is no clip norm.", "1.0")
+        raise BadInput(f"{CLIPPING_NORM} = {norm!r}", "is not a clip norm.", "1.0")
     return float(norm)
 
 
@@ -467,7 +492,7 @@ def _require_device(error: Exception) -> None:
 
 
 def _place(error: Exception, loop: Loop | Measure) -> str:
-    """Where it happened: the innermost line of the loop's own file, else the innermost of all."""
+    """Return where it happened: the innermost line of the loop's own file, else the innermost of all."""
     frames = traceback.extract_tb(error.__traceback__)
     code = getattr(loop, "__code__", None)
     own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]

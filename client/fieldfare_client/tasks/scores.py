@@ -8,7 +8,7 @@ from fieldfare.lazily import torch
 
 
 def auc(scores: torch.Tensor, positive: torch.Tensor) -> float:
-    """Area under the ROC curve: P(score of a positive > score of a negative), ties counted half.
+    """Return the area under the ROC curve: P(score of a positive > score of a negative), ties counted half.
 
     `scores`, `positive` (0 or 1): shape (n,). nan where only one class occurs or a score is not a number.
     """
@@ -22,5 +22,7 @@ def auc(scores: torch.Tensor, positive: torch.Tensor) -> float:
 
 
 def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Share of rows whose largest output is the target class. `outputs`: (n, classes); `targets`: (n,)."""
+    """Return the share of rows whose largest output is the target class. `outputs`: (n, classes); `targets`:
+    (n,).
+    """
     return float((outputs.argmax(-1) == targets).double().mean())

@@ -11,13 +11,14 @@ def by_labels(
 ) -> NDArray[np.int64]:
     """Deal rows to made-up users, class by class.
 
-    Each class is dealt out in shares drawn from a symmetric Dirichlet distribution over the users (Hsu et al. 2019,
-    "Measuring the Effects of Non-Identical Data Distribution", by class).
+    Each class is dealt out in shares drawn from a symmetric Dirichlet distribution over the users (Hsu et al.
+    2019, "Measuring the Effects of Non-Identical Data Distribution", by class).
 
     Args:
         labels: the class of each row, (rows,).
         users: how many users.
-        concentration: of the distribution; a small one may leave a user without rows. None deals all rows out evenly.
+        concentration: of the distribution; a small one may leave a user without rows. None deals all rows out
+            evenly.
         generator: the source of randomness.
 
     Returns:

@@ -1,12 +1,14 @@
 """The batched engine: all users of a chunk at once, for any `nn.Module` that needs no branch on values.
 
-A model that is a stack of linear layers, written as a sequence or as a class, has its backward pass written out
-(`layers`): one batched matrix product a layer, direction and step, whatever the number of users. Every parameter of all
-users is one contiguous block, because only then is a batched product one call and not one a user. Without momentum,
-decay, proximal term and gradient clipping the step is fused into the last of the products, and a wide first layer is
-not copied for every user (`wide_input`). Only the loss is the task's code; it is mapped over users (`loss_gradient`).
+A model that is a stack of linear layers, written as a sequence or as a class, has its backward pass written
+out (`layers`): one batched matrix product a layer, direction and step, whatever the number of users. Every
+parameter of all users is one contiguous block, because only then is a batched product one call and not one a
+user. Without momentum, decay, proximal term and gradient clipping the step is fused into the last of the
+products, and a wide first layer is not copied for every user (`wide_input`). Only the loss is the task's
+code; it is mapped over users (`loss_gradient`).
 
-Every other model is mapped over users whole: `torch.func.vmap` of `grad`, with LSTMs written out (`recurrent`).
+Every other model is mapped over users whole: `torch.func.vmap` of `grad`, with LSTMs written out
+(`recurrent`).
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ Gradients = Callable[[int, Weights], Sequence[torch.Tensor] | None]
 class BatchedEngine(Engine):
     """For models and losses that do not branch on values; others fail in torch, with torch's message.
 
-    Where a chunk says how many users may train at once (`Chunk.sizes`), slots without a user are filled with dummies.
-    They and users who have taken their last step are trained on with the others, and what comes of it is left out.
+    Where a chunk says how many users may train at once (`Chunk.sizes`), slots without a user are filled with
+    dummies. They and users who have taken their last step are trained on with the others, and what comes of
+    it is left out.
     """
 
     layers: Sequence[Layer]
@@ -50,8 +53,9 @@ class BatchedEngine(Engine):
 
     def __init__(self, model: nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
-        # Torch's hint to its own authors, every time that an operation is not batched: the engine is timed instead.
-        # Set once and for good: `catch_warnings` would let the task's own warnings, shown once, appear again.
+        # Torch's hint to its own authors, every time that an operation is not batched: the engine is timed
+        # instead. Set once and for good: `catch_warnings` would let the task's own warnings, shown once,
+        # appear again.
         warnings.filterwarnings("ignore", "There is a performance drop because we have not yet", UserWarning)
         found = layers_of(model, self.schema.names)
         self.layers, self.unwritten = ([], found) if isinstance(found, str) else (found.layers, "")
@@ -84,8 +88,8 @@ class BatchedEngine(Engine):
 
         Args:
             starts: the broadcast parameters. Rows may be longer than the schema's (`_aligned`).
-            weights: the same for every user, (users, *shape), changed in place. A parameter without an axis of users
-                is not trained here.
+            weights: the same for every user, (users, *shape), changed in place. A parameter without an axis
+                of users is not trained here.
             batches: of the chunk.
             out: receives the updates.
             gradients_of: gives the gradients of a step, or takes it.
@@ -127,13 +131,13 @@ class BatchedEngine(Engine):
     def _mean_loss(
         self, weights: dict[str, torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor, key: torch.Tensor
     ) -> torch.Tensor:
-        """The mean loss of one user's batch."""
+        """Return the mean loss of one user's batch."""
         set_keys(self.model, key)
         outputs = functional_call(self.model, weights, (inputs,))
         return self.task.loss(outputs, targets).mean()
 
     def _map(self, chunk: Chunk, batches: Batches) -> Gradients:
-        """The gradients of a model that is mapped."""
+        """Return the gradients of a model that is mapped."""
         names, device = self.schema.names, chunk.inputs.device
         # Dropout alone reads them; without it, one copy to the device is enough for all steps.
         keys = torch.zeros(batches.room, dtype=torch.int64, device=device)
@@ -143,11 +147,13 @@ class BatchedEngine(Engine):
             if self._keyed:
                 keys = torch.from_numpy(step_keys(batches.keys, step)).to(device)
             gradients: list[torch.Tensor] = []
-            # Users with equally long batches are mapped together: model and loss never see padding, and may mix rows.
+            # Users with equally long batches are mapped together: model and loss never see padding, and may
+            # mix rows.
             for group in batches.groups[step]:
                 users, rows = group.slots, batches.rows[step, group.slots, : group.count]
                 local = {name: weight[users] for name, weight in zip(names, moving, strict=True)}
                 mapped = self._mapped(local, _take(chunk.inputs, rows), _take(chunk.targets, rows), keys[users])
+                # One group of everybody: its gradients are the step's, without a copy.
                 if len(batches.groups[step]) == 1 and group.owners is users:
                     return [mapped[name] for name in names]
                 gradients = gradients or [torch.zeros_like(weight) for weight in moving]
@@ -168,6 +174,8 @@ class BatchedEngine(Engine):
         # A linear layer also takes sequences: as many more rows of each user.
         inner, features = inputs.shape[1:-1], inputs.shape[-1]
         self._loss_gradient.begin()
+        # The users are ordered so that those who train come first; the others' updates are set to 0 at the
+        # end.
         first, trained = self.layers[0], out[: batches.training]
         if batches.fixed and isinstance(first, Linear):
             inputs, starts[first.weight] = _aligned(inputs), _aligned(starts[first.weight])
@@ -206,9 +214,10 @@ class BatchedEngine(Engine):
     def _at_outputs(
         self, outputs: torch.Tensor, targets: torch.Tensor, groups: list[Group], inner: torch.Size, fixed: bool
     ) -> torch.Tensor:
-        """The gradient of every user's mean loss at `outputs` (users, rows, out); 0 on padding.
+        """Return the gradient of every user's mean loss at `outputs` (users, rows, out); 0 on padding.
 
-        Users with equally long batches are mapped together. The loss never sees padding, because it may mix rows.
+        Users with equally long batches are mapped together. The loss never sees padding, because it may mix
+        rows.
         """
         whole = outputs.view(*targets.shape[:2], *inner, outputs.shape[-1]) if inner else outputs
         if len(groups) == 1 and groups[0].covers(*targets.shape[:2]):  # no padding, and slices cost as much as a layer
@@ -225,12 +234,15 @@ class BatchedEngine(Engine):
     def _wide_input(
         self, first: Linear, starts: list[torch.Tensor], inputs: torch.Tensor, schedule: BatchSchedule, batches: Batches
     ) -> tuple[InputLayer | None, torch.Tensor]:
-        """The first layer in its own way, where that pays, else None; and the rows of every batch in its inputs."""
+        """Return the first layer in its own way, where that pays, else None; and the rows of every batch in
+        its inputs.
+        """
         weight, bias = starts[first.weight], None if first.bias is None else starts[first.bias]
         users, rows, rate = batches.training, batches.rows, self.client.learning_rate
         sizes, used = schedule.sizes[:users], schedule.counts[:users].sum(1)
         if users and (sizes == sizes[0]).all() and (used >= sizes).all():
-            # Each row is used, and users lie as far apart: their rows stay where they are, whatever the epochs.
+            # Each row is used, and users lie as far apart: their rows stay where they are, whatever the
+            # epochs.
             pay = pays(int(sizes[0]), weight.shape[1], weight.shape[0])
             return (InputLayer(inputs.reshape(users, int(sizes[0]), -1), weight, bias, rate) if pay else None), rows
         slots = len(batches.active) * batches.width
@@ -242,15 +254,17 @@ class BatchedEngine(Engine):
 
 
 def _take(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """values[rows] for `rows` (users, count). `index_select` copies whole rows, where brackets copy by number."""
+    """Return values[rows] for `rows` (users, count). `index_select` copies whole rows, where brackets copy by
+    number.
+    """
     return values.index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
 
 
 def _aligned(values: torch.Tensor) -> torch.Tensor:
     """Append columns of 0 to `values` (..., columns), so that every row starts on `ALIGNED` bytes.
 
-    Where a row starts within a vector decides the order in which some products add up, and with it bits: then a user's
-    would depend on the slot.
+    Where a row starts within a vector decides the order in which some products add up, and with it bits: then
+    a user's would depend on the slot.
     """
     missing = -values.shape[-1] % (ALIGNED // values.element_size())
     return nn.functional.pad(values, (0, missing)) if missing else values

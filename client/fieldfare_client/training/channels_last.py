@@ -1,8 +1,9 @@
 """The plain engine with the channels of an image next to each other in memory.
 
-PyTorch keeps an image as one plane after another. On a CPU its convolutions then rearrange what they read and write,
-and its maximum over a window goes number by number: a third of a step of a small network. Where the channels of a pixel
-lie together (`torch.channels_last`) neither is so. The arithmetic is the same, to round-off: sums have another order.
+PyTorch keeps an image as one plane after another. On a CPU its convolutions then rearrange what they read and
+write, and its maximum over a window goes number by number: a third of a step of a small network. Where the
+channels of a pixel lie together (`torch.channels_last`) neither is so. The arithmetic is the same, to
+round-off: sums have another order.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from fieldfare_client.training.loop import LoopEngine
 
 
 class ChannelsLastLoop(LoopEngine):
-    """For models with convolutions over images, on a CPU. A model that asks for planes (`view`) fails in torch."""
+    """For models with convolutions over images, on a CPU. A model that asks for planes (`view`) fails in
+    torch.
+    """
 
     @staticmethod
     def suits(model: nn.Module, device: torch.device) -> bool:
-        """Whether it may be faster for `model` than the loop."""
+        """Return whether it may be faster for `model` than the loop."""
         images = any(isinstance(module, nn.Conv2d) for module in model.modules())
         return images and device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
@@ -39,11 +42,11 @@ class ChannelsLastLoop(LoopEngine):
 
 @contextmanager
 def _gradients_alike(model: nn.Module) -> Iterator[None]:
-    """Inside, the gradient of a maximum over windows comes in the order of its values.
+    """Order the gradient of a maximum over windows by its values inside the block.
 
-    A network flattens its last maximum, and the gradient comes back in planes. The backward pass of the maximum would
-    rearrange what it makes of it, which is larger. A maximum below another convolution gets its gradient in order: it
-    is left alone from then on, because two hooks a step cost as much as a small layer.
+    A network flattens its last maximum, and the gradient comes back in planes. The backward pass of the
+    maximum would rearrange what it makes of it, which is larger. A maximum below another convolution gets its
+    gradient in order: it is left alone from then on, because two hooks a step cost as much as a small layer.
     """
     hooks: dict[nn.Module, Any] = {}
     needed: set[nn.Module] = set()

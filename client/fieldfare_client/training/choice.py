@@ -1,7 +1,8 @@
-"""Which engine trains the next chunk, and how many users at once: decided by timing real chunks of the first round.
+"""Which engine trains the next chunk, and how many users at once: decided by timing real chunks of the first
+round.
 
-No chunk is trained twice for it: whichever engine trains a chunk, the chunk's sum counts. The decision is kept for the
-process, by model, settings and the shape of the work, and never leaves it.
+No chunk is trained twice for it: whichever engine trains a chunk, the chunk's sum counts. The decision is
+kept for the process, by model, settings and the shape of the work, and never leaves it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class EngineChoice:
         return self.best
 
     def users(self, candidate: int) -> int:
-        """How many users the next chunk holds, if `candidate` trains it. Small chunks are timed sooner."""
+        """Return how many users the next chunk holds, if `candidate` trains it. Small chunks are timed
+        sooner.
+        """
         chosen = self.candidates[candidate]
         return chosen.users if chosen.trial is None or self.best is not None else min(chosen.trial, chosen.users)
 

@@ -1,10 +1,10 @@
 """`client.workers = "auto"`: one process or one a core, chosen by timing the rounds of this run.
 
-Worker processes take seconds to start, and a small model loses more in handing its rounds over than they gain. So a
-node trains alone until that took `PATIENCE` seconds in all, starts the workers while it goes on, and lets them train
-`TRIALS` rounds once all of them are ready. They stay if they are clearly faster, by the wall clock. No round is trained
-twice for it. Where the nodes of one process train at the same time, what counts is the time from the first one's
-beginning to the last one's end.
+Worker processes take seconds to start, and a small model loses more in handing its rounds over than they
+gain. So a node trains alone until that took `PATIENCE` seconds in all, starts the workers while it goes on,
+and lets them train `TRIALS` rounds once all of them are ready. They stay if they are clearly faster, by the
+wall clock. No round is trained twice for it. Where the nodes of one process train at the same time, what
+counts is the time from the first one's beginning to the last one's end.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ PATIENCE = 2.0
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1_000_000
     return max(1, min(os.cpu_count() or 1, here))
 
 
 def processes(client: ClientSpec, task: str) -> int:
-    """How many processes this machine trains `task` in: as many as the plan asks for, at most one a core.
+    """Return how many processes this machine trains `task` in: as many as the plan asks for, at most one a
+    core.
 
     One for a task that is an object of this process, because no other process has it.
     """
@@ -79,14 +80,14 @@ class CoreChoice:
             self._settle(theirs < CLEARLY * own, f"{1e3 * theirs:.3g} ms a batch in workers, {1e3 * own:.3g} ms alone")
 
     def begin(self, now: float) -> None:
-        """A node's users begin to train in workers."""
+        """Note that a node's users begin to train in workers."""
         with self._lock:
             if not self._under_way:
                 self._since, self._batches = now, 0
             self._under_way += 1
 
     def end(self, now: float, batches: int) -> None:
-        """A node's users have trained `batches` batches in workers; 0 where that failed."""
+        """Note that a node's users have trained `batches` batches in workers; 0 where that failed."""
         with self._lock:
             self._under_way -= 1
             self._batches += batches

@@ -1,4 +1,6 @@
-"""Dropout whose mask is a pure function of (user, round, step, element), so that no result depends on chunking."""
+"""Dropout whose mask is a pure function of (user, round, step, element), so that no result depends on
+chunking.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _SECOND = -7723592293110705685  # 0x94D049BB133111EB
 
 
 def _mix(values: torch.Tensor) -> torch.Tensor:
-    """SplitMix64's finaliser on int64, as `schedule.mix` on uint64."""
+    """Mix int64 by SplitMix64's finaliser, as `schedule.mix` does uint64."""
     z = values + _GOLDEN
     z = (z ^ ((z >> 30) & (2**34 - 1))) * _FIRST
     z = (z ^ ((z >> 27) & (2**37 - 1))) * _SECOND
@@ -24,13 +26,15 @@ def _mix(values: torch.Tensor) -> torch.Tensor:
 class KeyedDropout(nn.Module):
     """Dropout for federated training: the engines swap it in for `nn.Dropout` and its channel-wise kinds.
 
-    Zeroes each element (or each channel) with probability `p` while training, and scales the rest by 1 / (1 - p). The
-    engines set `key` (int64, 0-d) before every step; each use of the module within a step has its own mask. Such a mask
-    cannot be drawn a second time in the backward pass, so activation checkpointing around it is an error.
+    Zeroes each element (or each channel) with probability `p` while training, and scales the rest by 1 / (1 -
+    p). The engines set `key` (int64, 0-d) before every step; each use of the module within a step has its own
+    mask. Such a mask cannot be drawn a second time in the backward pass, so activation checkpointing around
+    it is an error.
 
     Args:
         p: the probability, 0 <= p < 1, else ValueError.
-        channels: the number of trailing dimensions of a channel, which is kept or zeroed whole: 0 for `nn.Dropout`.
+        channels: the number of trailing dimensions of a channel, which is kept or zeroed whole: 0 for
+            `nn.Dropout`.
     """
 
     key: torch.Tensor | None
@@ -60,7 +64,9 @@ class KeyedDropout(nn.Module):
 
 
 def _mask_shape(values: torch.Tensor, channels: int) -> tuple[int, ...]:
-    """One mask element a value; with `channels`, one a channel: (rows, channels, 1, ...), or (channels, 1, ...)."""
+    """Return one mask element a value; with `channels`, one a channel: (rows, channels, 1, ...), or
+    (channels, 1, ...).
+    """
     if not channels:
         return tuple(values.shape)
     # As torch: dropout over 2-d channels reads three dimensions as (rows, channels, length).
@@ -80,7 +86,8 @@ _KINDS: dict[type[nn.Module], int] = {nn.Dropout: 0, nn.Dropout1d: 1, nn.Dropout
 def key_dropout(model: nn.Module) -> None:
     """Replace the dropout modules of `model` by keyed ones of the same probability, in place.
 
-    Left alone: probability 1 and the alpha kinds, and dropout that is no module (inside `nn.LSTM`, in a function).
+    Left alone: probability 1 and the alpha kinds, and dropout that is no module (inside `nn.LSTM`, in a
+    function).
     """
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
@@ -96,12 +103,14 @@ def set_keys(model: nn.Module, key: torch.Tensor) -> None:
 
 
 def has_keyed(model: nn.Module) -> bool:
-    """Whether `set_keys` would do anything."""
+    """Return whether `set_keys` would do anything."""
     return any(isinstance(module, KeyedDropout) for module in model.modules())
 
 
 def unkeyed(model: nn.Module) -> str:
-    """Name the first module of `model` known to draw from torch's global generator; empty where there is none."""
+    """Name the first module of `model` known to draw from torch's global generator; empty where there is
+    none.
+    """
     for name, module in model.named_modules():
         rate = getattr(module, "p", 0.0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0.0
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention):

@@ -8,9 +8,9 @@ All engines compute the same thing, to round-off: from the broadcast point, SGD 
 
 The proximal term is FedProx's (Li et al. 2020, "Federated Optimization in Heterogeneous Networks", eq. 2).
 
-**Isolation.** The task's code sees the rows of one user at a time: engines map the loss over users, and call it with
-exactly the rows of one batch, never with padding. So a loss may mix the examples of a batch, and no user's update is a
-function of another user's data.
+**Isolation.** The task's code sees the rows of one user at a time: engines map the loss over users, and call
+it with exactly the rows of one batch, never with padding. So a loss may mix the examples of a batch, and no
+user's update is a function of another user's data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sizes(Protocol):
     """Numbers of users who may train at once: `isolation.Isolation` finds them out."""
 
     def fits(self, slots: int, width: int, count: int) -> bool:
-        """Whether `slots` users may train at once, on batches of `count` rows in place of `width`."""
+        """Return whether `slots` users may train at once, on batches of `count` rows in place of `width`."""
 
     def room(self, users: int, width: int, count: int) -> int:
         """Return a number of slots that fits, and holds `users` users."""
@@ -94,15 +94,16 @@ class Group:
     """How many owners there are; None: all slots."""
 
     def covers(self, slots: int, width: int) -> bool:
-        """Whether these are the first `slots` slots, with batches of `width` rows."""
+        """Return whether these are the first `slots` slots, with batches of `width` rows."""
         return self.slots == slice(0, slots) and self.count == width if isinstance(self.slots, slice) else False
 
 
 class Batches:
     """A chunk's batches, step by step, on its device. Users with fewer batches are later in the chunk.
 
-    Where the chunk says how many users may train at once (`Chunk.sizes`), there are as many slots: after the users who
-    have a batch come others, who have taken their last step, and dummies with some row of the chunk.
+    Where the chunk says how many users may train at once (`Chunk.sizes`), there are as many slots: after the
+    users who have a batch come others, who have taken their last step, and dummies with some row of the
+    chunk.
     """
 
     active: list[int]
@@ -137,7 +138,9 @@ class Batches:
         ]
 
     def _slots(self, sizes: Sizes) -> list[int]:
-        """Slots that fit, of each step. They do not shrink for a few users less, because each size is tried first."""
+        """Return the slots that fit, of each step. They do not shrink for a few users less, because each size
+        is tried first.
+        """
         slots: list[int] = []
         for users in self.active:
             few = not slots or 4 * users <= 3 * slots[-1]
@@ -145,7 +148,7 @@ class Batches:
         return slots
 
     def _group(self, counts: NDArray[np.int64], slots: int, sizes: Sizes | None, device: torch.device) -> list[Group]:
-        """Users by their entry of `counts` (users,)."""
+        """Return users by their entry of `counts` (users,)."""
         groups: list[Group] = []
         lengths = np.unique(counts).tolist()
         for count in lengths:
@@ -167,14 +170,15 @@ class Batches:
 
 
 def spread(value: torch.Tensor, users: int) -> torch.Tensor:
-    """A copy of `value` for each user, (users, *shape), contiguous."""
+    """Return a copy of `value` for each user, (users, *shape), contiguous."""
     return value.expand(users, *value.shape).clone(memory_format=torch.contiguous_format)
 
 
 def own_memory(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """`gradients` as tensors that can be changed in place.
+    """Return `gradients` as tensors that can be changed in place.
 
-    Autograd may give two parameters the same tensor (those of `a + b`), or one whose elements share their memory.
+    Autograd may give two parameters the same tensor (those of `a + b`), or one whose elements share their
+    memory.
     """
     seen: set[int] = set()
     own = []
@@ -217,5 +221,5 @@ def step_each(
 
 
 def is_plain(client: ClientSpec) -> bool:
-    """Whether a step is w <- w - learning_rate g and nothing else."""
+    """Return whether a step is w <- w - learning_rate g and nothing else."""
     return not (client.gradient_clip or client.weight_decay or client.proximal or client.momentum)

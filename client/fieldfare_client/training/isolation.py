@@ -1,18 +1,21 @@
 """How many users may train at once without moving a bit of each other's updates: found out on this machine.
 
-Where presence is secret, who trains is. Then a user's update must have the same bits whoever else is in the chunk, in
-whichever slot, and in a chunk of whichever size. Batched operations are one product a user, but nothing promises
-that their bits do not depend on the size of the batch, or on the place in memory. So nothing is assumed:
+Where presence is secret, who trains is. Then a user's update must have the same bits whoever else is in the
+chunk, in whichever slot, and in a chunk of whichever size. Batched operations are one product a user, but
+nothing promises that their bits do not depend on the size of the batch, or on the place in memory. So nothing
+is assumed:
 
-* Chunks have one of few sizes (`ladder`), filled up with dummy users. All chunks that the engine sees are such.
-* Before a size is used for batches of a length, it is tried on this machine (`Isolation.fits`): users of made-up rows
-  are trained in it, and again in a chunk of `base` users, in other slots, next to other users, of whom some have
-  numbers that are not finite. Every bit must agree.
-* A size that fails is not used. Where `base` itself fails, the loop trains one user at a time, and the log says so.
+* Chunks have one of few sizes (`ladder`), filled up with dummy users. All chunks that the engine sees are
+  such.
+* Before a size is used for batches of a length, it is tried on this machine (`Isolation.fits`): users of
+  made-up rows are trained in it, and again in a chunk of `base` users, in other slots, next to other users,
+  of whom some have numbers that are not finite. Every bit must agree.
+* A size that fails is not used. Where `base` itself fails, the loop trains one user at a time, and the log
+  says so.
 
-Which users train batched, in batches of which width, follows from each user's own number of rows and from what this
-machine was found to do, never from who else trains. The made-up rows are the task's `prepare` of ones, with random
-numbers in the place of real ones: no user's data decide what is found.
+Which users train batched, in batches of which width, follows from each user's own number of rows and from
+what this machine was found to do, never from who else trains. The made-up rows are the task's `prepare` of
+ones, with random numbers in the place of real ones: no user's data decide what is found.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
 
 
 def ladder(users: int) -> int:
-    """Return the smallest size of a chunk that holds `users` users. Beyond 32, at most a ninth of it is filled up."""
+    """Return the smallest size of a chunk that holds `users` users. Beyond 32, at most a ninth of it is
+    filled up.
+    """
     step: int = 1 << max(0, users.bit_length() - (4 if users > 32 else 2))
     return max(2, -(-users // step) * step)
 
@@ -86,12 +91,12 @@ class Isolation:
         return batch if batch <= WIDEST or rows >= batch else min(batch, max(WIDEST, 1 << (rows - 1).bit_length()))
 
     def trains(self, rows: int) -> bool:
-        """Whether a user with `rows` rows can train in a chunk of `base` users."""
+        """Return whether a user with `rows` rows can train in a chunk of `base` users."""
         batch, width = self._client.batch_size, self.width(rows)
         return all(self.fits(self.base, width, count) for count in {min(batch, rows), rows % batch or batch})
 
     def room(self, users: int, width: int, count: int) -> int:
-        """As `Sizes.room`. Raises RuntimeError where none is known: fewer users must train at once."""
+        """Do as `Sizes.room`. Raises RuntimeError where none is known: fewer users must train at once."""
         slots = ladder(users)
         while slots < 2 * max(users, self.base):
             if self.fits(slots, width, count):
@@ -100,7 +105,7 @@ class Isolation:
         raise RuntimeError(f"no chunk for {users} users leaves each of them alone on this machine")
 
     def parts(self, users: int, width: int, count: int) -> list[int]:
-        """As `Sizes.parts`."""
+        """Do as `Sizes.parts`."""
         if users <= self.base:
             return [self.room(users, width, count)]
         slots = ladder(users)
@@ -116,7 +121,8 @@ class Isolation:
         return self.base
 
     def fits(self, slots: int, width: int, count: int) -> bool:
-        """Whether users have the same bits in a chunk of `slots` users as in any other that fits. Tried only once.
+        """Return whether users have the same bits in a chunk of `slots` users as in any other that fits.
+        Tried only once.
 
         Args:
             slots: users of the chunk.
@@ -144,6 +150,7 @@ class Isolation:
         # A user with fewer rows than a batch has only one batch.
         rows = count if width < self._client.batch_size else width + count
         seeds, chance = np.arange(1, slots + 1), np.random.default_rng(slots)
+        # Every bit below is compared with this chunk, which has the size that is being tried.
         whole = self.train(seeds, rows, width)
         # Nothing is shown by updates that are all zero, or all alike.
         if not bool(whole.isfinite().all()) or bool((whole == whole[:1]).all()):
@@ -151,6 +158,8 @@ class Isolation:
         # Some of them, from both ends and between, in other slots of the smallest chunk and next to others.
         some = max(2, min(slots, self.base) - self.base // 4)
         for kept in (np.linspace(0, slots - 1, some).astype(np.int64), chance.choice(slots, some, replace=False)):
+            # -1 is a user with infinite numbers: what one user's numbers do to another's shows most with
+            # those.
             seated = np.full(self.base, -1)
             seated[1::2] -= np.arange(slots, slots + len(seated[1::2]))
             seats = chance.permutation(self.base)[: len(kept)]
@@ -175,6 +184,7 @@ class Isolation:
             else:
                 inputs.append(first * torch.randint(0, 2, first.shape, generator=generator).to(first.dtype))
             targets.append(second)
+        # A user's order of rows and dropout follow from the key, hence from the seed, and not from the slot.
         keys = mix(seeds.astype(np.uint64))
         plan = schedule(np.full(len(seeds), rows), keys, self._client, width)
         return Chunk(
@@ -198,8 +208,8 @@ class _Tried:
 class Apart:
     """How users train where it is secret who else does: chosen on made-up rows, before anybody trains.
 
-    No clock decides it: the workers of a node choose for themselves, and who else trains may decide which of them
-    trains a user.
+    No clock decides it: the workers of a node choose for themselves, and who else trains may decide which of
+    them trains a user.
 
     Args:
         run: trains a chunk: (engine, start, chunk) -> updates, float32 (users, d).
@@ -255,7 +265,7 @@ class Apart:
         return self._widths[rows]
 
     def candidates(self, users: int, width: int) -> EngineChoice:
-        """How chunks of users of one width train. All candidates give the same bits."""
+        """Return how chunks of users of one width train. All candidates give the same bits."""
         if not width or self.sizes is None:
             return EngineChoice(
                 [Candidate(self.loop, 1, "one user at a time")], "who else trains must not change a bit"

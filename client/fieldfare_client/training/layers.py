@@ -1,8 +1,8 @@
 """Linear layers and activations of many users at once, with the backward pass written out.
 
-The arithmetic and its order are autograd's. There is no graph, and a plain SGD step is fused into the last product, so
-that no gradient is ever stored. Every tensor has a leading axis of users: inputs (users, rows, in), weights
-(users, out, in), biases (users, out). No operation mixes two users.
+The arithmetic and its order are autograd's. There is no graph, and a plain SGD step is fused into the last
+product, so that no gradient is ever stored. Every tensor has a leading axis of users: inputs (users, rows,
+in), weights (users, out, in), biases (users, out). No operation mixes two users.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def _reads_rows(step: torch.fx.Node, given: torch.fx.Node) -> bool:
-    """Whether `step` is `given.shape`, `given.size()`, or the number of rows in it."""
+    """Return whether `step` is `given.shape`, `given.size()`, or the number of rows in it."""
     if step.target in (getattr, "size"):
         return step.args in ((given, "shape"), (given,), (given, 0))
     sizes = step.args[0] if step.target is operator.getitem else None
@@ -163,7 +163,7 @@ def _reads_rows(step: torch.fx.Node, given: torch.fx.Node) -> bool:
 
 
 def _flattens(step: torch.fx.Node, module: nn.Module | None, given: torch.fx.Node) -> bool:
-    """Whether `step` makes one vector of each row."""
+    """Return whether `step` makes one vector of each row."""
     if isinstance(module, nn.Flatten):
         return (module.start_dim, module.end_dim) == (1, -1)
     if step.target in (torch.flatten, "flatten"):

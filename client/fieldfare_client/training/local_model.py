@@ -3,8 +3,9 @@
 What a model may have, and who trains it then:
 
 * frozen parameters and constant buffers (`position_ids`, `inv_freq`): every engine;
-* BatchNorm in training mode, or any buffer that training changes: the loop, which trains one user at a time and puts
-  every buffer back before the next. Buffers never travel, so the released model keeps its initial statistics;
+* BatchNorm in training mode, or any buffer that training changes: the loop, which trains one user at a time
+  and puts every buffer back before the next. Buffers never travel, so the released model keeps its initial
+  statistics;
 * trained parameters in another dtype than float32: the loop, in that dtype;
 * dropout inside of `nn.LSTM` or of a function: the loop, with torch's generator seeded by (user, round).
 """
@@ -18,7 +19,9 @@ from fieldfare_client.training.dropout import key_dropout, unkeyed
 
 
 def make_ready(model: nn.Module) -> nn.Module:
-    """Key the dropout of `model`, and set it to training, in place. Modules that it keeps in eval mode stay there."""
+    """Key the dropout of `model`, and set it to training, in place. Modules that it keeps in eval mode stay
+    there.
+    """
     if not model.training:
         model.train()
     key_dropout(model)
@@ -26,7 +29,7 @@ def make_ready(model: nn.Module) -> nn.Module:
 
 
 def why_alone(model: nn.Module) -> str:
-    """Why users of `model` cannot share a batched product; empty where they can."""
+    """Return why users of `model` cannot share a batched product; empty where they can."""
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.running_mean is not None:
             return (
@@ -42,7 +45,7 @@ def why_alone(model: nn.Module) -> str:
 
 
 def one_dtype(model: nn.Module) -> torch.dtype | None:
-    """The dtype of all floating-point parameters of `model`; None where there are several."""
+    """Return the dtype of all floating-point parameters of `model`; None where there are several."""
     dtypes = {value.dtype for value in model.parameters() if value.is_floating_point()}
     return dtypes.pop() if len(dtypes) == 1 else None
 
@@ -63,7 +66,9 @@ class Buffers:
         ]
 
     def restore(self) -> None:
-        """Put every buffer back: its values, and the tensor itself where it was replaced. Added ones are removed."""
+        """Put every buffer back: its values, and the tensor itself where it was replaced. Added ones are
+        removed.
+        """
         names: dict[nn.Module, set[str]] = {}
         with torch.no_grad():
             for module, name, value, kept in self._kept:
@@ -80,7 +85,7 @@ class Buffers:
                     del module._buffers[name]
 
     def changed(self) -> bool:
-        """Whether any buffer differs from what was kept."""
+        """Return whether any buffer differs from what was kept."""
         for module, name, value, kept in self._kept:
             now = module._buffers.get(name)
             if now is not value or (now is not None and kept is not None and not _same(now, kept)):
@@ -90,6 +95,6 @@ class Buffers:
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal, bit for bit but for the kind of NaN."""
+    """Compare bit for bit but for the kind of NaN."""
     equal = a.shape == b.shape and a.dtype == b.dtype
     return equal and bool(torch.all((a == b) | ((a != a) & (b != b))))

@@ -21,10 +21,12 @@ GATHER_BYTES = 2**16
 
 
 class LoopEngine(Engine):
-    """For every model, in its own dtype. Three copies of it: weights, gradient, and velocity where there is momentum.
+    """For every model, in its own dtype. Three copies of it: weights, gradient, and velocity where there is
+    momentum.
 
-    A user starts from the broadcast point, the initial buffers and generators seeded by (user, round), so an update is
-    a function of that user's data alone; of what a task's Python keeps elsewhere, `fieldfare_client.forked` takes care.
+    A user starts from the broadcast point, the initial buffers and generators seeded by (user, round), so an
+    update is a function of that user's data alone; of what a task's Python keeps elsewhere,
+    `fieldfare_client.forked` takes care.
     """
 
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
@@ -71,7 +73,8 @@ class LoopEngine(Engine):
             batches = sum(count > 0 for count in counts)
             for first in range(0, batches, together):
                 last = min(first + together, batches)
-                # One gather for several batches, and views of it: indexing costs as much as a small layer does.
+                # One gather for several batches, and views of it: indexing costs as much as a small layer
+                # does.
                 gathered = own_rows[first * width : last * width]
                 inputs, targets = self.gather(chunk.inputs, gathered), chunk.targets.index_select(0, gathered)
                 for step, count in enumerate(counts[first:last]):
@@ -95,7 +98,7 @@ class LoopEngine(Engine):
         inputs: torch.Tensor,
         targets: torch.Tensor,
     ) -> None:
-        """One step on one batch, in place."""
+        """Take one step on one batch, in place."""
         client = self.client
         with torch.enable_grad():
             losses = self.task.loss(self.model(inputs), targets)

@@ -1,14 +1,16 @@
-"""The gradient of the task's loss for many users at once, without mapping and recording the loss at every step.
+"""The gradient of the task's loss for many users at once, without mapping and recording the loss at every
+step.
 
-`vmap` and autograd call Python for every operation of the loss: for a small model that takes longer than all of its
-matrix products. What they end in is a short list of torch's operations, the same for all batches of one shape. So the
-list of a shape that comes again and again is kept and repeated: the same operations, in the same order, with the same
-bits. Operations that only the value of the loss needs are left out.
+`vmap` and autograd call Python for every operation of the loss: for a small model that takes longer than all
+of its matrix products. What they end in is a short list of torch's operations, the same for all batches of
+one shape. So the list of a shape that comes again and again is kept and repeated: the same operations, in the
+same order, with the same bits. Operations that only the value of the loss needs are left out.
 
-A list holds for a loss that is a function of outputs and targets. `vmap` refuses a loss that draws random numbers or
-branches on values; one that reads something else may change at any time. So a list is not used before it has given the
-gradient of another batch, bit for bit, and one batch of every chunk of users is compared again. After a difference the
-engine repeats nothing any more. Isolation stays: an operation that `vmap` has made mixes no users.
+A list holds for a loss that is a function of outputs and targets. `vmap` refuses a loss that draws random
+numbers or branches on values; one that reads something else may change at any time. So a list is not used
+before it has given the gradient of another batch, bit for bit, and one batch of every chunk of users is
+compared again. After a difference the engine repeats nothing any more. Isolation stays: an operation that
+`vmap` has made mixes no users.
 """
 
 from __future__ import annotations
@@ -51,11 +53,11 @@ class LossGradient:
         """Whether every comparison was equal so far."""
 
     def begin(self) -> None:
-        """A new chunk of users begins: compare one of its batches."""
+        """Begin a new chunk of users: compare one of its batches."""
         self._due = True
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The gradient of every user's mean loss at `outputs`.
+        """Return the gradient of every user's mean loss at `outputs`.
 
         Args:
             outputs: (users, rows, ...), as many rows of every user.
@@ -88,7 +90,8 @@ class LossGradient:
         outputs = outputs.detach().requires_grad_()
         with torch.enable_grad():
             losses = self._losses(outputs, targets)
-            # The gradient of their sum, which no operation depends on. The ones have no tie to the losses either.
+            # The gradient of their sum, which no operation depends on. The ones have no tie to the losses
+            # either.
             ones = torch.ones(losses.shape, dtype=losses.dtype, device=losses.device)
             (gradient,) = torch.autograd.grad(losses, outputs, ones)
         return gradient
@@ -143,14 +146,15 @@ def _note(recorder: _Recorder, func: Any, types: Any, args: Any = (), kwargs: An
     return result
 
 
-# Not in the class's body: torch would hide it from its compiler, and load all of that for it, which takes a second.
+# Not in the class's body: torch would hide it from its compiler, and load all of that for it, which takes a
+# second.
 _Recorder.__torch_dispatch__ = _note  # type: ignore[assignment]
 
 
 def _record(
     function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], outputs: torch.Tensor, targets: torch.Tensor
 ) -> tuple[torch.Tensor, _Operations | None]:
-    """The result of `function`, and the operations that made it; None where they are not a plain list."""
+    """Return the result of `function`, and the operations that made it; None where they are not a plain list."""
     with _Recorder() as recorder:
         gradient = function(outputs, targets)
     return gradient, _operations(recorder, outputs, targets, gradient)
@@ -201,7 +205,7 @@ def _holds_tensor(value: object) -> bool:
 
 
 def _same(operations: _Operations, gradient: torch.Tensor, outputs: torch.Tensor, targets: torch.Tensor) -> bool:
-    """Whether `operations` give `gradient`, bit for bit but for the kind of NaN."""
+    """Return whether `operations` give `gradient`, bit for bit but for the kind of NaN."""
     try:
         repeated = operations.repeat(outputs, targets)
     except Exception:  # whatever torch raises, the loss itself has not

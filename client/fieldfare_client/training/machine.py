@@ -21,10 +21,11 @@ KEPT_BYTES = 2**27
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Inside, this thread computes with 0 for numbers below 2^-126 (2^-1022 in float64), where the CPU can.
+    """Compute with 0 for numbers below 2^-126 (2^-1022 in float64) in this thread, inside the block, where
+    the CPU can.
 
-    A model full of noise saturates its gates, whose gradients are then so small that a CPU takes a hundred times as
-    long for each: an LSTM trained 1.7 times as long. Afterwards the thread computes as before.
+    A model full of noise saturates its gates, whose gradients are then so small that a CPU takes a hundred
+    times as long for each: an LSTM trained 1.7 times as long. Afterwards the thread computes as before.
     """
     before = _TINIEST * _ONE == 0.0
     torch.set_flush_denormal(True)
@@ -35,7 +36,7 @@ def flushed_denormals() -> Iterator[None]:
 
 
 def clock(device: torch.device) -> float:
-    """Seconds, when all work that was given to `device` is done.
+    """Return the time in seconds, when all work that was given to `device` is done.
 
     CPU seconds where they cover all of the work: another process's load must not decide what looks faster.
     """
@@ -46,11 +47,13 @@ def clock(device: torch.device) -> float:
 
 @lru_cache(maxsize=1)
 def keep_freed_memory() -> bool:
-    """Let the allocator keep up to `KEPT_BYTES` of freed memory, for this process and for good; whether it does now.
+    """Let the allocator keep up to `KEPT_BYTES` of freed memory, for this process and for good; whether it
+    does now.
 
-    The arrays of a chunk are some MB each. glibc takes such arrays from the system and gives them back every time, and
-    the system hands out every page of them empty: a third of a round of a small model. Only glibc is asked, and only
-    where the environment does not already say what it should do (`MALLOC_...`, `GLIBC_TUNABLES`).
+    The arrays of a chunk are some MB each. glibc takes such arrays from the system and gives them back every
+    time, and the system hands out every page of them empty: a third of a round of a small model. Only glibc
+    is asked, and only where the environment does not already say what it should do (`MALLOC_...`,
+    `GLIBC_TUNABLES`).
     """
     if any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ):
         return False
@@ -66,7 +69,8 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def same_bits_every_time(device: torch.device, strict: bool) -> Iterator[None]:
-    """Inside, operations on a GPU give the same bits every time; on a CPU they do without being told.
+    """Let operations on a GPU give the same bits every time inside the block; on a CPU they do without being
+    told.
 
     Args:
         device: that computes.

@@ -1,9 +1,10 @@
-"""What a task measures of users on a model, before they train on it: the metrics that ride beside their updates.
+"""What a task measures of users on a model, before they train on it: the metrics that ride beside their
+updates.
 
-A user's number is the mean of the measure over the user's own first rows, cut to its bounds and centred; no other
-user's rows decide it. Users are measured together, each row in a batch of its own (`torch.func.vmap`), unless presence
-is secret, or the model or the measure cannot be mapped: then one user after another. A user without rows, or
-whose measure fails or is not finite, contributes zero, which is the middle of the range.
+A user's number is the mean of the measure over the user's own first rows, cut to its bounds and centred; no
+other user's rows decide it. Users are measured together, each row in a batch of its own (`torch.func.vmap`),
+unless presence is secret, or the model or the measure cannot be mapped: then one user after another. A user
+without rows, or whose measure fails or is not finite, contributes zero, which is the middle of the range.
 """
 
 from __future__ import annotations
@@ -59,12 +60,13 @@ class Measures:
         users: NDArray[np.int64],
         ready: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> tuple[float, ...]:
-        """The sums over `users` of each metric in [-1, 1], in the order of `MetricsSpec.names`.
+        """Return the sums over `users` of each metric in [-1, 1], in the order of `MetricsSpec.names`.
 
         Args:
             point: the model's trained parameters, flat float32 (d,).
             users: indices into `table`.
-            ready: the inputs and targets of all rows of `users`, in their order, where they are prepared already.
+            ready: the inputs and targets of all rows of `users`, in their order, where they are prepared
+                already.
         """
         named = self._schema.split(point)
         with torch.no_grad():
@@ -86,7 +88,7 @@ class Measures:
         return tuple(self._spec.centred(means).sum(axis=0).tolist())
 
     def _of(self, table: UserTable, users: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
-        """The means of `users` over their first rows, as many as `sizes` says, shape (users, k)."""
+        """Return the means of `users` over their first rows, as many as `sizes` says, shape (users, k)."""
         rows = table.rows(users, self._device)
         starts = np.cumsum(rows.sizes) - rows.sizes
         batches = [
@@ -117,7 +119,9 @@ class Measures:
         return self._by_row(inputs, targets, sizes)
 
     def _by_row(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: NDArray[np.int64]) -> Floats:
-        """The means of users whose rows follow each other, each row a batch of its own, shape (users, k)."""
+        """Return the means of users whose rows follow each other, each row a batch of its own, shape (users,
+        k).
+        """
         if len(inputs) != sizes.sum():
             raise ValueError("prepare() drops or adds rows")
         self._buffers.restore()
@@ -138,7 +142,7 @@ class Measures:
         return found
 
     def _measure(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean of each measure over one user's rows, shape (k,)."""
+        """Return the mean of each measure over one user's rows, shape (k,)."""
         floating = next((value.dtype for value in self._model.parameters() if value.is_floating_point()), None)
         if floating is not None and inputs.is_floating_point():
             inputs = inputs.to(floating)

@@ -1,9 +1,9 @@
 """`nn.LSTM` of many users at once, with the backward pass written out.
 
-`torch.func.vmap` takes an LSTM apart into the operations of every time step, and its backward pass then makes the
-gradient of the recurrent weights, as large as the weights, at every step. Here that gradient is one product over all
-steps. The arithmetic is `nn.LSTM`'s (its gates in the order i, f, g, o), to round-off. Every tensor below has an axis
-of users, and no operation mixes two users.
+`torch.func.vmap` takes an LSTM apart into the operations of every time step, and its backward pass then makes
+the gradient of the recurrent weights, as large as the weights, at every step. Here that gradient is one
+product over all steps. The arithmetic is `nn.LSTM`'s (its gates in the order i, f, g, o), to round-off. Every
+tensor below has an axis of users, and no operation mixes two users.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ def _forward(inputs: torch.Tensor, into: torch.Tensor, across: torch.Tensor, bia
         bias: (users, 4 hidden).
 
     Returns:
-        Outputs (steps, users, rows, hidden), the last cell (users, rows, hidden), cells like outputs, and the activated
+        Outputs (steps, users, rows, hidden), the last cell (users, rows, hidden), cells like outputs, and the
+            activated
         gates (steps, users, rows, 4 hidden).
     """
     steps, users, rows, _ = inputs.shape
     hidden = across.shape[2]
-    # A product of all steps at once, and then steps that lie one after another in memory: both are what BLAS likes.
+    # A product of all steps at once, and then steps that lie one after another in memory: both are what BLAS
+    # likes.
     ahead = torch.baddbmm(bias.unsqueeze(1), _by_user(inputs), into.transpose(1, 2)).view(users, steps, rows, -1)
     gates = inputs.new_empty(steps, users, rows, 4 * hidden)
     outputs, cells = (inputs.new_empty(steps, users, rows, hidden) for _ in range(2))
@@ -65,7 +67,7 @@ def _backward(
     at_outputs: torch.Tensor,
     at_cell: torch.Tensor,
 ) -> Tensors:
-    """Gradients at inputs, both weights and the bias, from those at the outputs and the last cell."""
+    """Return the gradients at inputs, both weights and the bias, from those at the outputs and the last cell."""
     steps, users, rows, hidden = outputs.shape
     changes = torch.empty_like(gates)
     sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
@@ -101,7 +103,7 @@ def _backward(
 
 
 def _by_user(values: torch.Tensor) -> torch.Tensor:
-    """(steps, users, rows, n) as (users, steps x rows, n), copied."""
+    """Return (steps, users, rows, n) as (users, steps x rows, n), copied."""
     steps, users, rows, count = values.shape
     return values.transpose(0, 1).reshape(users, steps * rows, count)
 
@@ -111,7 +113,7 @@ _WEIGHTS = {"forward": (1, 2, 3), "backward": (1, 2, 7)}
 
 
 def _mapped(name: str, info: Any, in_dims: tuple[int | None, ...], tensors: Tensors) -> tuple[Tensors, Tensors]:
-    """One of the passes for the users of a `vmap`, who have an axis that may be anywhere, or nowhere."""
+    """Return one of the passes for the users of a `vmap`, who have an axis that may be anywhere, or nowhere."""
     weights, arranged = _WEIGHTS[name], []
     for place, (tensor, axis) in enumerate(zip(tensors, in_dims, strict=True)):
         wanted = 0 if place in weights else 1
@@ -180,7 +182,9 @@ class _LayerBackward(torch.autograd.Function):
 
 
 def _run(module: nn.LSTM, whole: Callable[..., object], inputs: torch.Tensor, hx: object = None) -> object:
-    """What `module` gives for `inputs` (rows, steps, in) or (steps, rows, in); `whole` gives what is left out here."""
+    """Return what `module` gives for `inputs` (rows, steps, in) or (steps, rows, in); `whole` gives what is
+    left out here.
+    """
     if hx is not None or not isinstance(inputs, torch.Tensor) or inputs.ndim != 3 or inputs.dtype != torch.float32:
         return whole(inputs, hx)
     values = inputs.transpose(0, 1) if module.batch_first else inputs
@@ -200,7 +204,9 @@ def _run(module: nn.LSTM, whole: Callable[..., object], inputs: torch.Tensor, hx
 
 @contextmanager
 def mapped_recurrence(model: nn.Module) -> Iterator[None]:
-    """Inside, the LSTMs of `model` run as written above, as far as they are plain: one direction, no projection."""
+    """Run the LSTMs of `model` as written above inside the block, as far as they are plain: one direction, no
+    projection.
+    """
     ours = [m for m in model.modules() if type(m) is nn.LSTM and not (m.bidirectional or m.proj_size or m.dropout)]
     ours = [module for module in ours if "forward" not in vars(module)]
     try:

@@ -12,9 +12,11 @@ _WIDER = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.
 
 
 def standard_dtypes(rows: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """(inputs, targets) as models and losses of torch take them: float64 as float32, short signed integers as int64.
+    """Return (inputs, targets) as models and losses of torch take them: float64 as float32, short signed
+    integers as int64.
 
-    numpy and pandas make float64, and int32 on some machines. uint8 and booleans stay: they are pixels and masks.
+    numpy and pandas make float64, and int32 on some machines. uint8 and booleans stay: they are pixels and
+    masks.
     """
     inputs, targets = rows
     return _standard(inputs), _standard(targets)
@@ -26,7 +28,9 @@ def _standard(values: torch.Tensor) -> torch.Tensor:
 
 
 def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """`torch.cat(parts)`; without a copy where they are adjacent in memory, as `prepare` often leaves them."""
+    """Return `torch.cat(parts)`; without a copy where they are adjacent in memory, as `prepare` often leaves
+    them.
+    """
     first = parts[0]
     place, memory = first.data_ptr(), first.untyped_storage().data_ptr()
     for part in parts:
@@ -42,13 +46,13 @@ def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def describe_conversion(name: str, before: torch.dtype, after: torch.dtype) -> str:
-    """One line for a person; empty where nothing is converted."""
+    """Return one line for a person; empty where nothing is converted."""
     short = [str(dtype).removeprefix("torch.") for dtype in (before, after)]
     return "" if before == after else f"{name} are {short[0]} and are trained as {short[1]}"
 
 
 def add_rows_(total: torch.Tensor, rows: torch.Tensor) -> None:
-    """total += the sum of `rows`, float32 (users, d), in float64, one after another, in place."""
+    """Add the sum of `rows`, float32 (users, d), to `total` in float64, one after another, in place."""
     if total.device.type != "cpu":
         total += rows.sum(dim=0, dtype=torch.float64)
         return

@@ -1,7 +1,7 @@
 """Which rows a user trains on, batch by batch.
 
-A pure function of (run seed, round, user): the same whichever node hosts the user, whichever other users train there,
-and whichever engine trains them.
+A pure function of (run seed, round, user): the same whichever node hosts the user, whichever other users
+train there, and whichever engine trains them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def step_keys(keys: NDArray[np.uint64], step: int) -> NDArray[np.int64]:
 class BatchSchedule:
     """Batches of a chunk of users.
 
-    `width` is the widest batch. A short batch is padded at its end with the user's own first row, so that no slot of a
-    user ever holds another user's data; no loss sees the padding.
+    `width` is the widest batch. A short batch is padded at its end with the user's own first row, so that no
+    slot of a user ever holds another user's data; no loss sees the padding.
     """
 
     rows: NDArray[np.int64]
@@ -61,7 +61,8 @@ def steps_of(sizes: NDArray[np.int64], client: ClientSpec) -> NDArray[np.int64]:
 def schedule(
     sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientSpec, width: int | None = None
 ) -> BatchSchedule:
-    """Draw the batches: each epoch goes once through a user's rows in a random order; `steps` may end one early.
+    """Draw the batches: each epoch goes once through a user's rows in a random order; `steps` may end one
+    early.
 
     Args:
         sizes: rows of each user, adjacent in the chunk in the same order, (users,).
@@ -80,7 +81,8 @@ def schedule(
     pair_key = mix(keys[user] + epoch.astype(np.uint64))
     lengths = sizes[user]
     row, owner = _places(lengths), np.repeat(user, lengths)
-    # One sort for all: epochs of users one after another, each in the order of the upper halves of its rows' hashes.
+    # One sort for all: epochs of users one after another, each in the order of the upper halves of its rows'
+    # hashes.
     pair = np.repeat(np.arange(len(user), dtype=np.uint64), lengths)
     hashed = mix(np.repeat(pair_key, lengths) + row.astype(np.uint64))
     order = np.argsort(pair << np.uint64(32) | hashed >> np.uint64(32), kind="stable")

@@ -1,17 +1,18 @@
-"""From a broadcast model and a cohort to the one thing that leaves a node: a sum of clipped updates, and a count.
+"""From a broadcast model and a cohort to the one thing that leaves a node: a sum of clipped updates, and a
+count.
 
 What invariant I4 needs of a node, and how it holds whatever the task's code does:
 
-* *Isolation.* The task's code sees one user at a time. `prepare` is called with the rows of one user; engines map the
-  loss over users; what a model changes besides its parameters is put back between users (`local_model`). No user's
-  update is a function of another user's data.
-* *Failures.* A user whose training raises, or whose update is not finite, contributes zero and counts. It costs no
-  other user their place, and does not change a bit of their updates: the chunk is trained again in the same shape, with
-  copies of another user's row in the place of the failing user's.
+* *Isolation.* The task's code sees one user at a time. `prepare` is called with the rows of one user; engines
+  map the loss over users; what a model changes besides its parameters is put back between users
+  (`local_model`). No user's update is a function of another user's data.
+* *Failures.* A user whose training raises, or whose update is not finite, contributes zero and counts. It
+  costs no other user their place, and does not change a bit of their updates: the chunk is trained again in
+  the same shape, with copies of another user's row in the place of the failing user's.
 * *Presence.* The rounding of a batched product may depend on the number of users in the batch. Where presence
-  is secret that number is. So `isolated` trains users together only in chunks of which this machine was seen to give
-  every user the same bits whoever else is in them (`isolation`), and every other user alone. A user's own rows decide
-  which.
+  is secret that number is. So `isolated` trains users together only in chunks of which this machine was seen
+  to give every user the same bits whoever else is in them (`isolation`), and every other user alone. A user's
+  own rows decide which.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ Clip = Callable[[torch.Tensor], Sequence[float] | None]
 """Clips updates float32 (users, d) in place; may return sums over the users of scalars in [0, 1] to report."""
 
 CHUNK_BYTES = {"cpu": 10 * 2**20, "cuda": 2**30}
-"""Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
+"""Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training
+slows.
+"""
 ALONE, OWN_PROCESS, WRITTEN = (
     "one user at a time",
     "each user trains in a process of its own",
@@ -71,11 +74,13 @@ LOOP_USERS, LOOP_TRIAL = 16, 4
 
 @dataclass(frozen=True)
 class CohortUpdate:
-    """The result of a cohort. A node sends the sum, the number of users and the counts: no loss, no norm, nothing
-    about one user."""
+    """The result of a cohort. A node sends the sum, the number of users and the counts: no loss, no norm,
+    nothing about one user."""
 
     update: torch.Tensor
-    """Sum of the users' clipped updates, float64 (queries x d,): what rounding lets one user move, noise hides."""
+    """Sum of the users' clipped updates, float64 (queries x d,): what rounding lets one user move, noise
+    hides.
+    """
     users: int
     counts: tuple[float, ...] = ()
     failures: Counter[str] = field(default_factory=Counter)
@@ -103,15 +108,16 @@ class Trainer:
         clip: clips the updates of a chunk.
         seed: of the order of batches (the run's public seed).
         device: where to train.
-        isolated: a user's clipped update is the same bit for bit whether other users train or not. The float64 sum
-            still rounds: `fieldfare.privatise.Grid.charged_clip` charges for that.
+        isolated: a user's clipped update is the same bit for bit whether other users train or not. The
+            float64 sum still rounds: `fieldfare.privatise.Grid.charged_clip` charges for that.
         metrics: what is measured of each user on the first point; the sums follow those of `clip`.
-        apart: each user trains in a copy-on-write child of this process (`fieldfare_client.forked`): what the task's
-            code keeps of a user in memory reaches nobody else. The number of users who failed is all that is kept here.
+        apart: each user trains in a copy-on-write child of this process (`fieldfare_client.forked`): what the
+            task's code keeps of a user in memory reaches nobody else. The number of users who failed is all
+            that is kept here.
 
     Raises:
-        BadInput: the task lacks a metric, the model has nothing to train, or the plan says "batched" and this model
-            trains one user at a time (`local_model` says which).
+        BadInput: the task lacks a metric, the model has nothing to train, or the plan says "batched" and this
+            model trains one user at a time (`local_model` says which).
     """
 
     def __init__(
@@ -156,7 +162,7 @@ class Trainer:
         return self._engines[kind]
 
     def chunk_size(self, users: int) -> int:
-        """How many users train at once in a batched engine, at most."""
+        """Return how many users train at once in a batched engine, at most."""
         room = CHUNK_BYTES["cuda" if self.device.type == "cuda" else "cpu"]
         most = room // (4 * self.schema.numel)
         # A few large models gain nothing from each other, and would only take memory.
@@ -189,7 +195,9 @@ class Trainer:
         return EngineChoice([*alone, *mapped], "")
 
     def explain(self) -> list[str]:
-        """Which engine trains, how many users at a time, and why: one line for every shape of work so far."""
+        """Return which engine trains, how many users at a time, and why: one line for every shape of work so
+        far.
+        """
         return [str(choice) for choice in self._choices.values()]
 
     def train(
@@ -204,8 +212,8 @@ class Trainer:
     ) -> CohortUpdate:
         """Sum clip(sum_i weights[i] x update from points[i]) over users.
 
-        With several queries, each has its own weights, is combined, clipped and summed by itself; every point is
-        trained from once. Memory: a chunk of users a point, whatever the cohort.
+        With several queries, each has its own weights, is combined, clipped and summed by itself; every point
+        is trained from once. Memory: a chunk of users a point, whatever the cohort.
 
         Args:
             points: flat models, float32 (d,) each; usually one, with weight 1.
@@ -219,8 +227,8 @@ class Trainer:
             The sums, float64 (queries x d,), and the number of `users`, those included who contributed zero.
 
         Raises:
-            BadInput: a user occurs twice (one contribution a user is what the clip norm bounds), points or weights do
-                not fit, or there are several queries behind a clipping that counts.
+            BadInput: a user occurs twice (one contribution a user is what the clip norm bounds), points or
+                weights do not fit, or there are several queries behind a clipping that counts.
         """
         if len(points) * queries != len(weights) or not points:
             raise BadInput(f"{len(weights)} weights", f"for {len(points)} points.", str(len(points) * queries))
@@ -313,7 +321,9 @@ class Trainer:
         return CohortUpdate(torch.from_numpy(total), len(users), tuple(counts), failures)
 
     def _clip(self, updates: torch.Tensor) -> Sequence[float] | None:
-        """Clip `updates`, float32 (users, d), in place. A GPU adds up a row in an order that their number decides."""
+        """Clip `updates`, float32 (users, d), in place. A GPU adds up a row in an order that their number
+        decides.
+        """
         if not self.isolated or self.device.type != "cuda":
             return self.clip(updates)
         counts: list[float] = []
@@ -326,7 +336,9 @@ class Trainer:
         return counts
 
     def _widths(self, work: _Work, users: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where users are isolated: of each, the width of its batches in a chunk with others; 0 for alone."""
+        """Return where users are isolated: of each, the width of its batches in a chunk with others; 0 for
+        alone.
+        """
         sizes = work.table.sizes_of(users)
         if not self.isolated:
             return np.zeros(len(users), np.int64)
@@ -382,7 +394,8 @@ class Trainer:
                 raise
             again = self._train_each if self.isolated else self._train_again
             combined = again(engine, work, users, width, failures)
-        # One sum over all users first: it is not finite if any element is not, and costs a fraction of looking at each.
+        # One sum over all users first: it is not finite if any element is not, and costs a fraction of
+        # looking at each.
         if not all(bool(updates.sum().isfinite()) for updates in combined):
             finite = torch.stack([updates.isfinite().all(dim=1) for updates in combined]).all(dim=0)
             for updates in combined:
@@ -393,7 +406,8 @@ class Trainer:
     def _train_each(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
-        """As `_train_chunk`, after `engine` raised, where users are isolated: alone, each has the bits of a chunk.
+        """Do as `_train_chunk`, after `engine` raised, where users are isolated: alone, each has the bits of
+        a chunk.
 
         No engine is given up for it: that would move the other users' bits.
         """
@@ -415,7 +429,9 @@ class Trainer:
     def _train_again(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
-        """As `_train_chunk`, after `engine` raised: find out for whom, train the others together, and those alone."""
+        """Do as `_train_chunk`, after `engine` raised: find out for whom, train the others together, and
+        those alone.
+        """
         alone = [users[place : place + 1] for place in range(len(users))]
         filled = np.flatnonzero(work.table.sizes_of(users)).tolist()
         failing = [place for place in filled if not self._trains(engine, work, alone[place])]
@@ -447,7 +463,7 @@ class Trainer:
         return combined
 
     def _trains(self, engine: Engine, work: _Work, users: NDArray[np.int64]) -> bool:
-        """Whether `engine` trains these users without an error."""
+        """Return whether `engine` trains these users without an error."""
         try:
             self._updates(engine, work, self._gather(work, users))
         except Exception:
@@ -457,8 +473,8 @@ class Trainer:
     def _gather(self, work: _Work, users: NDArray[np.int64], failing: Collection[int] = (), width: int = 0) -> Chunk:
         """Prepare the rows of `users`, one user at a time.
 
-        In the place of each row of the `failing` users (places in `users`) stands a copy of another user's row: the
-        shape of the batch is the same, and with it every bit of the other users' updates.
+        In the place of each row of the `failing` users (places in `users`) stands a copy of another user's
+        row: the shape of the batch is the same, and with it every bit of the other users' updates.
         """
         rows = work.table.rows(users, self.device)
         keys = user_keys(rows.users, self.seed, work.at_round)
@@ -490,11 +506,11 @@ class Trainer:
         return Chunk(join([part[0] for part in chunk]), join([part[1] for part in chunk]), plan, sizes)
 
     def _floating(self, inputs: torch.Tensor) -> torch.Tensor:
-        """`inputs` in the model's dtype, if both are floating-point."""
+        """Return `inputs` in the model's dtype, if both are floating-point."""
         return inputs if self._dtype is None or not inputs.is_floating_point() else inputs.to(self._dtype)
 
     def _run(self, engine: Engine, start: torch.Tensor, chunk: Chunk) -> torch.Tensor:
-        """The updates of a chunk of users, float32 (users, d)."""
+        """Return the updates of a chunk of users, float32 (users, d)."""
         updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
         together = self._own_python and not isinstance(engine, LoopEngine)
         drawn = python_generators() if together else None
@@ -509,7 +525,7 @@ class Trainer:
         return updates
 
     def _updates(self, engine: Engine, work: _Work, chunk: Chunk) -> list[torch.Tensor]:
-        """Every query's combination of the chunk's updates, float32 (users, d) each."""
+        """Return every query's combination of the chunk's updates, float32 (users, d) each."""
         combined: list[torch.Tensor | None] = [None] * len(work.weights)
         for place, start in enumerate(work.starts):
             asking = [query for query, row in enumerate(work.weights) if row[place]]
@@ -533,7 +549,7 @@ def _bucket(value: float) -> int:
 
 
 def _schema(task: Task, model: torch.nn.Module) -> Schema:
-    """The schema of `model`; raises `BadInput` for models that cannot be trained privately."""
+    """Return the schema of `model`; raises `BadInput` for models that cannot be trained privately."""
     what = f"run.task = {task.name!r}"
     try:
         schema = Schema.of(model)

@@ -1,7 +1,7 @@
 """A wide first layer trained by many users at once, without a copy of its weights for each.
 
-With plain SGD a linear layer stays the broadcast one plus a sum of outer products: after some steps
-W = W_0 - rate sum_i g_i x_i^T over the rows i used so far, g_i the loss gradient at the layer's output. So its outputs
+With plain SGD a linear layer stays the broadcast one plus a sum of outer products: after some steps W = W_0 -
+rate sum_i g_i x_i^T over the rows i used so far, g_i the loss gradient at the layer's output. So its outputs
 need only inner products of inputs, which are known from the start: W x = W_0 x - rate sum_i g_i <x_i, x>.
 """
 
@@ -35,7 +35,8 @@ class InputLayer:
         self._stepped = False
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Outputs at `rows` (users, width), of the first users, with the weights that all earlier steps have made.
+        """Return the outputs at `rows` (users, width), of the first users, with the weights that all earlier
+        steps have made.
 
         A row is a place among the rows of all users, one user after another.
         """
@@ -47,7 +48,9 @@ class InputLayer:
         return torch.baddbmm(outputs, inner, self._gradients[:users], alpha=-self._rate)
 
     def backward(self, rows: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Take one step: `gradient` (users, width, out) is the loss gradient at what `forward` gave for `rows`."""
+        """Take one step: `gradient` (users, width, out) is the loss gradient at what `forward` gave for
+        `rows`.
+        """
         self._gradients.flatten(0, 1).index_add_(0, rows.flatten(), gradient.flatten(0, 1))
         self._stepped = True
 
@@ -59,5 +62,5 @@ class InputLayer:
 
 
 def pays(rows: int, inputs: int, outputs: int) -> bool:
-    """Whether inner products of `rows` rows a user cost less than `outputs` x `inputs` weights a user."""
+    """Return whether inner products of `rows` rows a user cost less than `outputs` x `inputs` weights a user."""
     return 4 * rows <= inputs and rows <= 2 * outputs

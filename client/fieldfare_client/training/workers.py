@@ -1,12 +1,12 @@
 """Several single-threaded processes that train one cohort together.
 
-One thread each, because threads that share a core wait for each other: on a busy machine two OpenMP threads take ten
-times as long as one. Models and sums travel through memory-mapped files (on a RAM disk, where the system has one), and
-every worker maps the users' rows itself.
+One thread each, because threads that share a core wait for each other: on a busy machine two OpenMP threads
+take ten times as long as one. Models and sums travel through memory-mapped files (on a RAM disk, where the
+system has one), and every worker maps the users' rows itself.
 
-Nodes of one process share the workers: each thread that calls `train` has a cohort there, as long as a worker would
-idle without it or only one other cohort is there. So no worker waits while one node's sum is added and the next node's
-cohort is written.
+Nodes of one process share the workers: each thread that calls `train` has a cohort there, as long as a worker
+would idle without it or only one other cohort is there. So no worker waits while one node's sum is added and
+the next node's cohort is written.
 """
 
 from __future__ import annotations
@@ -66,12 +66,14 @@ _Reply = tuple[str, tuple[float, ...], Counter[str]]
 
 
 class WorkersLost(RuntimeError):
-    """The workers ended, and not because of this cohort: other workers can train it."""
+    """The workers ended for a reason that is not this cohort, which others can train."""
 
 
 @dataclass
 class _Memory:
-    """Arrays of one shape that processes share, each in a file. Those that no cohort uses any more are used again."""
+    """Arrays of one shape that processes share, each in a file. Those that no cohort uses any more are used
+    again.
+    """
 
     stem: Path
     shape: tuple[int, int]
@@ -80,12 +82,13 @@ class _Memory:
     made: int = 0
 
     def take(self) -> tuple[Path, NDArray[Any]]:
-        """An array and its file. Raises `OSError` where the file system is full."""
+        """Return an array and its file. Raises `OSError` where the file system is full."""
         if self.free:
             return self.free.pop()
         path, size = Path(f"{self.stem}-{self.made}"), self.dtype.itemsize * self.shape[0] * self.shape[1]
         self.made += 1
-        # The bytes are really written: a full file system must raise here, not kill the process that touches the map.
+        # The bytes are really written: a full file system must raise here, not kill the process that touches
+        # the map.
         path.write_bytes(bytes(size))
         return path, np.memmap(path, self.dtype, "r+", shape=self.shape)
 
@@ -101,13 +104,15 @@ class _Share:
 
 
 class WorkerTrainer:
-    """A `Trainer` in several processes. A context manager: leaving it ends them. Several threads may train at once.
+    """A `Trainer` in several processes. A context manager: leaving it ends them. Several threads may train at
+    once.
 
     Args:
         task: a name that `fieldfare.task.load_task` finds; every worker loads it.
         client: the local training of the plan.
         spec: the clipping of the first round.
-        table: whose users are trained; unless it is a mapped file, its rows are written to shared memory once.
+        table: whose users are trained; unless it is a mapped file, its rows are written to shared memory
+            once.
         workers: how many processes.
         seed: as for `Trainer`.
         isolated: as for `Trainer`.
@@ -273,10 +278,10 @@ class WorkerTrainer:
         return CohortUpdate(torch.from_numpy(total.reshape(-1)), users, tuple(counts), failures)
 
     def _reply(self, share: _Share) -> _Reply:
-        """The reply to `share`. Reads those before it too, whichever thread waits for them.
+        """Return the reply to `share`. Reads those before it too, whichever thread waits for them.
 
-        Where the worker has died, it did so while it trained the first share of its queue: that one has the error.
-        Raises `WorkersLost` for every other.
+        Where the worker has died, it did so while it trained the first share of its queue: that one has the
+        error. Raises `WorkersLost` for every other.
         """
         with self._reading[share.worker]:
             while share.reply is None:
@@ -296,7 +301,9 @@ class WorkerTrainer:
         return share.reply
 
     def ready(self) -> bool:
-        """Whether all workers have loaded the task. Does not wait. Raises as `train` where one failed at that."""
+        """Return whether all workers have loaded the task. Does not wait. Raises as `train` where one failed
+        at that.
+        """
         try:
             with self._changed:
                 while self._starting and self._starting[0].poll():
@@ -326,7 +333,9 @@ class WorkerTrainer:
         return not self._ended and bool(self._processes) and all(process.is_alive() for process in self._processes)
 
     def close(self) -> None:
-        """End the workers and free their shared memory; cohorts that train there are lost. Closing twice is fine."""
+        """End the workers and free their shared memory; cohorts that train there are lost. Closing twice is
+        fine.
+        """
         with self._ending:
             with self._changed:
                 self._ended = True

@@ -1,9 +1,9 @@
 """Alerts: a budget that is low (80 % committed) or exhausted is told to a web hook and by mail, once a limit.
 
-The service looks at its ledger in a thread of its own, which only reads: no charge waits for it or fails with it. What
-was sent stands in a file, so a restart sends nothing again; what could not be sent is tried at every look. A process
-that dies between the two sends twice: each alert has an `id` by which a receiver knows it again. A limit that is raised
-or tightened is another limit, and is told again.
+The service looks at its ledger in a thread of its own, which only reads: no charge waits for it or fails with
+it. What was sent stands in a file, so a restart sends nothing again; what could not be sent is tried at every
+look. A process that dies between the two sends twice: each alert has an `id` by which a receiver knows it
+again. A limit that is raised or tightened is another limit, and is told again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Alert:
 
     @classmethod
     def of(cls, population: Population) -> Alert | None:
-        """The alert of a population; None where its budget is open."""
+        """Return the alert of a population; None where its budget is open."""
         percent = _SHARES.get(population.level)
         if percent is None:
             return None
@@ -101,7 +101,7 @@ class Hook:
             parts = httpx.URL("")
         host = parts.host
         if not host or (parts.scheme != "https" and not (parts.scheme == "http" and is_this_machine(host))):
-            raise BadInput("the web hook", "it is no https URL.", "https://..., or http on this machine")
+            raise BadInput("the web hook", "it is not an https URL.", "https://..., or http on this machine")
         self._url = url
         for talkative in ("httpx", "httpcore"):  # they log the whole URL
             logging.getLogger(talkative).setLevel(logging.WARNING)
@@ -128,7 +128,7 @@ class Mail:
             raise BadInput(f"mail relay {relay!r}", "cannot be understood.", "smtp://localhost, or smtps://HOST")
         for each in to:
             if "@" not in each or not each.isprintable() or " " in each or "," in each:
-                raise BadInput(f"mail address {each[:80]!r}", "it is none.", "officer@example.org")
+                raise BadInput(f"mail address {each[:80]!r}", "is not one.", "officer@example.org")
         self._to = tuple(to)
 
     def send(self, alert: Alert) -> None:
@@ -157,7 +157,9 @@ class Alerts:
         self._answers, self._book, self._channels = answers, book, tuple(channels)
 
     def look(self) -> None:
-        """Send what is new. What is not taken, or not noted, is logged by its class and tried at the next look."""
+        """Send what is new. What is not taken, or not noted, is logged by its class and tried at the next
+        look.
+        """
         try:
             self._book.parent.mkdir(parents=True, exist_ok=True)
             with alone_at(self._book):
@@ -182,7 +184,7 @@ class Alerts:
                     )
 
     def _found(self) -> Iterator[Alert]:
-        """Of all budgets."""
+        """Yield the alerts of all budgets."""
         cursor: str | None = None
         while True:
             page = self._answers.populations(cursor, _PAGE)
@@ -193,7 +195,7 @@ class Alerts:
 
     @contextmanager
     def watching(self, seconds: float = SECONDS) -> Iterator[None]:
-        """Inside, look every so many seconds, in a thread."""
+        """Look every so many seconds inside the block, in a thread."""
         over = threading.Event()
 
         def follow() -> None:

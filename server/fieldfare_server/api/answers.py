@@ -1,8 +1,9 @@
 """The service's answers: one snapshot of the ledger becomes one view, and nothing in between.
 
-Every answer is built in one read transaction. Two would tear it: a round committed between them gives an answer with
-four committed rounds and the score of the fifth. Nothing about privacy is computed here. What a plan's mathematics
-answers is imported when it is first asked for: a command that reads a budget needs none of it.
+Every answer is built in one read transaction. Two would tear it: a round committed between them gives an
+answer with four committed rounds and the score of the fifth. Nothing about privacy is computed here. What a
+plan's mathematics answers is imported when it is first asked for: a command that reads a budget needs none of
+it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Figures:
 class Answers(RunAnswers, JournalAnswers):
     """Builds each answer from one snapshot of `ledger`. Thread-safe.
 
-    root: the state directory, from which runs' stored strategies are read; None: there is none on this machine.
+    root: the state directory, from which runs' stored strategies are read; None: there is none on this
+    machine.
 
     An unknown name raises `ProblemError` 404, a cursor that this service did not give `ProblemError` 400.
     """
@@ -76,7 +78,15 @@ class Answers(RunAnswers, JournalAnswers):
         order: Order = "name",
         search: str = "",
     ) -> Page[Population]:
-        """Populations whose name holds `search`, in this order; those among `only`."""
+        """Return populations whose name holds `search`, in this order; those among `only`.
+
+        Args:
+            cursor: of the previous page; None for the first.
+            limit: populations on a page, at most.
+            only: names that the caller may see; None: all.
+            order: by name, or by how near the limit they are.
+            search: a part of the name.
+        """
         with self._ledger.snapshot() as snapshot:
             names = [name for name in snapshot.population_names() if only is None or name in only]
             names = [name for name in names if search.casefold() in name.casefold()]
@@ -84,7 +94,7 @@ class Answers(RunAnswers, JournalAnswers):
             return part(names, lambda name: self._population(snapshot, name, head), order, cursor, limit)
 
     def population(self, name: str) -> Population:
-        """One population."""
+        """Return one population."""
         with self._ledger.snapshot() as snapshot:
             with known():
                 head = snapshot.head(name)
@@ -95,14 +105,15 @@ class Answers(RunAnswers, JournalAnswers):
             view = snapshot.population(name)
             return Population.of(view, outlook(snapshot, view, self._demand), snapshot.together(view)), view.active_run
 
-        # All but the end that is expected changes only with a row of the journal, and calendar windows at midnight.
+        # All but the end that is expected changes only with a row of the journal, and calendar windows at
+        # midnight.
         answer, active = self._populations.get(head, f"{name} {day_of(snapshot.now())}", read)
         return (
             answer if active is None else answer.model_copy(update={"projected_end": projected_end(snapshot, active)})
         )
 
     def _demand(self, snapshot: Reader, run: views.RunInBrief) -> Demand:
-        """What the plan of `run` asks of single users, worked out once."""
+        """Return what the plan of `run` asks of single users, worked out once."""
         from fieldfare.plan import Plan
         from fieldfare_server.run.pricing import roughly_asked
 
@@ -114,19 +125,19 @@ class Answers(RunAnswers, JournalAnswers):
         return self._demands[key]
 
     def history(self, name: str, points: int) -> History:
-        """A population's budget over time, and every change to it."""
+        """Return a population's budget over time, and every change to it."""
         with self._ledger.snapshot() as snapshot, known():
             view = snapshot.population(name)
             told = history(snapshot, name, points)
         return History.model_validate(vars(told) | {"population": name, "delta": view.delta})
 
     def charges(self, name: str) -> tuple[Charge, ...]:
-        """What other trainers have charged to a population, oldest first."""
+        """Return what other trainers have charged to a population, oldest first."""
         with self._ledger.snapshot() as snapshot, known():
             return tuple(map(Charge.of, snapshot.charges(name)))
 
     def population_participation(self, name: str) -> PopulationHistogram:
-        """How many users took part in how many rounds of all runs."""
+        """Return how many users took part in how many rounds of all runs."""
         with self._ledger.snapshot() as snapshot, known():
             view = snapshot.population(name)
             counts = snapshot.population_participation(name)
@@ -174,12 +185,12 @@ class Answers(RunAnswers, JournalAnswers):
         return self.population(name)
 
     def proposal_population(self, proposal: str) -> str:
-        """The population that a raise is proposed for."""
+        """Return the population that a raise is proposed for."""
         with known():
             return self._ledger.proposal_population(proposal)
 
     def figures(self) -> Figures:
-        """The ledger's figures for /metrics."""
+        """Return the ledger's figures for /metrics."""
         with self._ledger.snapshot() as snapshot:
             head = snapshot.head()
             populations = tuple(self._population(snapshot, name, head) for name in snapshot.population_names())

@@ -25,7 +25,8 @@ from fieldfare_server.evidence import deployments_registry, statement, verify  #
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning import what_if  # noqa: F401
 
-# `Answers` imports evidence and prices when it is asked for them. Here they are imported at once: no request waits.
+# `Answers` imports evidence and prices when it is asked for them. Here they are imported at once: no request
+# waits.
 
 
 def create_app(
@@ -35,7 +36,7 @@ def create_app(
     head_file: Path | None = None,
     backups: Path | None = None,
 ) -> FastAPI:
-    """The service over the ledger at `ledger_url`, which it closes when it shuts down.
+    """Make the service over the ledger at `ledger_url`, which it closes when it shuts down.
 
     root: the state directory, if it is on this machine. Only the strategies of runs, which are public, and digests of
         checkpoints are read there; without them `verify` recomputes no charge, and the sensitivity of a strategy that

@@ -1,7 +1,8 @@
-"""Authorise callers. A bearer token carries scopes; without a token a caller on this machine may read, nothing more.
+"""Authorise callers. A bearer token carries scopes; without a token a caller on this machine may read,
+nothing more.
 
-The ledger keeps and checks tokens (256 random bits, stored as a hash, compared in constant time). This file decides
-what a caller may do with or without one.
+The ledger keeps and checks tokens (256 random bits, stored as a hash, compared in constant time). This file
+decides what a caller may do with or without one.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Authenticator:
         self._lock = threading.Lock()
 
     def caller(self, request: Request, authorization: str | None) -> Caller:
-        """The caller. Raises `ProblemError` 401 without a valid token, 429 after too many wrong ones.
+        """Return the caller. Raises `ProblemError` 401 without a valid token, 429 after too many wrong ones.
 
         A valid token is never held up by wrong ones: those of another client may come from the same address.
         """
@@ -97,7 +98,8 @@ class Authenticator:
         return Caller(token.name, frozenset(token.scopes), token.id, expires_at, token.populations, authorization)
 
     def remembered(self, header: str) -> Known | None:
-        """The valid token of an Authorization header that was looked up within the last seconds, else None.
+        """Return the valid token of an Authorization header that was looked up within the last seconds, else
+        None.
 
         It decides which limits a request counts against, and never what it may do.
         """
@@ -106,7 +108,9 @@ class Authenticator:
         return known[0] if known is not None and time.monotonic() < known[1] else None
 
     def look_up(self, header: str) -> Known | None:
-        """The valid token of an Authorization header, which is then remembered for some seconds; None if none is."""
+        """Return the valid token of an Authorization header, which is then remembered for some seconds; None
+        if none is.
+        """
         scheme, _, secret = header.partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(secret) <= _LONGEST_SECRET:
             return None
@@ -124,8 +128,9 @@ class Authenticator:
         return known
 
     def _is_local(self, request: Request, address: str) -> bool:
-        # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The Host check
-        # stops a web page that rebinds its own name to 127.0.0.1 from reading through the visitor's browser.
+        # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The
+        # Host check stops a web page that rebinds its own name to 127.0.0.1 from reading through the
+        # visitor's browser.
         host = request.headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         forwarded = any(header in request.headers for header in _FORWARDED)
@@ -142,7 +147,8 @@ class Authenticator:
         try:
             self._ledger.record_token_use(token.id, "read", actor=f"token {token.name}")
         except LedgerError as error:
-            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be looked at.
+            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be
+            # looked at.
             log.warning("the use of token %s is not recorded: %s", token.id, error)
 
 
@@ -154,7 +160,7 @@ _bearer = HTTPBearer(auto_error=False, description="`fieldfare token create` mak
 
 
 def reader(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
-    """Dependency: a caller with scope read (admin includes it)."""
+    """Require scope read of the caller (admin includes it)."""
     authenticator: Authenticator = request.app.state.authenticator
     text = credentials.credentials if credentials else None
     if text is None and "authorization" in request.headers:
@@ -167,7 +173,7 @@ def reader(request: Request, credentials: Annotated[HTTPAuthorizationCredentials
 
 
 def charger(caller: Annotated[Caller, Depends(reader)]) -> Caller:
-    """Dependency: a caller with scope charge or admin, who always has a token."""
+    """Require scope charge or admin of the caller, who always has a token."""
     if caller.anonymous:
         raise _unauthorised("charging a budget needs a token with scope charge, also on this machine.")
     if not caller.scopes & {"charge", "admin"}:
@@ -176,7 +182,7 @@ def charger(caller: Annotated[Caller, Depends(reader)]) -> Caller:
 
 
 def admin(caller: Annotated[Caller, Depends(reader)]) -> Caller:
-    """Dependency: a caller with scope admin, who always has a token."""
+    """Require scope admin of the caller, who always has a token."""
     if caller.anonymous:
         raise _unauthorised("changing anything needs a token with scope admin, also on this machine.")
     if "admin" not in caller.scopes:
@@ -185,13 +191,13 @@ def admin(caller: Annotated[Caller, Depends(reader)]) -> Caller:
 
 
 def overseer(caller: Annotated[Caller, Depends(reader)]) -> Caller:
-    """Dependency: a caller with scope read for all populations, for what shows the whole ledger."""
+    """Require scope read for all populations, for what shows the whole ledger."""
     caller.require(None)
     return caller
 
 
 def chief(caller: Annotated[Caller, Depends(admin)]) -> Caller:
-    """Dependency: a caller with scope admin for all populations."""
+    """Require scope admin for all populations."""
     caller.require(None)
     return caller
 

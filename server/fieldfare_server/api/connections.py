@@ -1,10 +1,12 @@
-"""Connections that cannot be held: a time and a length for each whole request, a time for each answer, and slots.
+"""Connections that cannot be held: a time and a length for each whole request, a time for each answer, and
+slots.
 
-Uvicorn limits the time between two requests, and h11 the length of a head (16 KiB). Neither limits how long a head or a
-body may take, how long an answer may wait for its reader, or how many connections one address opens.
+Uvicorn limits the time between two requests, and h11 the length of a head (16 KiB). Neither limits how long a
+head or a body may take, how long an answer may wait for its reader, or how many connections one address
+opens.
 
-A slot is never refused to a newcomer, who may hold a valid token: where all are taken, an older connection gives way,
-and no connection that has shown a valid token gives way to one that has not.
+A slot is never refused to a newcomer, who may hold a valid token: where all are taken, an older connection
+gives way, and no connection that has shown a valid token gives way to one that has not.
 """
 
 from __future__ import annotations
@@ -20,17 +22,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
-"""Time in which a client must send a whole request: line, headers and body. `guard` answers 408 to a slower body."""
+"""Time in which a client must send a whole request: line, headers and body. `guard` answers 408 to a slower
+body.
+"""
 GRACE_SECONDS = 1.0
 """Time for that answer, and for a last answer to reach its reader, before the connection is cut."""
 ANSWER_SECONDS = 20.0
 """Time that an answer may wait for a client that does not read."""
 REQUEST_BYTES = 2**20
-"""Most bytes of a request as it is sent, with the framing of chunks, which may be far longer than what they carry."""
+"""Most bytes of a request as it is sent, with the framing of chunks, which may be far longer than what they
+carry.
+"""
 CONNECTIONS = min(2_048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 """Most connections of all clients together. The other files of the process are the ledger's."""
 CONNECTIONS_EACH = 512
-"""Most connections of one address, and of one token. Browsers behind one proxy share an address, so it is not small."""
+"""Most connections of one address, and of one token. Browsers behind one proxy share an address, so it is not
+small.
+"""
 
 CONNECTION = "fieldfare.connection"
 """The name in a request's state of its connection, a `LimitedProtocol`."""
@@ -44,7 +52,9 @@ class ConnectionSlots:
         self._held: dict[tuple[bool, str], dict[LimitedProtocol, None]] = {}
 
     def take(self, connection: LimitedProtocol, owner: str, *, proven: bool) -> None:
-        """Give `connection` a slot; its owner's oldest, or else one of who holds most, gives way if there is none."""
+        """Give `connection` a slot; its owner's oldest, or else one of who holds most, gives way if there is
+        none.
+        """
         self.give_back(connection)
         own = self._held.get((proven, owner), {})
         if len(own) >= CONNECTIONS_EACH:
@@ -137,7 +147,7 @@ class LimitedProtocol(H11Protocol):
         self._unread = self.loop.call_later(ANSWER_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """Note that the client reads."""
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None

@@ -16,10 +16,10 @@ Order = Literal["name", "nearness"]
 def part(
     names: Sequence[str], read: Callable[[str], Population], order: Order, cursor: str | None, limit: int
 ) -> Page[Population]:
-    """The populations `names`, which are sorted, after `cursor`: at most `limit` of them.
+    """Return the populations `names`, which are sorted, after `cursor`: at most `limit` of them.
 
-    By name the cursor is the last name of the previous page; by nearness it is that population's share and name, so
-    that nobody is passed over who was behind it, whatever was charged meanwhile.
+    By name the cursor is the last name of the previous page; by nearness it is that population's share and
+    name, so that nobody is passed over who was behind it, whatever was charged meanwhile.
     """
     if order == "name":
         after = [name for name in names if cursor is None or name > cursor]
@@ -45,7 +45,9 @@ def _place(cursor: str) -> tuple[float, str]:
 
 
 def parse_cursor(cursor: str | None) -> int | None:
-    """The number that a cursor of runs, rounds or audit rows is. Raises `ProblemError` 400 for another text."""
+    """Return the number that a cursor of runs, rounds or audit rows is. Raises `ProblemError` 400 for another
+    text.
+    """
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
@@ -54,7 +56,7 @@ def parse_cursor(cursor: str | None) -> int | None:
 
 
 def format_cursor(cursor: int | None) -> str | None:
-    """The reverse of `parse_cursor`."""
+    """Return the reverse of `parse_cursor`."""
     return None if cursor is None else str(cursor)
 
 

@@ -1,11 +1,11 @@
 """Server-sent events: one task reads new audit rows and puts them into a bounded queue for each client.
 
-Event ids are audit ids, so a client that reconnects with Last-Event-ID misses nothing: the rows that it lacks are read
-from the ledger, up to where its queue begins. A client that is too far behind gets one `reset` event (load everything
-again) instead of a replay. Each event is encoded once for all clients.
+Event ids are audit ids, so a client that reconnects with Last-Event-ID misses nothing: the rows that it lacks
+are read from the ledger, up to where its queue begins. A client that is too far behind gets one `reset` event
+(load everything again) instead of a replay. Each event is encoded once for all clients.
 
-sse-starlette would save the encoding and the pings, about 25 lines. Replay, overflow and reset would stay here, so the
-service has no dependency for the rest.
+sse-starlette would save the encoding and the pings, about 25 lines. Replay, overflow and reset would stay
+here, so the service has no dependency for the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class TooManyClients(Exception):
 
 
 def encode(row: AuditRow) -> bytes:
-    """One event. It leaves out the details and hashes of the row: the page needs to know only what changed."""
+    """Return one event. It leaves out the details and hashes of the row: the page needs to know only what
+    changed.
+    """
     body = row.model_dump(mode="json", include={"id", "at", "event", "population", "run", "round"})
     return f"id: {row.id}\nevent: ledger\ndata: {json.dumps(body, separators=(',', ':'))}\n\n".encode()
 
@@ -42,7 +44,9 @@ def _control(kind: str, position: int) -> bytes:
 
 
 class Subscriber:
-    """A subscriber. One that falls too far behind is `overflowed`: its stream ends after its queue; it reconnects."""
+    """A subscriber. One that falls too far behind is `overflowed`: its stream ends after its queue; it
+    reconnects.
+    """
 
     def __init__(self, size: int, caller: str = "", page: str | None = None) -> None:
         self.caller, self.page = caller, page
@@ -68,7 +72,9 @@ class Broker:
     """Polls the ledger in one task and passes every event to all clients."""
 
     def __init__(self, answers: Answers, settings: Settings, look: Callable[[], None] = lambda: None) -> None:
-        """look: called at each poll, so that what the service must notice does not wait for somebody who asks."""
+        """look: called at each poll, so that what the service must notice does not wait for somebody who
+        asks.
+        """
         self._answers, self._settings, self._look = answers, settings, look
         self._clients: dict[Subscriber, None] = {}
         """The open streams, the oldest first."""
@@ -128,13 +134,15 @@ class Broker:
                 return
 
     async def stream(self, last_id: int | None, caller: str = "", page: str | None = None) -> AsyncIterator[bytes]:
-        """One client's bytes: events after `last_id`, or from now on for None. Raises `TooManyClients` at once.
+        """Return one client's bytes: events after `last_id`, or from now on for None. Raises `TooManyClients`
+        at once.
 
         Args:
             last_id: the newest event that the client has.
-            caller: a token or an address. Where all streams are in use, who has more than `event_clients_each` of them
-                loses its oldest to one who has fewer.
-            page: what the client calls itself; a stream of the same caller and page ends, for this one takes its place.
+            caller: a token or an address. Where all streams are in use, who has more than
+                `event_clients_each` of them loses its oldest to one who has fewer.
+            page: what the client calls itself; a stream of the same caller and page ends, for this one takes
+                its place.
         """
         for client in [client for client in self._clients if page is not None and client.page == page]:
             if client.caller == caller:
@@ -158,8 +166,8 @@ class Broker:
         try:
             yield b"retry: 2000\n\n"
             await self._ready.wait()
-            # The queue holds every event after `head`; events up to it come from the ledger. Both may hold an event
-            # that arrived during the replay, so the loop below skips ids that were sent already.
+            # The queue holds every event after `head`; events up to it come from the ledger. Both may hold an
+            # event that arrived during the replay, so the loop below skips ids that were sent already.
             head = self._position or 0
             sent = head if last_id is None else last_id
             if sent > head or head - sent > self._settings.event_replay:

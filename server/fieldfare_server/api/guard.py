@@ -1,7 +1,8 @@
 """The guard before every route: known host, bounded size, time and rate, slots, and the security headers.
 
-It is plain ASGI, so that a streamed answer (events) is neither buffered nor slowed. Starlette checks hosts and nothing
-else of this; a rate limiter and a body limit from elsewhere would answer without problem details or security headers.
+It is plain ASGI, so that a streamed answer (events) is neither buffered nor slowed. Starlette checks hosts
+and nothing else of this; a rate limiter and a body limit from elsewhere would answer without problem details
+or security headers.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from fieldfare_server.api.settings import Settings
 log = logging.getLogger(__name__)
 
 ORDINARY, ANONYMOUS = 24, 12
-"""Of the 40 threads in which routes ask the ledger: most for requests without an admin token, and most of those for
-requests without any token. So a stop waits for no reader, and no valid token for those who have none."""
+"""Of the 40 threads in which routes ask the ledger: most for requests without an admin token, and most of
+those for requests without any token. So a stop waits for no reader, and no valid token for those who have
+none."""
 CHECKS = 4
 """Tokens that are looked up at the same time, in threads of their own."""
 
@@ -93,14 +95,14 @@ class TokenChecks(Protocol):
     """What the guard asks of tokens; `auth.Authenticator`."""
 
     def remembered(self, header: str) -> Known | None:
-        """The valid token of an Authorization header, if it was looked up a moment ago."""
+        """Return the valid token of an Authorization header, if it was looked up a moment ago."""
 
     def look_up(self, header: str) -> Known | None:
-        """The valid token of an Authorization header, from the ledger."""
+        """Return the valid token of an Authorization header, from the ledger."""
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives `body` once and then passes on the messages of the connection (its end)."""
+    """Return a `receive` that gives `body` once and then passes on the messages of the connection (its end)."""
     given = False
 
     async def replay() -> Message:
@@ -114,7 +116,9 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class Guard:
-    """ASGI middleware. It checks host, target length, rate and declared size, then the size and time that arrive."""
+    """ASGI middleware. It checks host, target length, rate and declared size, then the size and time that
+    arrive.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings, tokens: TokenChecks) -> None:
         self._app, self._settings, self._tokens = app, settings, tokens
@@ -186,7 +190,9 @@ class Guard:
             await answer(scope, receive, send_with_headers)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body, read before the route runs because the limit is small; None if it is too large."""
+        """Return the whole body, read before the route runs because the limit is small; None if it is too
+        large.
+        """
         body = b""
         if not _has_body(scope):
             return body
@@ -222,7 +228,7 @@ class Guard:
         return None
 
     async def _caller(self, scope: Scope) -> Known | None:
-        """The valid token of a request, which then holds its connection's slot in its own name."""
+        """Return the valid token of a request, which then holds its connection's slot in its own name."""
         header = Headers(scope=scope).get("authorization")
         if header is None:
             return None
@@ -235,7 +241,9 @@ class Guard:
         return known
 
     def _slow_down(self, scope: Scope, known: Known | None) -> ASGIApp | None:
-        """A valid token has a limit to itself, so that no other client behind the same address can use it up."""
+        """Return a valid token has a limit to itself, so that no other client behind the same address can use
+        it up.
+        """
         client = scope.get("client")
         wait = self._buckets.take(f"token {known.id}" if known else client[0] if client else "unknown")
         if wait <= 0:
@@ -270,7 +278,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _began(scope: Scope) -> float:
-    """When the request's first byte came, by the loop's clock."""
+    """Return when the request's first byte came, by the loop's clock."""
     connection = scope.get("state", {}).get(connections.CONNECTION)
     return asyncio.get_running_loop().time() if connection is None else float(connection.began)
 

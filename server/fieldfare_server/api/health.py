@@ -16,11 +16,12 @@ PATIENCE = 0.5
 
 
 class Readiness:
-    """Checks the journal and the tables in a thread, at most every `seconds`. Ready once a check came to its end.
+    """Checks the journal and the tables in a thread, at most every `seconds`. Ready once a check came to its
+    end.
 
-    The first check follows the whole journal, which takes minutes for millions of rows; a caller waits at most
-    `PATIENCE` for it. A ledger once found not to fit stays so until an administrator has every row checked
-    again (`verification(restart=True)`, which is `fieldfare verify`), or the service restarts.
+    The first check follows the whole journal, which takes minutes for millions of rows; a caller waits at
+    most `PATIENCE` for it. A ledger once found not to fit stays so until an administrator has every row
+    checked again (`verification(restart=True)`, which is `fieldfare verify`), or the service restarts.
     """
 
     def __init__(
@@ -62,10 +63,11 @@ class Readiness:
         return self._health("ok", {"ledger": "ok", "chain": f"{seen.rows} rows verified"})
 
     def verification(self, restart: bool = False) -> Verification:
-        """The newest check; a new one starts if it is older than `seconds`. restart: check every row again.
+        """Return the newest check; a new one starts if it is older than `seconds`. restart: check every row
+        again.
 
-        A check that takes longer than `PATIENCE` is answered as it stands, with `complete` false. Raises `LedgerError`
-        if the chain cannot be read.
+        A check that takes longer than `PATIENCE` is answered as it stands, with `complete` false. Raises
+        `LedgerError` if the chain cannot be read.
         """
         self.begin(restart)
         self._idle.wait(PATIENCE)
@@ -77,7 +79,7 @@ class Readiness:
             return self._now
 
     def finished(self) -> Verification | None:
-        """The last check that came to its end; None without one, or if the ledger cannot be read."""
+        """Return the last check that came to its end; None without one, or if the ledger cannot be read."""
         self.begin()
         self._idle.wait(PATIENCE)
         with self._lock:
@@ -89,7 +91,9 @@ class Readiness:
         self._idle.wait(10)
 
     def begin(self, restart: bool = False) -> None:
-        """Start a check in a thread, unless one is under way or the last one is fresh or found the chain broken."""
+        """Start a check in a thread, unless one is under way or the last one is fresh or found the chain
+        broken.
+        """
         with self._lock:
             if restart:
                 self._restart, self._now = True, None

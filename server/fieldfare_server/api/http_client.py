@@ -42,8 +42,8 @@ class Client(Service):
     ) -> None:
         """Connect to the service at `url`.
 
-        verify: as in httpx; a path names the certificates to trust. Raises `BadInput` for a URL that is none, and for
-        a token that would cross the network in the clear.
+        verify: as in httpx; a path names the certificates to trust. Raises `BadInput` for a URL that cannot
+        be read, and for a token that would cross the network in the clear.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -61,7 +61,7 @@ class Client(Service):
         self._http.close()
 
     def events(self, last_id: int | None = None) -> Iterator[LiveEvent]:
-        """The live stream after event `last_id`, or from now on for None, until the service ends it.
+        """Yield the live stream after event `last_id`, or from now on for None, until the service ends it.
 
         A caller that remembers the id of the last event and calls again with it misses nothing.
         """

@@ -1,7 +1,8 @@
-"""The budget service of a ledger on this machine, in this process: the same answers, without HTTP and its framework.
+"""The budget service of a ledger on this machine, in this process: the same answers, without HTTP and its
+framework.
 
-A command that reads asks it where no `--url` is named. Every answer becomes the bytes that a service would send, so a
-command prints the same from both.
+A command that reads asks it where no `--url` is named. Every answer becomes the bytes that a service would
+send, so a command prints the same from both.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class InProcessClient(Service):
         return answer.encode() if isinstance(answer, str) else as_json(answer)
 
     def _answer(self, path: list[str], given: dict[str, str]) -> object:
-        """What the route of `path` answers, as far as the command line asks."""
+        """Return what the route of `path` answers, as far as the command line asks."""
         answers, cursor, limit = self._answers, given.get("cursor"), int(given.get("limit", "50"))
         match path:
             case ["populations"]:

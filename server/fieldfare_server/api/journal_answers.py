@@ -27,11 +27,13 @@ class JournalAnswers:
         watch.require_current(self._ledger.database)
 
     def head(self) -> int:
-        """The id of the newest audit row; 0 for an empty ledger."""
+        """Return the id of the newest audit row; 0 for an empty ledger."""
         return self._ledger.head().count
 
     def signed_head(self, since: int | None) -> NewestHead:
-        """The newest signed head, and the hash of row `since`. Raises `ProblemError` 404 before the first."""
+        """Return the newest signed head, and the hash of row `since`. Raises `ProblemError` 404 before the
+        first.
+        """
         with self._ledger.snapshot() as snapshot:
             head = snapshot.signed_head()
             row = None if since is None else snapshot.row_hash(since)
@@ -50,7 +52,9 @@ class JournalAnswers:
         return [AuditRow.of(view) for view in self._ledger.events(after, limit)]
 
     def prove(self) -> Verification:
-        """Follow the next rows of the journal, a bounded number; at its end, compare the tables with what it proves."""
+        """Follow the next rows of the journal, a bounded number; at its end, compare the tables with what it
+        proves.
+        """
         checked = self._ledger.proof.advance(_ROWS_A_CHECK)
         behind = self._behind() if checked.whole else None
         progress = None if checked.whole else f"{checked.rows} of {checked.end} rows are checked so far"
@@ -66,7 +70,9 @@ class JournalAnswers:
         )
 
     def _behind(self) -> str | None:
-        """Why the journal does not go on from the head that this service holds; None if it does, which is then held."""
+        """Return why the journal does not go on from the head that this service holds; None if it does, which
+        is then held.
+        """
         try:
             self._ledger.hold_head()
         except OldCopy as error:  # a database that is away for a moment is no old copy
@@ -74,7 +80,7 @@ class JournalAnswers:
         return None
 
     def verify(self) -> Verification:
-        """What `fieldfare verify` says: everything checked again, from the first row."""
+        """Return what `fieldfare verify` says: everything checked again, from the first row."""
         from fieldfare_server.evidence.verify import recharge, verify
 
         self._ledger.proof.restart()

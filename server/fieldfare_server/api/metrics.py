@@ -1,4 +1,5 @@
-"""Prometheus metrics: base units and bounded labels (population, state, reason, route), never a user or a node.
+"""Prometheus metrics: base units and bounded labels (population, state, reason, route), never a user or a
+node.
 
 A scrape reads the ledger, at most every `metrics_seconds`, so that a scrape loop cannot load the database.
 """
@@ -40,7 +41,7 @@ class LedgerCollector(Collector):
         self._cached: tuple[float, Figures] | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """All ledger metrics, or `fieldfare_ledger_up` alone, at 0, if the ledger cannot be read."""
+        """Yield all ledger metrics, or `fieldfare_ledger_up` alone, at 0, if the ledger cannot be read."""
         up = GaugeMetricFamily("fieldfare_ledger_up", "1 if the ledger could be read for this scrape")
         try:
             figures, check = self._read(), self._last_check()
@@ -124,7 +125,9 @@ def _counts(figures: Figures) -> Iterator[Metric]:
 
 
 class Metrics:
-    """The service's metrics. Each application has its own registry, so that two in one process share no counter."""
+    """The service's metrics. Each application has its own registry, so that two in one process share no
+    counter.
+    """
 
     def __init__(
         self,
@@ -154,7 +157,7 @@ class Metrics:
             self.seconds.labels(route).observe(seconds)
 
     def render(self) -> bytes:
-        """The exposition text."""
+        """Return the exposition text."""
         return generate_latest(self.registry)
 
 

@@ -8,12 +8,12 @@ from fastapi.routing import APIRoute
 from fieldfare_server.api.problems import Problem, responses
 
 _EVERYWHERE = responses(400, 408, 413, 414, 421, 429)
-"""What `Guard` refuses before a route is found, and FastAPI where a body is no JSON."""
+"""What `Guard` refuses before a route is found, and FastAPI where a body is not JSON."""
 SERVERS = [{"url": "/", "description": "the service that sent this document"}]
 
 
 def operation_id(route: APIRoute) -> str:
-    """The name of an operation: that of its function."""
+    """Return the name of an operation: that of its function."""
     return route.name.rstrip("_")
 
 

@@ -1,7 +1,8 @@
-"""How near a population is to its limit, and what still fits: how many runs like the last one, for whom, until when.
+"""How near a population is to its limit, and what still fits: how many runs like the last one, for whom,
+until when.
 
-Counted so that no run is promised that would be refused: as if each run took all that it may from every user, and of
-the leak what the last one took.
+Counted so that no run is promised that would be refused: as if each run took all that it may from every user,
+and of the leak what the last one took.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from fieldfare_server.ledger.state.windows import Every, Window
 Level = Literal["open", "low", "exhausted"]
 
 LOW, EXHAUSTED = 0.8, 0.01
-"""A budget is low once this share is committed, and exhausted where the largest run that fits has less than this share
-of epsilon."""
+"""A budget is low once this share is committed, and exhausted where the largest run that fits has less than
+this share of epsilon."""
 STANDS_STILL = 5.0
 """A run whose last round ended this many rounds' times ago has no projected end."""
 MOST_RUNS: Final = 1000
@@ -66,7 +67,7 @@ class Paced:
 def outlook(
     snapshot: Reader, view: views.PopulationView, demand_of: Callable[[Reader, views.RunInBrief], Demand]
 ) -> Outlook:
-    """How it goes on with `view`. demand_of: what a run's plan asks of single users."""
+    """Return how it goes on with `view`. demand_of: what a run's plan asks of single users."""
     share = view.committed_epsilon / view.epsilon
     level: Level = "low" if share >= LOW else "open"
     if view.overdrawn or view.remaining_epsilon < EXHAUSTED * view.epsilon:
@@ -78,7 +79,8 @@ def outlook(
     hidden = hides_presence(view.adjacency)
     if view.state != "open":
         return Outlook(share, level, False, 0, None if hidden else 0, window=_paced(window, 0))
-    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
+    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one
+    # took.
     leak = run.leak if leak_of_run(run.planned, 1.0) is None else None
     demand = demand_of(snapshot, run) if run.accounting == "individual" else None
     price = budget.quote(run.planned, position.alike, position.terms, leak)
@@ -127,7 +129,7 @@ def _until(snapshot: Reader, view: views.PopulationView, runs: int) -> float | N
 
 
 def projected_end(snapshot: Reader, run: views.RunInBrief) -> datetime | None:
-    """When the run under way ends at its recent pace; None for a run that stands still."""
+    """Estimate when the run under way ends at its recent pace; None for a run that stands still."""
     now = time.time()
     activity = watch.activity(snapshot, run.seq, now)
     if not activity.seconds_per_round or activity.last_closed_at is None or activity.state != "running":

@@ -1,4 +1,6 @@
-"""What /metrics says of the places that the ledger depends on: room on their disks, and its newest backup's age."""
+"""What /metrics says of the places that the ledger depends on: room on their disks, and its newest backup's
+age.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,15 @@ class PlacesCollector(Collector):
         self._places, self._copies = places, copies
 
     def collect(self) -> Iterator[Metric]:
-        """The share of each disk that is free, and the age of the newest backup: infinite without one."""
+        """Yield the share of each disk that is free, and the age of the newest backup: infinite without one."""
         free = GaugeMetricFamily("fieldfare_disk_free_ratio", "Share of a place's disk that is free", labels=["place"])
         for place, path in self._places.items():
             try:
                 usage = shutil.disk_usage(path)
             except OSError:
                 continue
-            # In whole percent: where presence is secret, the bytes that a ledger has grown by would count its users.
+            # In whole percent: where presence is secret, the bytes that a ledger has grown by would count its
+            # users.
             free.add_metric([place], int(100 * usage.free / usage.total) / 100)
         yield free
         age = GaugeMetricFamily("fieldfare_backup_age_seconds", "Seconds since the newest backup of the ledger")

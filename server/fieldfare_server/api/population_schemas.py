@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class WindowAnswer(Answer):
-    """What may begin in one calendar window, beside the budget: runs that start, and charges that are reserved."""
+    """What may begin in one calendar window, beside the budget: runs that start, and charges that are
+    reserved.
+    """
 
     model_config = like(
         epsilon=1.0,
@@ -186,7 +188,7 @@ class Population(Answer):
 
     @classmethod
     def of(cls, view: views.PopulationView, outlook: Outlook, together: views.Together | None) -> Self:
-        """A population of the ledger. `projected_end`, which depends on the time, is not set."""
+        """Return a population of the ledger. `projected_end`, which depends on the time, is not set."""
         own = {
             "together": together,
             "spent": LossAnswer.gauge(view.spent, view.spent_epsilon, view.delta),
@@ -202,7 +204,9 @@ class Population(Answer):
 
 
 class NewCharge(BaseModel):
-    """What another trainer asks of a population's budget, for all of its users: which of them took part is unknown."""
+    """What another trainer asks of a population's budget, for all of its users: which of them took part is
+    unknown.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -244,12 +248,14 @@ class Charge(Answer):
 
     @classmethod
     def of(cls, view: views.ChargeView) -> Self:
-        """A charge of the ledger."""
+        """Return a charge of the ledger."""
         return cls.model_validate(vars(view) | {"mu": view.price.mu, "leak": view.price.leak})
 
 
 class PopulationHistogram(Answer):
-    """Users by number of rounds of all runs: `users[i]` users took part `i` times. Empty where presence is secret."""
+    """Users by number of rounds of all runs: `users[i]` users took part `i` times. Empty where presence is
+    secret.
+    """
 
     model_config = like(population="aircraft", users=[900, 1500, 700], counted=True)
 

@@ -27,7 +27,16 @@ def problem(
     headers: dict[str, str] | None = None,
     **extra: object,
 ) -> Response:
-    """A problem response. `kind` is the last part of its type URN; the title is made from it."""
+    """Return a problem response. `kind` is the last part of its type URN; the title is made from it.
+
+    Args:
+        status: of HTTP.
+        kind: the last part of the type URN.
+        detail: what was refused, and why.
+        instance: the path of the request.
+        nearest: what would be allowed; empty for nothing.
+        headers: further ones of the response.
+    """
     return _response(problem_of(status, kind, detail, instance, nearest).model_copy(update=extra), headers)
 
 
@@ -41,7 +50,9 @@ def _response(body: Problem, headers: dict[str, str] | None = None) -> Response:
 
 
 def responses(*statuses: int, body: str | None = None) -> dict[int | str, dict[str, object]]:
-    """A route's responses in the OpenAPI document: problems, and a 200 of media type `body` if it is not JSON."""
+    """Return a route's responses in the OpenAPI document: problems, and a 200 of media type `body` if it is
+    not JSON.
+    """
     answers: dict[int | str, dict[str, object]] = {}
     if body is not None:
         answers[200] = {"content": {body: {"schema": {"type": "string"}}}}

@@ -63,7 +63,9 @@ class ProblemError(Exception):
 
 
 def described(error: ProblemError | FieldfareError, instance: str) -> Problem:
-    """The problem that `error`, raised while `instance` was answered, is told as. No internal is shown."""
+    """Return the problem that `error`, raised while `instance` was answered, is told as. No internal is
+    shown.
+    """
     if isinstance(error, ProblemError):
         return problem_of(error.status, error.kind, error.detail, instance, error.nearest, error.code)
     status, kind = next((status, kind) for refused, status, kind in _STATUS if isinstance(error, refused))
@@ -75,7 +77,7 @@ def described(error: ProblemError | FieldfareError, instance: str) -> Problem:
 def problem_of(
     status: int, kind: str, detail: str | None, instance: str | None, nearest: str = "", code: str | None = None
 ) -> Problem:
-    """A problem. kind: the last part of its type URN; the title is made from it."""
+    """Return a problem. kind: the last part of its type URN; the title is made from it."""
     return Problem(
         type=f"urn:fieldfare:problem:{kind}",
         title=kind.replace("-", " ").capitalize(),
@@ -88,7 +90,7 @@ def problem_of(
 
 
 def kind_of(status: int) -> str:
-    """The problem kind for a bare HTTP status."""
+    """Return the problem kind for a bare HTTP status."""
     try:
         return HTTPStatus(status).phrase.lower().replace(" ", "-").replace("'", "")
     except ValueError:

@@ -34,7 +34,7 @@ class RunAnswers:
     def runs(
         self, cursor: str | None, limit: int, population: str | None, state: states.RunState | None = None
     ) -> Page[Run]:
-        """Runs, newest first; of one population, or in one state, if given."""
+        """Return runs, newest first; of one population, or in one state, if given."""
         with self._ledger.snapshot() as snapshot, known():
             page = snapshot.runs(parse_cursor(cursor), limit, population, state)
             latest = watch.latest_rounds(snapshot, [view.id for view in page.items])
@@ -42,7 +42,7 @@ class RunAnswers:
         return Page[Run](items=items, next=format_cursor(page.next))
 
     def run(self, run_id: str) -> RunDetail:
-        """One run with its plan, its guarantee and its newest residual test."""
+        """Return one run with its plan, its guarantee and its newest residual test."""
         from fieldfare_server.evidence.guarantee import guarantee
         from fieldfare_server.evidence.plan_facts import plan_facts
 
@@ -68,13 +68,13 @@ class RunAnswers:
         )
 
     def rounds(self, run_id: str, cursor: str | None, limit: int) -> Page[Round]:
-        """Attempts at rounds of a run, oldest first."""
+        """Return attempts at rounds of a run, oldest first."""
         with self._ledger.snapshot() as snapshot, known():
             page = snapshot.rounds(run_id, parse_cursor(cursor), limit)
         return Page[Round](items=tuple(map(Round.of, page.items)), next=format_cursor(page.next))
 
     def series(self, run_id: str, points: int) -> Series:
-        """Committed rounds of a run, down-sampled to at most `points`."""
+        """Return committed rounds of a run, down-sampled to at most `points`."""
         with self._ledger.snapshot() as snapshot, known():
             view = snapshot.run(run_id)
             limit = snapshot.population(view.population).epsilon
@@ -83,7 +83,7 @@ class RunAnswers:
         return Series.model_validate(vars(view) | own)
 
     def participation(self, run_id: str) -> Histogram:
-        """How many users took part in how many rounds of a run."""
+        """Return how many users took part in how many rounds of a run."""
         from fieldfare_server.evidence.plan_facts import plan_facts
 
         with self._ledger.snapshot() as snapshot, known():
@@ -99,7 +99,7 @@ class RunAnswers:
         )
 
     def report(self, run_id: str, as_: Written) -> str:
-        """The privacy statement of a run."""
+        """Return the privacy statement of a run."""
         from fieldfare_server.evidence.statement import privacy_statement
 
         self.population_of(run_id)
@@ -110,7 +110,7 @@ class RunAnswers:
         return statement.to_html() if as_ == "html" else statement.to_markdown()
 
     def registry_entry(self, run_id: str) -> dict[str, object]:
-        """The tier 3 registry entry of a run. Raises `BadInput` for a run that is not private."""
+        """Return the tier 3 registry entry of a run. Raises `BadInput` for a run that is not private."""
         from fieldfare_server.evidence.deployments_registry import registry_entry
 
         self.population_of(run_id)
@@ -118,7 +118,8 @@ class RunAnswers:
             return registry_entry(snapshot, run_id, root=self._root)
 
     def request(self, run_id: str, request: Request, actor: str, secret: str | None) -> str:
-        """Record a request for the coordinator and return the run's state. Raises `ProblemError` 409 if refused.
+        """Record a request for the coordinator and return the run's state. Raises `ProblemError` 409 if
+        refused.
 
         secret: the caller's token, here and below: a database that separates roles checks it too.
         """
@@ -127,6 +128,6 @@ class RunAnswers:
             return self._ledger.request(run_id, None if request == "resume" else request, actor).state
 
     def population_of(self, run_id: str) -> str:
-        """The population that a run is charged to."""
+        """Return the population that a run is charged to."""
         with self._ledger.snapshot() as snapshot, known():
             return snapshot.run(run_id).population

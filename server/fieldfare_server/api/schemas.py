@@ -1,7 +1,8 @@
 """What is shown of runs, journal and service: frozen, with one vocabulary; an epsilon stands with its delta.
 
-Each class is the service's answer, what `--json` prints, what the page draws and what `Client` returns. It is made from
-the ledger's row of the same thing: fields of the same name are taken over, `of` says where the others come from.
+Each class is the service's answer, what `--json` prints, what the page draws and what `Client` returns. It is
+made from the ledger's row of the same thing: fields of the same name are taken over, `of` says where the
+others come from.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ Request = Literal["stop", "pause", "resume"]
 
 
 def utc(seconds: float) -> datetime:
-    """Seconds since 1970 as a UTC time. Older versions made tokens that expire after the calendar ends."""
+    """Return seconds since 1970 as a UTC time. Older versions made tokens that expire after the calendar
+    ends.
+    """
     return datetime.fromtimestamp(min(seconds, LATEST), UTC)
 
 
@@ -43,7 +46,7 @@ class Answer(BaseModel):
 
 
 def like(**example: Any) -> ConfigDict:
-    """The configuration of a frozen answer with this example in the OpenAPI document."""
+    """Return the configuration of a frozen answer with this example in the OpenAPI document."""
     return ConfigDict(frozen=True, from_attributes=True, json_schema_extra={"examples": [example]})
 
 
@@ -89,12 +92,12 @@ class LossAnswer(Answer):
 
     @classmethod
     def of(cls, loss: PrivacyLoss, epsilon: float, delta: float) -> Self:
-        """`loss`, whose epsilon at `delta` is known."""
+        """Return `loss`, whose epsilon at `delta` is known."""
         return cls(epsilon=epsilon, delta=delta, rho=loss.zcdp, mu=loss.gdp)
 
     @classmethod
     def gauge(cls, total: Price, epsilon: float, delta: float) -> Self:
-        """A sum of prices, which takes `epsilon` of a budget at `delta`."""
+        """Return a sum of prices, which takes `epsilon` of a budget at `delta`."""
         # With a leak that counts, the sum is not the loss of a Gaussian mechanism.
         mu = total.mu if total.leak <= PLAIN_SHARE * delta else None
         return cls(epsilon=epsilon, delta=delta, rho=None if mu is None else total.mu_squared / 2, mu=mu)
@@ -158,7 +161,9 @@ class Run(Answer):
 
     @classmethod
     def of(cls, view: views.RunView, latest: watch.Latest | None, **more: Any) -> Self:
-        """A run of the ledger. latest: its newest committed round, None before the first; more: other fields."""
+        """Return a run of the ledger. latest: its newest committed round, None before the first; more: other
+        fields.
+        """
         # The plan may be of another version, in which a table has another shape.
         run, mechanism = (
             part if isinstance(part := view.plan.get(name), dict) else {} for name in ("run", "mechanism")
@@ -264,8 +269,9 @@ class Round(Answer):
 
     @classmethod
     def of(cls, view: views.RoundView) -> Self:
-        """An attempt of the ledger."""
-        # The users in the sum of a committed round; the replies that came in for a void one; not yet known while open.
+        """Return an attempt of the ledger."""
+        # The users in the sum of a committed round; the replies that came in for a void one; not yet known
+        # while open.
         reports = {"open": None, "committed": view.participants, "void": view.reports}[view.state]
         own = {"cohort": view.cohort_size, "reports": reports, "reason": view.reason or None}
         return cls.model_validate(vars(view) | own)
@@ -283,7 +289,7 @@ class Point(Answer):
 
     @classmethod
     def of(cls, point: views.SeriesPoint) -> Self:
-        """A committed round of the ledger."""
+        """Return a committed round of the ledger."""
         # A chart shows numbers only; in Python a bool is an int too.
         numbers = {
             name: value for name, value in point.statistics.items() if isinstance(value, float) or type(value) is int
@@ -354,7 +360,7 @@ class AuditRow(Answer):
 
     @classmethod
     def of(cls, view: views.JournalView) -> Self:
-        """A row of the journal."""
+        """Return a row of the journal."""
         return cls.model_validate(vars(view) | {"event": view.action, "details": view.body})
 
 

@@ -31,12 +31,12 @@ def config(
     plaintext_network: bool = False,
     log_level: str = "warning",
 ) -> uvicorn.Config:
-    """Uvicorn's settings.
+    """Return Uvicorn's settings.
 
     Args:
         port: 0 takes any free one.
-        plaintext_network: serve other machines without TLS, on a network that is closed by other means (a compose
-            network behind a TLS proxy).
+        plaintext_network: serve other machines without TLS, on a network that is closed by other means (a
+            compose network behind a TLS proxy).
 
     Raises:
         BadInput: for an address beyond this machine with neither a certificate nor `plaintext_network`.
@@ -82,13 +82,15 @@ def _check_certificate(certificate: Path, key: Path) -> None:
     except (ssl.SSLError, ValueError):
         raise BadInput(
             f"TLS files {certificate} and {key}",
-            "are no certificate and its key (PEM, without a password).",
+            "are not a certificate and its key (PEM, without a password).",
             "fieldfare certificates",
         ) from None
 
 
 class Server(uvicorn.Server):
-    """Ends the event streams before it waits for connections to close, so that an open page delays no shutdown."""
+    """Ends the event streams before it waits for connections to close, so that an open page delays no
+    shutdown.
+    """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then shut down like uvicorn."""

@@ -59,7 +59,7 @@ class ServiceError(FieldfareError):
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """What a service refused."""
+        """Return what a service refused."""
         nearest = f" Nearest allowed: {problem.nearest}." if problem.nearest else ""
         return cls(f"{problem.title}: {problem.detail or problem.status}{nearest}", problem)
 
@@ -85,7 +85,7 @@ class Service(ABC):
         accept: tuple[int, ...] = (200,),
         body: dict[str, object] | None = None,
     ) -> bytes:
-        """The body of an answer. Raises `ServiceError` unless its status is among `accept`."""
+        """Return the body of an answer. Raises `ServiceError` unless its status is among `accept`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -100,72 +100,76 @@ class Service(ABC):
         self.close()
 
     def me(self) -> Me:
-        """This client, as the service sees it."""
+        """Return this client, as the service sees it."""
         return self._get("/v1/me", Me)
 
     def ready(self) -> Health:
-        """The readiness probe, whether it is ready or not."""
+        """Return the readiness probe, whether it is ready or not."""
         return self._model(Health, self._send("GET", "/readyz", accept=(200, 503)))
 
     def populations(self, search: str = "", order: Literal["name", "nearness"] = "name") -> Iterator[Population]:
-        """Every population whose name holds `search`, by name, or the ones nearest to their limits first."""
+        """Return every population whose name holds `search`, by name, or the ones nearest to their limits
+        first.
+        """
         return self._pages("/v1/populations", Page[Population], {"search": search, "order": order})
 
     def population(self, name: str) -> Population:
-        """One population."""
+        """Return one population."""
         return self._get(f"/v1/populations/{name}", Population)
 
     def history(self, population: str, points: int = 200) -> History:
-        """A population's budget over time, and every change to it."""
+        """Return a population's budget over time, and every change to it."""
         return self._get(f"/v1/populations/{population}/history", History, {"points": str(points)})
 
     def charges(self, population: str) -> tuple[Charge, ...]:
-        """What other trainers have charged to a population, oldest first."""
+        """Return what other trainers have charged to a population, oldest first."""
         return _CHARGES.validate_json(self._send("GET", f"/v1/populations/{population}/charges"))
 
     def population_participation(self, population: str) -> PopulationHistogram:
-        """How many users took part how often in all runs of a population."""
+        """Return how many users took part how often in all runs of a population."""
         return self._get(f"/v1/populations/{population}/participation", PopulationHistogram)
 
     def what_if(self, population: str, asked: WhatIf) -> WhatIfAnswer:
-        """What a run's plan would cost with some values changed."""
+        """Return what a run's plan would cost with some values changed."""
         given = {name: str(value) for name, value in asked.model_dump(exclude_none=True).items()}
         return self._get(f"/v1/populations/{population}/what-if", WhatIfAnswer, given)
 
     def runs(self, population: str | None = None) -> Iterator[Run]:
-        """Every run, newest first; of one population if given."""
+        """Return every run, newest first; of one population if given."""
         return self._pages("/v1/runs", Page[Run], {"population": population} if population else {})
 
     def run(self, run_id: str) -> RunDetail:
-        """One run with its plan and its guarantee."""
+        """Return one run with its plan and its guarantee."""
         return self._get(f"/v1/runs/{run_id}", RunDetail)
 
     def rounds(self, run_id: str) -> Iterator[Round]:
-        """Every attempt at a round, oldest first."""
+        """Return every attempt at a round, oldest first."""
         return self._pages(f"/v1/runs/{run_id}/rounds", Page[Round])
 
     def series(self, run_id: str, points: int = 400) -> Series:
-        """Committed rounds, down-sampled."""
+        """Return committed rounds, down-sampled."""
         return self._get(f"/v1/runs/{run_id}/series", Series, {"points": str(points)})
 
     def participation(self, run_id: str) -> Histogram:
-        """How many users took part how often."""
+        """Return how many users took part how often."""
         return self._get(f"/v1/runs/{run_id}/participation", Histogram)
 
     def report(self, run_id: str, format_: Written = "markdown") -> str:
-        """The privacy statement of a run, as text."""
+        """Return the privacy statement of a run, as text."""
         return self._send("GET", f"/v1/runs/{run_id}/report", {"format": format_}).decode()
 
     def audit(self, run_id: str | None = None) -> Iterator[AuditRow]:
-        """The audit log, newest first; of one run if given."""
+        """Return the audit log, newest first; of one run if given."""
         return self._pages("/v1/audit", Page[AuditRow], {"run": run_id} if run_id else {})
 
     def verification(self) -> Verification:
-        """Whether the audit chain is whole."""
+        """Return whether the audit chain is whole."""
         return self._get("/v1/audit/verification", Verification)
 
     def signed_head(self, since: int | None = None) -> NewestHead:
-        """The newest head that the coordinator signed, and the hash of row `since`. Needs read for all populations."""
+        """Return the newest head that the coordinator signed, and the hash of row `since`. Needs read for all
+        populations.
+        """
         return self._get("/v1/audit/head", NewestHead, {} if since is None else {"since": str(since)})
 
     def watch_head(self, kept: Path) -> None:
@@ -200,11 +204,11 @@ class Service(ABC):
         return self._charge(population, {"key": key, "loss": described, "what": what, "why": why})
 
     def commit_charge(self, population: str, key: str, *, actor: str = "") -> Charge:
-        """What was reserved under `key` has been spent. Needs scope charge."""
+        """Commit what was reserved under `key`: it has been spent. Needs scope charge."""
         return self._charge(population, {"key": key, "action": "commit"})
 
     def release_charge(self, population: str, key: str, *, actor: str = "") -> Charge:
-        """What was reserved under `key` never happened. Needs scope charge."""
+        """Release what was reserved under `key`: it never happened. Needs scope charge."""
         return self._charge(population, {"key": key, "action": "release"})
 
     def _charge(self, population: str, body: dict[str, Any]) -> Charge:
@@ -233,5 +237,5 @@ class Service(ABC):
 
 
 def as_json(value: object) -> bytes:
-    """A value of JSON, as a service sends it."""
+    """Return a value of JSON, as a service sends it."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -38,7 +38,7 @@ class Settings(BaseModel):
 
 
 def is_loopback(address: str | None) -> bool:
-    """Whether `address` is an IP address of this machine's loopback interface; a name is never one."""
+    """Return whether `address` is an IP address of this machine's loopback interface; a name is never one."""
     try:
         parsed = ipaddress.ip_address(address or "")
     except ValueError:
@@ -48,5 +48,5 @@ def is_loopback(address: str | None) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host, by name or by address, is this machine's own, beyond which nothing goes."""
+    """Return whether what is sent to `host`, a name or an address, stays on this machine."""
     return is_loopback(host) or host == "localhost"

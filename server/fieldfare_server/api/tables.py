@@ -1,4 +1,6 @@
-"""Lists as CSV: one line an item, nested values under dotted names. A page at a time, so that memory stays small."""
+"""Lists as CSV: one line an item, nested values under dotted names. A page at a time, so that memory stays
+small.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ CSV: dict[int | str, dict[str, object]] = {200: {"content": {"text/csv": {"schem
 
 
 def whole(page: Callable[[str | None, int], Page[T]], cursor: str | None) -> Iterator[T]:
-    """Every item from `cursor` on. Each page is a snapshot, because a slow download must not hold one open."""
+    """Yield every item from `cursor` on. Each page is a snapshot, because a slow download must not hold one
+    open.
+    """
     while True:
         answer = page(cursor, _ROWS)
         yield from answer.items
@@ -33,7 +37,7 @@ def whole(page: Callable[[str | None, int], Page[T]], cursor: str | None) -> Ite
 
 
 def csv_of(model: type[T], items: Iterable[T], name: str) -> StreamingResponse:
-    """`items` as a CSV file called `name`, with the columns of `model`.
+    """Return `items` as a CSV file called `name`, with the columns of `model`.
 
     An error of the first page is raised here, where it still becomes a problem document.
     """

@@ -21,12 +21,13 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LEFT_OUT = ("torch", "flwr", "matplotlib", "sklearn", "pyarrow")
 """Modules that an installation for prices, ledger and page alone does not have."""
 TRAINING = ("simulate", "compare", "run")
-"""Commands that may use every core, as torch decides. The demo's models are too small to share: its threads would wait
-for each other by spinning, which takes 2 times the processor on a quiet machine and 5 times at a load of 6."""
+"""Commands that may use every core, as torch decides. The demo's models are too small to share: its threads
+would wait for each other by spinning, which takes 2 times the processor on a quiet machine and 5 times at a
+load of 6."""
 
 
 def main() -> None:
-    """Console entry point."""
+    """Run the program: the console's entry point."""
     from fieldfare_server.cli.application import (
         COMMANDS,
         GROUPS,
@@ -42,7 +43,8 @@ def main() -> None:
     with refusals("--json" in sys.argv):
         require_servable(sys.argv[1:])
     if command not in TRAINING:
-        # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.
+        # Unless told otherwise: starting a thread for each core takes longer than what these commands
+        # compute.
         for name in THREADS:
             os.environ.setdefault(name, "1")
     # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.

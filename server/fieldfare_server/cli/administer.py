@@ -33,7 +33,7 @@ _SERVICE = {"url": UrlOption, "token_file": TokenFileOption, "ca_file": CaFileOp
 
 
 def actor() -> str:
-    """The operating system's user, as the audit log names the actor."""
+    """Return the operating system's user, as the audit log names the actor."""
     return f"cli:{getpass.getuser()}"
 
 
@@ -55,7 +55,8 @@ def on_ledger(*, create: bool = False) -> Callable[[Command], Callable[..., None
 
 
 def on_service(command: Command) -> Callable[..., None]:
-    """Turn a function of (service, options) into a command that takes `--url` too, or asks the ledger of `--home`.
+    """Turn a function of (service, options) into a command that takes `--url` too, or asks the ledger of
+    `--home`.
 
     The service answers the same in either case, so the command prints the same.
     """
@@ -75,7 +76,8 @@ def _asking(
             else:
                 answer.tell()
 
-    # Typer reads options from the signature, so the command shows the function's parameters and the shared ones.
+    # Typer reads options from the signature, so the command shows the function's parameters and the shared
+    # ones.
     hints = get_type_hints(command, include_extras=True)
     _, *own = inspect.signature(command).parameters.values()
     shared = [

@@ -1,4 +1,6 @@
-"""The program, assembled from its commands. Only the command that is called is imported: some import all of torch."""
+"""The program, assembled from its commands. Only the command that is called is imported: some import all of
+torch.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,8 @@ def added() -> dict[str, EntryPoint]:
 
 
 def called(arguments: Sequence[str]) -> str | None:
-    """The command among command-line arguments: the first that is no option. The program's own options take no value.
+    """Return the command among command-line arguments: the first that is no option. The program's own options
+    take no value.
 
     None without one: the program then only shows its help or its version.
     """
@@ -101,7 +104,7 @@ def require_servable(arguments: Sequence[str]) -> None:
 
 
 def assemble(wanted: str | None = None) -> typer.Typer:
-    """The program with command `wanted` alone if there is such a command, otherwise with all of them."""
+    """Return the program with command `wanted` alone if there is such a command, otherwise with all of them."""
     program, own = _program(), COMMANDS | GROUPS
     more = {} if wanted in own else added()
     alone = {wanted} if wanted in own or wanted in more else set(own) | set(more)
@@ -120,7 +123,9 @@ def assemble(wanted: str | None = None) -> typer.Typer:
 
 
 def overview() -> typer.Typer:
-    """The program with the names and summaries of its commands, none of which is imported: for help and version."""
+    """Return the program with the names and summaries of its commands, none of which is imported: for help
+    and version.
+    """
     program = _program()
     for name, summary in (COMMANDS | GROUPS).items():
         program.command(name, help=summary)(lambda: None)

@@ -90,7 +90,7 @@ def ask(
 
 
 def offer(home: StateDirectory, asked: Asked) -> Offer:
-    """What a question would cost now. Raises `BadInput`, `BudgetRefused` as asking it would."""
+    """Return what a question would cost now. Raises `BadInput`, `BudgetRefused` as asking it would."""
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         return Offer.of(*_admitted(home, ledger, asked))
 
@@ -144,7 +144,8 @@ def put_to_nodes(home: StateDirectory, plan: Plan, asked: Asked, superlink: str,
 
 
 def resumed(home: StateDirectory, run_id: str) -> Look:
-    """The answer of a run that was interrupted, which goes on, or that has ended. Nothing is charged a second time.
+    """Return the answer of a run that was interrupted, which goes on, or that has ended. Nothing is charged a
+    second time.
 
     Raises `BadInput` for a run that asked nothing.
     """
@@ -165,7 +166,7 @@ def _answer(home: StateDirectory, session: Session) -> Look:
 
 
 def _admitted(home: StateDirectory, ledger: Ledger, asked: Asked, *, accept_delta: bool = True) -> tuple[Plan, Cost]:
-    """The plan of a question and its cost, if its population admits it."""
+    """Return the plan of a question and its cost, if its population admits it."""
     from fieldfare_client.questions import names_of_asked  # imports PyTorch
 
     _provide(home, ledger, asked.question)

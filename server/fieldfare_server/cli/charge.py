@@ -73,7 +73,7 @@ def charge(
 def _charge(
     to: Any, population: str, key: str, action: str, loss: Foreign | None, what: str, why: str, **more: bool
 ) -> Any:
-    """to: a `Ledger` or a `Client`. more: what a ledger is told of who closes a charge."""
+    """Do what was asked. to: a `Ledger` or a `Client`. more: what a ledger is told of who closes a charge."""
     if loss is not None:
         return to.reserve_charge(population, key, loss, what=what, why=why, actor=actor())
     close = to.commit_charge if action == "commit" else to.release_charge

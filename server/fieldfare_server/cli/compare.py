@@ -38,8 +38,8 @@ def compare(
 ) -> None:
     """The same budget, several mechanisms: a table, and with --train a plot of held-out scores.
 
-    Without --train the command only reads the plan. With --train it trains once with each mechanism and once without
-    noise, in rehearsals that no ledger records; the results of a rehearsal are not private.
+    Without --train the command only reads the plan. With --train it trains once with each mechanism and once
+    without noise, in rehearsals that no ledger records; the results of a rehearsal are not private.
     """
     with refusals(json_):
         base = read_plan(path)
@@ -52,10 +52,11 @@ def compare(
 def compare_mechanisms(
     base: Plan, specs: list[dict[str, Any]], train: bool, data_is_public: bool, nodes: int, quiet: bool
 ) -> tuple[list[dict[str, Any]], list[Trace]]:
-    """(what each mechanism costs in the place of that of `base`, rehearsals with each and without noise).
+    """Return (what each mechanism costs in the place of that of `base`, rehearsals with each and without
+    noise).
 
-    Without `train` there are no rehearsals. Raises `BadInput` for a mechanism that cannot meet the plan, and for
-    rehearsals on data that are not stated to be public, on a faulty task or with too few users.
+    Without `train` there are no rehearsals. Raises `BadInput` for a mechanism that cannot meet the plan, and
+    for rehearsals on data that are not stated to be public, on a faulty task or with too few users.
     """
     if train and not data_is_public:
         raise BadInput(
@@ -82,7 +83,7 @@ def _spec(text: str) -> dict[str, object]:
 
 
 def label_of(spec: dict[str, object]) -> str:
-    """What plots and tables call a `[mechanism]` table: nu, or blt(buffers=4)."""
+    """Return what plots and tables call a `[mechanism]` table: nu, or blt(buffers=4)."""
     rest = ", ".join(f"{key}={value}" for key, value in spec.items() if key != "kind")
     return f"{spec.get('kind')}({rest})" if rest else str(spec.get("kind"))
 

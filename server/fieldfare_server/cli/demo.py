@@ -29,7 +29,9 @@ from fieldfare_server.run.session import Session
 POPULATION = "aircraft"
 BUDGET = {"epsilon": 1.5, "delta": 1e-5}
 AT_WILL = "aircraft-at-will"
-"""The same users where presence is secret: these runs hide who took part, so another budget promises their presence."""
+"""The same users where presence is secret: these runs hide who took part, so another budget promises their
+presence.
+"""
 
 PLAN: dict[str, Any] = {
     "privacy": {"population": POPULATION, "epsilon": 1.0, "delta": 1e-5},
@@ -51,7 +53,9 @@ WAYS: tuple[Way, ...] = (
     ("sampled", {"kind": "independent"}, {"scheme": "poisson", "rate": 1 / 16}, WHO_CALLS),
     ("sampled and correlated", {"kind": "nu", "nu": "auto"}, {"scheme": "balls-in-bins", "bins": 16}, WHO_CALLS),
 )
-"""Label, mechanism, sampling (None: the plan's own participation) and who can use it; all at the same epsilon."""
+"""Label, mechanism, sampling (None: the plan's own participation) and who can use it; all at the same
+epsilon.
+"""
 
 
 def demo(
@@ -71,9 +75,9 @@ def demo(
 ) -> None:
     """Train on 336 776 real flights at one epsilon: noise independent, correlated, and none.
 
-    Every aircraft is a user. The private runs are charged to the population `aircraft` and, with `--all`, where
-    sampling hides who took part, to `aircraft-at-will`; the run without noise is an uncharged rehearsal on public data
-    and is not private.
+    Every aircraft is a user. The private runs are charged to the population `aircraft` and, with `--all`,
+    where sampling hides who took part, to `aircraft-at-will`; the run without noise is an uncharged rehearsal
+    on public data and is not private.
     """
     ways = WAYS if all_ else tuple(way for way in WAYS if way[2] is None)
     with refusals(json_):
@@ -86,7 +90,8 @@ def demo(
         home.prepare()
         with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
             ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
-            # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo waits.
+            # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo
+            # waits.
             both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": PRESENCE, "simulated": True}
             if all_:
                 ledger.create_population(AT_WILL, BUDGET["epsilon"], BUDGET["delta"], **both)
@@ -103,7 +108,7 @@ def demo(
 
 
 def _unused(path: Path) -> Path:
-    """`path`, or the next one that is not there: a second demo may begin within the second."""
+    """Return `path`, or the next one that is not there: a second demo may begin within the second."""
     paths = itertools.chain([path], (path.with_name(f"{path.name}-{number}") for number in itertools.count(2)))
     return next(each for each in paths if not each.exists())
 
@@ -114,7 +119,9 @@ def demo_plan(
     sampling: dict[str, object] | None = None,
     masked: bool = False,
 ) -> Plan:
-    """The demo's plan for a task and a mechanism; with `sampling` as its participation, where presence is secret."""
+    """Return the demo's plan for a task and a mechanism; with `sampling` as its participation, where presence
+    is secret.
+    """
     plan = {**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]}
     if sampling is not None:
         plan |= {"participation": sampling}
@@ -127,7 +134,9 @@ def demo_plan(
 
 @contextlib.contextmanager
 def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterator[str]:
-    """Serve the page on loopback inside the block; yields its address, or "" if disabled. A taken port is replaced."""
+    """Serve the page on loopback inside the block; yields its address, or "" if disabled. A taken port is
+    replaced.
+    """
     if not enabled:
         yield ""
         return

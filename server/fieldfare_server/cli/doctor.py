@@ -43,11 +43,12 @@ def doctor(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Check clocks, certificates, secrets, versions, identities, space, ledger and API; say how to mend each finding.
+    """Check clocks, certificates, secrets, versions, identities, space, ledger and API; say how to mend each
+    finding.
 
-    Run it in the coordinator's container, or with --node in a node's. It changes nothing, with one exception: where
-    FIELDFARE_NODE_AUTH claims that the SuperLink admits no strangers, the check connects as one, and a SuperLink
-    that admits it drops it again. Exit code 2 if there is a fault; warnings alone give 0.
+    Run it in the coordinator's container, or with --node in a node's. It changes nothing, with one exception:
+    where FIELDFARE_NODE_AUTH claims that the SuperLink admits no strangers, the check connects as one, and a
+    SuperLink that admits it drops it again. Exit code 2 if there is a fault; warnings alone give 0.
     """
     with refusals(json_):
         if node and (home or ledger or url):
@@ -73,7 +74,7 @@ def doctor(
 
 
 def _state_directory(home: Path | None, ledger: str | None) -> tuple[StateDirectory | None, list[Finding]]:
-    """The state directory, or None and the finding that says why: all other checks can still run."""
+    """Return the state directory, or None and the finding that says why: all other checks can still run."""
     try:
         return StateDirectory.of(home, ledger), []
     except BadInput as error:

@@ -1,7 +1,7 @@
 """Export the rounds of a run for other tools: CSV, Parquet, or a TensorBoard log directory.
 
-The file holds what the ledger's readable columns hold: public or privatised values, charged before they were written.
-It names no user and holds no norm of an update and no loss on a user's data.
+The file holds what the ledger's readable columns hold: public or privatised values, charged before they were
+written. It names no user and holds no norm of an update and no loss on a user's data.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ TEXT = ("state", "score_name", "reason")
 WHOLE = ("round", "attempt", "cohort_size", "reports", "participants")
 REAL = ("epsilon", "score", "noise_std", "noise_norm", "released_norm", "clip_norm", "opened_at", "closed_at")
 COLUMNS = ("round", "attempt", "state", *WHOLE[2:], *REAL, "score_name", "reason")
-"""One row an attempt. Epsilon: what the run has spent so far. Times: seconds since 1970. A missing value is empty.
+"""One row an attempt. Epsilon: what the run has spent so far. Times: seconds since 1970. A missing value is
+empty.
 
 Behind them stand the columns of the run's metrics (`metric_columns`)."""
 
 
 def metric_columns(plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns of what a stored plan's `[metrics]` shows: each mean, and the ends of its interval."""
+    """Return the columns of what a stored plan's `[metrics]` shows: each mean, and the ends of its interval."""
     shown = (plan.get("metrics") or {}).get("show") or {}
     return tuple(f"{PREFIX}{name}{end}" for name in sorted(shown) for end in ("", ".low", ".high"))
 
@@ -47,7 +48,7 @@ def check_export(path: Path) -> None:
     if path.suffix not in (".csv", ".parquet", ""):
         raise BadInput(
             f"--export {path}",
-            f"does not say which format: {path.suffix!r} is none.",
+            f"does not say which format: {path.suffix!r} is not one.",
             "rounds.csv, rounds.parquet, tb/",
         )
     if path.suffix and path.is_dir():
@@ -63,7 +64,9 @@ def check_export(path: Path) -> None:
 
 
 def _is_export(path: Path) -> bool:
-    """Whether the file holds the columns of an export: only such a file is replaced. An empty one holds nothing."""
+    """Return whether the file holds the columns of an export: only such a file is replaced. An empty one
+    holds nothing.
+    """
     if path.stat().st_size == 0:
         return True
     try:
@@ -84,7 +87,8 @@ def _are_columns(names: list[str]) -> bool:
 
 @contextlib.contextmanager
 def live_export(ledger: str, run_id: str, to: Path | None) -> Iterator[None]:
-    """Keep the file `to` up to date with the run's rounds inside the block, and update it once more at the end.
+    """Keep the file `to` up to date with the run's rounds inside the block, and update it once more at the
+    end.
 
     A thread reads the ledger at `ledger` every second, so that the file has the rounds of a killed run too.
     """
@@ -115,9 +119,11 @@ def live_export(ledger: str, run_id: str, to: Path | None) -> Iterator[None]:
 
 
 class RoundExport:
-    """A growing file of a run's closed attempts at rounds, oldest first; it replaces an older file of that name.
+    """A growing file of a run's closed attempts at rounds, oldest first; it replaces an older file of that
+    name.
 
-    The suffix is the format: .csv, .parquet, or none for a directory of TensorBoard events (committed rounds only).
+    The suffix is the format: .csv, .parquet, or none for a directory of TensorBoard events (committed rounds
+    only).
     """
 
     def __init__(self, run_id: str, path: Path) -> None:
@@ -130,7 +136,9 @@ class RoundExport:
         self._metrics: tuple[str, ...] = ()
 
     def update(self, ledger: str, last: bool = False) -> None:
-        """Write the attempts that closed since the last update. Raises `BadInput` without such a run, and OSError."""
+        """Write the attempts that closed since the last update. Raises `BadInput` without such a run, and
+        OSError.
+        """
         with Ledger.open(ledger) as opened:
             self._read(opened)
         if self._written and self._written == len(self._rows):
@@ -138,7 +146,8 @@ class RoundExport:
         if self._path.suffix == ".csv":
             self._csv()
         elif self._path.suffix == ".parquet":
-            # A Parquet file cannot grow, so every update rewrites it; updates get at most a tenth of the time.
+            # A Parquet file cannot grow, so every update rewrites it; updates get at most a tenth of the
+            # time.
             if not last and time.monotonic() - self._rested < 9 * self._took:
                 return
             began = time.monotonic()
@@ -194,7 +203,8 @@ class RoundExport:
 def closed_attempts(
     ledger: Ledger, run_id: str, cursor: int | None = None, columns: Sequence[str] = COLUMNS
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """(cursor, row of `columns`) of the attempts of a run that have closed, oldest first, after `cursor`.
+    """Yield (cursor, row of `columns`) of the attempts of a run that have closed, oldest first, after
+    `cursor`.
 
     Raises `BadInput` without such a run.
     """

@@ -71,10 +71,11 @@ def rotate(
     home: HomeOption = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Replace the key that signs the head, while no coordinator works; a row of the journal tells nodes and witnesses.
+    """Replace the key that signs the head, while no coordinator works; a row of the journal tells nodes and
+    witnesses.
 
-    With --offline-key this home becomes the coordinator's, and holds the ledger's head as it is: nodes refuse an old
-    one.
+    With --offline-key this home becomes the coordinator's, and holds the ledger's head as it is: nodes refuse
+    an old one.
     """
     with refusals(as_json=False):
         directory = StateDirectory.of(home, ledger)

@@ -39,7 +39,8 @@ def verify(
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not match.
+    """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not
+    match.
 
     Destroys first what a crash left of the keys and checkpoints of ended runs.
     """
@@ -95,25 +96,28 @@ def verify(
 
 
 def kept_heads(value: str, ledger: str) -> list[Head]:
-    """The heads of `ledger` in the file `value`, or the one that `value` itself is.
+    """Return the heads of `ledger` in the file `value`, or the one that `value` itself is.
 
-    Raises `HeadRefused` for a line that is none or that its key did not sign, `BadInput` where none is of this ledger.
+    Raises `HeadRefused` for a line that is not a head, or that its key did not sign, and `BadInput` where
+    no line is of this ledger.
     """
     path = Path(value)
     is_head = value.strip().startswith(FORMAT)
     if not is_head and not path.is_file():
-        raise BadInput(f"--head {value[:200]!r}", "it is no head, and there is no such file.", f"a line {FORMAT} ...")
+        raise BadInput(f"--head {value[:200]!r}", "is neither a head nor a file.", f"a line {FORMAT} ...")
     lines = [value] if is_head else path.read_text(encoding="utf-8", errors="replace").splitlines()
     heads = [SignedHead.parse(line) for line in lines if line.strip()]
     of_this = [Head(each.ledger, each.count, each.hash) for each in heads if each.ledger == ledger]
     if not of_this:
         named = ", ".join(sorted({each.ledger for each in heads})) or "none at all"
-        raise BadInput("--head", f"it is no head of ledger {ledger}.", f"the ledger that it names: {named}")
+        raise BadInput("--head", f"it is not a head of ledger {ledger}.", f"the ledger that it names: {named}")
     return of_this
 
 
 def _readable(file: HeadFile, ledger: str) -> list[Head]:
-    """What this home holds of `ledger`, if that can be read: `--head` is also the remedy where it cannot."""
+    """Return what this home holds of `ledger`, if that can be read: `--head` is also the remedy where it
+    cannot.
+    """
     try:
         held = file.read()
     except LedgerError:
@@ -122,7 +126,7 @@ def _readable(file: HeadFile, ledger: str) -> list[Head]:
 
 
 def _contradiction(opened: Ledger, seen: list[Head]) -> Mismatch | None:
-    """The first journal row that is not the one that was seen in its place."""
+    """Return the first journal row that is not the one that was seen in its place."""
     for each in sorted(seen, key=lambda head: head.count):
         if each.count and opened.row_hash(each.count) != each.hash:
             return Mismatch("audit", str(each.count), "it is not the row that was seen in its place")
@@ -138,8 +142,8 @@ def abandon(
 ) -> None:
     """End a run that will not be resumed: what it reserved and did not spend returns to the budget.
 
-    Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone. Where they
-    are in this home, the last model is written, and key and checkpoints are destroyed.
+    Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone.
+    Where they are in this home, the last model is written, and key and checkpoints are destroyed.
     """
     with refusals(json_):
         from fieldfare_server.run.ending import destroy  # imports Flower
@@ -166,10 +170,10 @@ def audit(
 ) -> None:
     """Test whether the run's plan gets the noise that was charged; the ledger stores the result.
 
-    The plan runs again in a real session on replies of known sums, and is resumed midway. The residual test detects a
-    1 % error of scale, a wrong correlation, a lost state. It draws fresh noise under its own key: the run's noise stays
-    secret. Then it runs with canaries on nodes that select, train and clip as the run's do, and what the release tells
-    of each of them is compared with the charge.
+    The plan runs again in a real session on replies of known sums, and is resumed midway. The residual test
+    detects a 1 % error of scale, a wrong correlation, a lost state. It draws fresh noise under its own key:
+    the run's noise stays secret. Then it runs with canaries on nodes that select, train and clip as the run's
+    do, and what the release tells of each of them is compared with the charge.
     """
     with refusals(json_):
         from fieldfare_server.evidence.residual_test import run_residual_test  # imports Flower

@@ -45,8 +45,8 @@ def init(
 ) -> None:
     """Write a commented plan and a task over a CSV file into a directory: they run at once.
 
-    Files that are there stay as they are. The people of the CSV file are made up; their population and its budget are
-    made in the ledger of the home.
+    Files that are there stay as they are. The people of the CSV file are made up; their population and its
+    budget are made in the ledger of the home.
     """
     with refusals(as_json=False):
         try:
@@ -86,7 +86,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _people() -> str:
-    """Made-up people whose label depends on three numbers and on the person."""
+    """Return Made-up people whose label depends on three numbers and on the person."""
     generator = random.Random(1)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

@@ -30,7 +30,9 @@ def _group() -> None:
 @ledger.command()
 @on_ledger()
 def rebuild(opened: Ledger) -> CommandResult:
-    """Make every table again from the journal and what it names by hash. Stop all services first, and back it up."""
+    """Make every table again from the journal and what it names by hash. Stop all services first, and back it
+    up.
+    """
     voided = opened.rebuild(actor=actor())
 
     def tell() -> None:
@@ -94,9 +96,11 @@ def mend(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Drop rows of the journal that stop every budget, and charge for them. Stop all services first, and back it up.
+    """Drop rows of the journal that stop every budget, and charge for them. Stop all services first, and back
+    it up.
 
-    Runs in the coordinator's home, whose segments are believed; on PostgreSQL with the URL of the tables' owner.
+    Runs in the coordinator's home, whose segments are believed; on PostgreSQL with the URL of the tables'
+    owner.
     """
     with refusals(json_):
         state = StateDirectory.of(home, ledger)

@@ -34,13 +34,15 @@ def migrate(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. Back it up."""
+    """Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. Back
+    it up.
+    """
 
     def create_or_upgrade() -> tuple[str, Mapping[Part, str]]:
         directory = StateDirectory.of(home, ledger)
         directory.prepare()
-        # Opening creates a new ledger at the newest version and refuses an old one. The refusal does not matter here:
-        # `migrate` raises again if there is a real fault.
+        # Opening creates a new ledger at the newest version and refuses an old one. The refusal does not
+        # matter here: `migrate` raises again if there is a real fault.
         with contextlib.suppress(LedgerError):
             Ledger.open(directory.ledger, create=True, patience=10.0).close()
         return Ledger.migrate(directory.ledger, directory.head_file), Ledger.separate_roles(directory.ledger, passwords)

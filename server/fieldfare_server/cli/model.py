@@ -28,7 +28,8 @@ def model(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Write the model of a run with all its parameters and buffers. It is released and charged: it may be shared.
+    """Write the model of a run with all its parameters and buffers. It is released and charged: it may be
+    shared.
 
     A file of torch.save is a pickle, which runs code when it is opened, so there is no such format.
     """

@@ -37,7 +37,8 @@ def register(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Admit every node whose public key lies in KEYS. Waits for the SuperLink; a key may be registered already.
+    """Admit every node whose public key lies in KEYS. Waits for the SuperLink; a key may be registered
+    already.
 
     With --most-users the ledger states how many users each of them may hold; the newest statement holds.
     """
@@ -88,9 +89,11 @@ def release(
     opened: Ledger,
     key: Annotated[Path, typer.Argument(help="the node's NAME.pub")],
 ) -> CommandResult:
-    """Set the users of the node with this public key free: the next node that claims one of them has that user.
+    """Set the users of the node with this public key free: the next node that claims one of them has that
+    user.
 
-    For users who moved, for a node whose key was replaced, and for one that claimed users who were never its own.
+    For users who moved, for a node whose key was replaced, and for one that claimed users who were never its
+    own.
     """
     opened.release_node(digest_of(key), key.stem, actor=actor())
     return CommandResult({key.stem: "released"}, lambda: print_outcome(f"Node {key.stem}: its users are free."))

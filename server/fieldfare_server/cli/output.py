@@ -1,4 +1,6 @@
-"""Output of the command line: tables for people, `--json` for machines, a message and an exit code for a refusal."""
+"""Output of the command line: tables for people, `--json` for machines, a message and an exit code for a
+refusal.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def print_progress(text: str) -> None:
 
 
 def print_outcome(text: str) -> None:
-    """Print what a job did to standard output; under FIELDFARE_LOG=json, log it: there a job's output is its log."""
+    """Print what a job did to standard output; under FIELDFARE_LOG=json, log it: there a job's output is its
+    log.
+    """
     if logs.as_json():
         log.info("%s", text)
     else:
@@ -49,7 +53,7 @@ def print_text(text: str) -> None:
 
 
 def exit_code(error: FieldfareError) -> int:
-    """The exit code: 2 bad input, 3 budget refused, 4 interrupted but resumable."""
+    """Return the exit code: 2 bad input, 3 budget refused, 4 interrupted but resumable."""
     if isinstance(error, BudgetRefused):
         return BUDGET_REFUSED
     return INTERRUPTED if isinstance(error, Interrupted) else BAD_INPUT
@@ -126,7 +130,7 @@ def print_table(
 
 
 def _cell(value: object) -> tuple[str, bool]:
-    """(text, whether it is a number)."""
+    """Return (text, whether it is a number)."""
     if value is None:
         return "—", True
     if isinstance(value, bool):
@@ -137,11 +141,13 @@ def _cell(value: object) -> tuple[str, bool]:
 
 
 def visible(text: str) -> str:
-    """`text` without control characters: names come from plans, nodes and token holders, and the terminal obeys ESC."""
+    """Return `text` without control characters: names come from plans, nodes and token holders, and the
+    terminal obeys ESC.
+    """
     return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
 
 
 def print_warnings(warnings: list[str]) -> None:
-    """On standard error, so that `--json` stays JSON."""
+    """Print warnings on standard error, so that `--json` stays JSON."""
     for warning in warnings:
         print_progress(f"warning: {warning}")

@@ -47,8 +47,8 @@ def plan(
     accept_noise: AcceptNoiseOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data unless
-    --users task asks for a count.
+    """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data
+    unless --users task asks for a count.
     """
     with refusals(json_):
         if sum((bool(explain), schema, template)) > 1:
@@ -89,7 +89,9 @@ def plan(
 
 
 def _sections_with_task(path: Path | None) -> tuple[reference.PlanSection, ...]:
-    """All sections; that of the task with the parameters that the plan's task declares, where there is a plan."""
+    """Return all sections; that of the task with the parameters that the plan's task declares, where there is
+    a plan.
+    """
     sections = tuple(reference.sections())
     if path is None and not HERE.is_file():
         return sections
@@ -101,7 +103,7 @@ def _sections_with_task(path: Path | None) -> tuple[reference.PlanSection, ...]:
 
 
 def users_of(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
-    """The users that `--users` says: the task's, by pseudonym, or a number of them.
+    """Return the users that `--users` says: the task's, by pseudonym, or a number of them.
 
     Raises `BadInput` for what is neither a number nor "task".
     """
@@ -112,7 +114,7 @@ def users_of(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
 
         return user_names(plan.task_reference)
     if not (users.isascii() and users.isdigit() and 0 < len(users) <= 15 and int(users)):
-        raise BadInput(f"--users {users}", "is no number of users.", "--users 3000, or --users task")
+        raise BadInput(f"--users {users}", "is not a number of users.", "--users 3000, or --users task")
     return int(users)
 
 

@@ -1,4 +1,6 @@
-"""The plots of `demo` (noise of each way, held-out score) and of `compare` (held-out score and epsilon by rounds)."""
+"""The plots of `demo` (noise of each way, held-out score) and of `compare` (held-out score and epsilon by
+rounds).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:
 
 
 def plot_story(traces: Sequence[Trace], who: Sequence[str], path: Path, title: str) -> Path:
-    """Write what the same epsilon buys as a PNG: the noise of each way and who can use it, then scores by rounds.
+    """Write what the same epsilon buys as a PNG: the noise of each way and who can use it, then scores by
+    rounds.
 
     Args:
         traces: of runs at one epsilon, then any that are not private.
@@ -68,7 +71,7 @@ def plot_story(traces: Sequence[Trace], who: Sequence[str], path: Path, title: s
 
 
 def draw_traces(traces: Sequence[Trace], title: str) -> Figure:
-    """The plot as a figure that no window shows. A notebook shows it once, as a cell's value."""
+    """Return the plot as a figure that no window shows. A notebook shows it once, as a cell's value."""
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4.2), width_ratios=(3, 2), constrained_layout=True)

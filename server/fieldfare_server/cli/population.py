@@ -249,7 +249,9 @@ def window(
     every: Annotated[Every | None, typer.Option(help="its length, in UTC; weeks begin on Mondays")] = None,
     off: Annotated[bool, typer.Option("--off", help="take the window away")] = False,
 ) -> CommandResult:
-    """Let only so much of a budget begin in each calendar day, week, month or year. The budget stays the limit."""
+    """Let only so much of a budget begin in each calendar day, week, month or year. The budget stays the
+    limit.
+    """
     if off == (epsilon is not None or every is not None):
         why = "name what may begin and how often it renews, or that there is no window."
         raise BadInput("the window", why, "--epsilon 2 --every week, or --off")
@@ -281,7 +283,9 @@ def reopen(opened: Ledger, name: Name, reason: Reason) -> CommandResult:
 
 @population.command()
 def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
-    """Charge each user what that user took part in, from now on and for all ended runs whose strategy is here."""
+    """Charge each user what that user took part in, from now on and for all ended runs whose strategy is
+    here.
+    """
     from fieldfare_server.evidence.recompute import recomputed  # imports all of torch
 
     with refusals(json_):
@@ -301,7 +305,9 @@ def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, 
 
 
 def _asks(opened: Ledger, two_persons: bool, token_file: Path | None, name: str, what: str) -> tuple[str, str | None]:
-    """(who asks, for the journal; the id of the token that says so). Raises `BadInput` where it must be known."""
+    """Return (who asks, for the journal; the id of the token that says so). Raises `BadInput` where it must
+    be known.
+    """
     if token_file is not None:
         token = _admin(opened, token_file, name)
         return f"token {token.name}", token.id
@@ -313,7 +319,7 @@ def _asks(opened: Ledger, two_persons: bool, token_file: Path | None, name: str,
 
 
 def _admin(opened: Ledger, token_file: Path, population: str) -> TokenView:
-    """The admin token in a file. Raises `BadInput` unless it is valid, for this population."""
+    """Return the admin token in a file. Raises `BadInput` unless it is valid, for this population."""
     token = opened.check_token(read_token(token_file))
     if token is None or "admin" not in token.scopes:
         raise BadInput(f"--token-file {token_file}", "it holds no valid token with scope admin.", "an admin's token")

@@ -53,7 +53,7 @@ class Trace:
         return self.reports[-1].epsilon if self.reports and self.private else None
 
     def to_json(self) -> dict[str, Any]:
-        """The fields for `--json`."""
+        """Return the fields for `--json`."""
         return {
             "label": self.label,
             "run": self.run or None,
@@ -84,7 +84,7 @@ NODES_A_LEAST = 4
 
 
 def simulated_nodes(plan: Plan, asked: int | None, usual: int = 1) -> int:
-    """How many nodes a simulation of `plan` has. asked: None for what does.
+    """Return how many nodes a simulation of `plan` has. asked: None for what does.
 
     Raises `BadInput` for fewer than the plan's sums need.
     """
@@ -119,7 +119,7 @@ def rehearse_masks(session: Session, grid: LocalGrid) -> None:
 
 
 def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> TaskReport:
-    """What a check of the plan's task saw, before anything is written.
+    """Return what a check of the plan's task saw, before anything is written.
 
     Raises `BadInput` for a task with a fault, and for a plan that its users cannot fill.
 
@@ -138,14 +138,17 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
 
 
 def users_of() -> UsersOf:
-    """The function that names a task's users. A run that is resumed compares them with those of its start."""
+    """Return the function that names a task's users. A run that is resumed compares them with those of its
+    start.
+    """
     from fieldfare_client.app import user_names  # imports PyTorch
 
     return user_names
 
 
 def priced_here(home: StateDirectory, plan: Plan) -> tuple[Cost, dict[str, bytes]] | None:
-    """(The plan's cost, what optimisers decided for it), if its population admits it with the users of its task.
+    """Return (The plan's cost, what optimisers decided for it), if its population admits it with the users of
+    its task.
 
     None for a certified plan: its price is drawn when its run is started, which judges it.
 
@@ -170,7 +173,9 @@ LEAST_CHANGE = 0.002
 
 
 def geometry_warnings(session: Session) -> list[str]:
-    """What speaks against the plan's l_p geometry before anything is trained: a ball that the steps cannot cross."""
+    """Return what speaks against the plan's l_p geometry before anything is trained: a ball that the steps
+    cannot cross.
+    """
     spec, plan, cost = session.plan.server_optimizer, session.plan, session.cost
     if not isinstance(spec, FTRLSpec) or cost is None:
         return []
@@ -185,7 +190,7 @@ def geometry_warnings(session: Session) -> list[str]:
 
 
 def stuck_warnings(trace: Trace, spec: ServerOptimizerSpec) -> list[str]:
-    """Afterwards: under p < 2, a score that stayed where it was."""
+    """Warn afterwards: under p < 2, a score that stayed where it was."""
     scores = [report.score for report in trace.reports if report.score is not None]
     if not isinstance(spec, FTRLSpec) or spec.p == 2.0 or len(scores) < 2 or max(scores) - min(scores) >= LEAST_CHANGE:
         return []

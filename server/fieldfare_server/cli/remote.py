@@ -42,12 +42,12 @@ def service(
     home: Path | None = None,
     ledger: str | None = None,
 ) -> Iterator[Service]:
-    """The budget service at `url`; for None, one in this process over the ledger of `home`.
+    """Connect to the budget service at `url`; for None, one in this process over the ledger of `home`.
 
     The token comes from a file: options show in shell histories and process lists.
 
-    Raises `BadInput` where both or neither are fully named, and for a file that cannot be used; `HeadRefused` if the
-    journal does not go on from the head in the file `witness`.
+    Raises `BadInput` where both or neither are fully named, and for a file that cannot be used; `HeadRefused`
+    if the journal does not go on from the head in the file `witness`.
     """
     if url is not None:
         refuse_two(home, ledger)
@@ -63,7 +63,7 @@ def service(
 
 
 def remote(url: str, token_file: Path | None, ca_file: Path | None, witness: Path | None = None) -> Client:
-    """A client of the service at `url`. Raises as `service`."""
+    """Return a client of the service at `url`. Raises as `service`."""
     from fieldfare_server.api.http_client import Client
 
     if ca_file is not None and not ca_file.is_file():
@@ -90,7 +90,9 @@ def refuse_without_url(token_file: Path | None, ca_file: Path | None, witness: P
 
 
 def read_token(path: Path) -> str:
-    """The one token in a file. Raises `BadInput` for a file that cannot be read or holds something else."""
+    """Return the one token in a file. Raises `BadInput` for a file that cannot be read or holds something
+    else.
+    """
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

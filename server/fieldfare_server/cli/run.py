@@ -90,8 +90,8 @@ def run(
 def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
     """Raise `BudgetRefused` for a run that the population would refuse, with the users of earlier runs.
 
-    Too few users are a warning: further ones may join, and the coordinator counts who is there before its first round.
-    A certified plan is priced by its coordinator, which writes the seed down first.
+    Too few users are a warning: further ones may join, and the coordinator counts who is there before its
+    first round. A certified plan is priced by its coordinator, which writes the seed down first.
     """
     with Ledger.open(directory.ledger, head_file=directory.head_file) as ledger:
         known = [view for view in ledger.populations() if view.name == plan.privacy.population]

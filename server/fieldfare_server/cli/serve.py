@@ -50,7 +50,9 @@ def serve(
     home: HomeOption = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
+    """Serve the budget API and page. Holds no model and no key; without a token it is read-only and
+    loopback-only.
+    """
 
     def open_directory() -> StateDirectory:
         directory = StateDirectory.of(home, ledger)
@@ -89,7 +91,7 @@ def serve(
 
 
 def _channels(hook: Path | None, mail: list[str], relay: str) -> list[Channel]:
-    """Where alerts go. Raises `BadInput`."""
+    """Return where alerts go. Raises `BadInput`."""
     channels: list[Channel] = []
     if hook is not None:
         try:

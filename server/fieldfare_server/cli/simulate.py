@@ -118,10 +118,10 @@ def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, accept_noi
 
 
 def noise_of(session: Session) -> tuple[float, float] | None:
-    """(norm of what noise is expected to have put into the released model, how far that model moved).
+    """Return (norm of what noise is expected to have put into the released model, how far that model moved).
 
-    From the plan's sigma and the release alone, so it costs nothing. None where a run did not reach its end, or noise
-    is not known in advance (`signal.noise_in_model`).
+    From the plan's sigma and the release alone, so it costs nothing. None where a run did not reach its end,
+    or noise is not known in advance (`signal.noise_in_model`).
     """
     if session.cost is None or session.next_round < session.plan.run.rounds:
         return None

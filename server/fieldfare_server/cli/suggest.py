@@ -39,10 +39,11 @@ def suggest(
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Price other rounds, cohorts, clip norms, mechanisms and samplers, and write the plan with the least noise.
+    """Price other rounds, cohorts, clip norms, mechanisms and samplers, and write the plan with the least
+    noise.
 
-    The promise stays: population, epsilon, delta and adjacency. Prices are those of `fieldfare plan`. Charges nothing,
-    and touches no data unless --users task asks for a count.
+    The promise stays: population, epsilon, delta and adjacency. Prices are those of `fieldfare plan`. Charges
+    nothing, and touches no data unless --users task asks for a count.
     """
     with refusals(json_):
         plan = read_plan(plan_path(path))

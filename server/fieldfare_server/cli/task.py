@@ -51,12 +51,12 @@ def check(
 ) -> None:
     """Try data, model, loss, training, score and reply of a task. Charges nothing and sends nothing.
 
-    A plan is judged too: by its own numbers, and against the updates that were tried where its population is marked as
-    simulated, or with --data-is-public. Of people's updates the norms are shown, and decide nothing: no look at their
-    data may, unless it is charged (fieldfare ask --clip-of).
+    A plan is judged too: by its own numbers, and against the updates that were tried where its population is
+    marked as simulated, or with --data-is-public. Of people's updates the norms are shown, and decide
+    nothing: no look at their data may, unless it is charged (fieldfare ask --clip-of).
 
-    The same check comes before every run. Here it shows the whole text of an error, which may quote users' data: it is
-    for the machine that holds them.
+    The same check comes before every run. Here it shows the whole text of an error, which may quote users'
+    data: it is for the machine that holds them.
     """
     with refusals(json_):
         planned = read_plan(plan_path(plan)) if plan or name is None or _is_planned(name) else None
@@ -78,7 +78,9 @@ def check(
 
 
 def is_simulated(home: StateDirectory, plan: Plan) -> bool:
-    """Whether the ledger says that the users of the plan's population are not people. Without such a population no."""
+    """Return whether the ledger says that the users of the plan's population are not people. Without such a
+    population no.
+    """
     try:
         with Ledger.open(home.ledger) as opened:
             return opened.population(plan.privacy.population).simulated
@@ -87,13 +89,17 @@ def is_simulated(home: StateDirectory, plan: Plan) -> bool:
 
 
 def judge(cost: Cost, report: TaskReport, public: bool, accepted: bool) -> list[str]:
-    """`require_signal` with what a check saw, as far as it may decide: a norm of people's updates is left out."""
+    """Return `require_signal` with what a check saw, as far as it may decide: a norm of people's updates is
+    left out.
+    """
     norm = report.update_norm if public else None
     return require_signal(cost, report.numel, norm, accepted=accepted)
 
 
 def _is_planned(name: str) -> bool:
-    """Whether plan.toml of this directory trains the task `name`, whatever else is wrong with that file."""
+    """Return whether plan.toml of this directory trains the task `name`, whatever else is wrong with that
+    file.
+    """
     try:
         return bool(tomllib.loads(HERE.read_text())["run"]["task"] == name)
     except (OSError, ValueError, KeyError, TypeError):
@@ -117,6 +123,6 @@ def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = Fal
 
 
 def print_check_warnings(report: TaskReport) -> None:
-    """On standard error, so that `--json` stays JSON."""
+    """Print warnings on standard error, so that `--json` stays JSON."""
     for warning in report.warnings:
         print_progress(f"warning: {warning}")

@@ -1,4 +1,6 @@
-"""`fieldfare tune`: trials on a share of the users, each charged before it is shown, and a plan for the others."""
+"""`fieldfare tune`: trials on a share of the users, each charged before it is shown, and a plan for the
+others.
+"""
 
 from __future__ import annotations
 
@@ -111,13 +113,15 @@ def require_admitted(ledger: Ledger, tuning: Tuning) -> None:
 
 
 def _found(ledger: Ledger, plan: Plan) -> RunView | None:
-    """The newest run of this very plan that has ended well, or goes on."""
+    """Return the newest run of this very plan that has ended well, or goes on."""
     runs = ledger.runs(population=plan.privacy.population, plan_digest=plan.digest()).items
     return next((run for run in runs if run.state == "done" or run.state in ACTIVE), None)
 
 
 def _completed(home: StateDirectory, plan: Plan, label: str, quiet: bool) -> RunView:
-    """A run of `plan` that has reached its end: the one that the ledger has, or one that goes on, or a new one."""
+    """Return a run of `plan` that has reached its end: the one that the ledger has, or one that goes on, or a
+    new one.
+    """
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         found = _found(ledger, plan)
     if found is not None and found.state == "done":
@@ -137,7 +141,7 @@ def _completed(home: StateDirectory, plan: Plan, label: str, quiet: bool) -> Run
 
 
 def _compared(home: StateDirectory, tuning: Tuning, runs: Sequence[str]) -> Look | None:
-    """The charged scores of the trials; None where public ones compare them."""
+    """Return the charged scores of the trials; None where public ones compare them."""
     from fieldfare_client.app import user_names  # imports PyTorch
 
     asked = tuning.question(runs, tuning.size(user_names(tuning.plan.task_reference)))
@@ -175,12 +179,12 @@ def _tuned(home: StateDirectory, tuning: Tuning, runs: Sequence[RunView], look: 
 
 
 def _number(score: float | None) -> float:
-    """A score that is missing, or no number, is the worst."""
+    """Read a score: one that is missing, or no number, is the worst."""
     return score if score is not None and score == score else float("-inf")
 
 
 def _values(text: str) -> tuple[str, list[JsonValue]]:
-    """("run.cohort", [10, 20]) of "run.cohort=10,20". What is no JSON is text."""
+    """Return ("run.cohort", [10, 20]) of "run.cohort=10,20". What is not JSON is text."""
     key, equals, values = text.partition("=")
     if not equals or not values:
         raise BadInput(f"--over {text}", "needs a key and values.", "--over server_optimizer.learning_rate=0.1,0.3,1")

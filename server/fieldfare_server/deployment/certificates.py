@@ -16,8 +16,8 @@ A node's directory, made on the node:
     node node.pub                         its identity, an OpenSSH EC P-384 pair; the SuperLink knows the public half
     runtime-ca.crt runtime.crt runtime.key superexec.secret      between the SuperNode and its executor
 
-An exchange directory holds what is public: `ca.crt` from the server, one `NAME.pub` from each node. The key of a
-certificate authority signs one set of certificates and is never written.
+An exchange directory holds what is public: `ca.crt` from the server, one `NAME.pub` from each node. The key
+of a certificate authority signs one set of certificates and is never written.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def make_server(
     """Write the server side's secrets and `exchange`/ca.crt; return the files. Overwrites nothing.
 
     Args:
-        hosts: names and addresses at which the server side (coordinator, operators, gate) reaches the SuperLink.
+        hosts: names and addresses at which the server side (coordinator, operators, gate) reaches the
+            SuperLink.
         gate_hosts: those at which nodes reach the gate, which has its own key.
         ledger_host: the name of the PostgreSQL server.
         days: validity of the certificates.
@@ -89,7 +90,9 @@ def make_server(
 
 
 def _roles(owner: URL) -> dict[str, bytes]:
-    """The URL of each role of the ledger, and the passwords to make the roles with; the owner's URL comes last."""
+    """Return the URL of each role of the ledger, and the passwords to make the roles with; the owner's URL
+    comes last.
+    """
     files = {}
     for part in ROLES:
         password = secrets.token_urlsafe(24)
@@ -105,8 +108,8 @@ def _line(url: URL) -> bytes:
 def separate_roles(directory: Path) -> list[Path]:
     """Give the parties of a deployment from before there were roles the files that roles need; return those.
 
-    Where `coordinator/ledger.url` is not what `make_server` wrote, it names someone's own database, whose administrator
-    makes roles: the files of the new parties then name the same role.
+    Where `coordinator/ledger.url` is not what `make_server` wrote, it names someone's own database, whose
+    administrator makes roles: the files of the new parties then name the same role.
     """
     if (directory / "migrate" / "ledger.url").exists():
         return []
@@ -127,9 +130,9 @@ def renew_server(
 ) -> list[Path]:
     """Replace the certificates that `make_server` wrote; return the files.
 
-    Secrets stay as they are; those that an older version did not write are added. Afterwards every node needs the new
-    `exchange`/ca.crt, and services that read the old files must restart. Raises `BadInput` where there is nothing to
-    renew. For the arguments see `make_server`.
+    Secrets stay as they are; those that an older version did not write are added. Afterwards every node needs
+    the new `exchange`/ca.crt, and services that read the old files must restart. Raises `BadInput` where
+    there is nothing to renew. For the arguments see `make_server`.
     """
     if not (directory / "superlink" / "ca.crt").exists():
         raise BadInput(f"directory {str(directory)!r}", "holds no certificates to renew.", "what `server` wrote")
@@ -143,7 +146,9 @@ def renew_server(
 
 
 def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str, bytes]:
-    """The server side's certificates and keys, by file name. The CA's certificate comes last; see `_write_all`."""
+    """Make the server side's certificates and keys, by file name. The CA's certificate comes last; see
+    `_write_all`.
+    """
     ca, [(certificate, key), (gate_certificate, gate_key)] = _authority_and_servers(
         "Fieldfare federation CA", [hosts, gate_hosts], days
     )
@@ -162,8 +167,8 @@ def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str
 def make_node(directory: Path, exchange: Path, name: str, hosts: Sequence[str], *, days: int = DAYS) -> list[Path]:
     """Write a node's identity, its runtime's certificates, and `exchange`/NAME.pub; return the files.
 
-    name: of the public key's file. hosts: names at which the node's executor reaches its SuperNode. Raises `BadInput`
-    where the node already has a key, or `name` is no file name.
+    name: of the public key's file. hosts: names at which the node's executor reaches its SuperNode. Raises
+    `BadInput` where the node already has a key, or `name` is no file name.
     """
     if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
         raise BadInput(f"node name {name!r}", "letters, digits, '-', '_' and '.' only.", "node-1")
@@ -182,7 +187,7 @@ def make_node(directory: Path, exchange: Path, name: str, hosts: Sequence[str], 
 
 
 def node_key(name: str) -> tuple[bytes, bytes]:
-    """A new key pair for a node, (private, public), in the formats that Flower reads."""
+    """Make a new key pair for a node, (private, public), in the formats that Flower reads."""
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return key.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _PLAIN), public + f" {name}\n".encode()
@@ -196,7 +201,8 @@ def _require_new(last: Path) -> None:
 def _authority_and_servers(
     name: str, servers: Sequence[Sequence[str]], days: int
 ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-    """The CA's certificate, then (certificate, key) of one server for each list of host names; all PEM.
+    """Return the CA's certificate, then (certificate, key) of one server for each list of host names; all
+    PEM.
 
     The CA's key is discarded when this returns.
     """
@@ -214,7 +220,7 @@ def _authority_and_servers(
 def _server(
     ca_name: x509.Name, ca_key: ec.EllipticCurvePrivateKey, hosts: Sequence[str], days: int
 ) -> tuple[bytes, bytes]:
-    """(certificate, key) of a server that clients reach at `hosts`; PEM."""
+    """Return (certificate, key) of a server that clients reach at `hosts`; PEM."""
     if not hosts:
         raise BadInput("hosts", "a server certificate needs at least one host name.", "localhost")
     key = ec.generate_private_key(ec.SECP384R1())
@@ -238,7 +244,8 @@ def _write_all(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
         path = directory / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
-        # A file may be left from an attempt that was killed; its last file is missing, so nothing uses it yet.
+        # A file may be left from an attempt that was killed; its last file is missing, so nothing uses it
+        # yet.
         path.unlink(missing_ok=True)
         path.touch(mode=0o644 if name.endswith((".crt", ".pub")) else 0o600)
         path.write_bytes(content)

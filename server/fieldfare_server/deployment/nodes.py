@@ -42,8 +42,8 @@ def register_node(address: str, root_certificates: Path, public_key: Path, timeo
 def revoke_node(address: str, root_certificates: Path, public_key: Path) -> int:
     """Remove every node with this public key (an OpenSSH file); returns how many there were.
 
-    From then on the SuperLink refuses the key. Raises `BadInput` where the file holds no such key, and `FlowerError`
-    where the SuperLink does not remove them.
+    From then on the SuperLink refuses the key. Raises `BadInput` where the file holds no such key, and
+    `FlowerError` where the SuperLink does not remove them.
     """
     key = read_public_key(public_key)
     try:
@@ -53,7 +53,7 @@ def revoke_node(address: str, root_certificates: Path, public_key: Path) -> int:
 
 
 def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
-    """The key in an OpenSSH file. Raises `BadInput` where there is none."""
+    """Return the key in an OpenSSH file. Raises `BadInput` where there is none."""
     try:
         key = load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError):
@@ -64,7 +64,7 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
 
 
 def digest_of(path: Path) -> str:
-    """The name of the node with the public key in the OpenSSH file `path`: `ledger.nodes.key_digest`.
+    """Return the name of the node with the public key in the OpenSSH file `path`: `ledger.nodes.key_digest`.
 
     Raises `BadInput` where there is none.
     """

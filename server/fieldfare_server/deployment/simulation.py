@@ -24,11 +24,12 @@ from fieldfare_server.ledger import Ledger, new_run_id, this_process
 
 @dataclass(frozen=True)
 class Ray:
-    """Where Flower's simulation runs. A cluster gets as many actors as its machines have room for, each on its own.
+    """Where Flower's simulation runs. A cluster gets as many actors as its machines have room for, each on
+    its own.
 
     Args:
-        address: HOST:PORT of a Ray cluster that is there; empty: one is started here, and stopped with the run. Every
-            machine of a cluster has the same Fieldfare, task and data.
+        address: HOST:PORT of a Ray cluster that is there; empty: one is started here, and stopped with the
+            run. Every machine of a cluster has the same Fieldfare, task and data.
         cpus: cores of an actor, at least 1.
         gpus: GPUs of an actor; a fraction where several share one.
     """
@@ -67,7 +68,8 @@ class Ray:
 def run_flower_simulation(
     home: StateDirectory, path: Path | None, resume: str, nodes: int, run_id: str = "", ray: Ray = Ray()
 ) -> str:
-    """Run the plan file at `path`, or continue the run `resume`, with `nodes` SuperNodes; returns the run's id.
+    """Run the plan file at `path`, or continue the run `resume`, with `nodes` SuperNodes; returns the run's
+    id.
 
     Args:
         home: of the run.
@@ -176,7 +178,7 @@ def stop(process: subprocess.Popen[bytes], patience: float = 10.0) -> None:
 
 
 def _groups_below(pid: int) -> set[int]:
-    """Process groups of a process's children other than its own; empty where there is no /proc."""
+    """Return process groups of a process's children other than its own; empty where there is no /proc."""
     groups: set[int] = set()
     with contextlib.suppress(OSError):  # a child may end while it is looked at
         for listed in Path(f"/proc/{pid}/task").glob("*/children"):

@@ -1,7 +1,7 @@
 """Hand a run to a Flower federation with Flower's own command line, and ask the ledger how it ended.
 
-Flower's programs are found next to the interpreter, run without a shell, and are told not to contact anybody outside. A
-plan travels as text in the run configuration.
+Flower's programs are found next to the interpreter, run without a shell, and are told not to contact anybody
+outside. A plan travels as text in the run configuration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FlowerError(FieldfareError):
 
 
 def program(name: str) -> str:
-    """The path of one of Flower's programs. Raises `FlowerError` where it is not installed."""
+    """Return the path of one of Flower's programs. Raises `FlowerError` where it is not installed."""
     sibling = Path(sys.executable).parent / name
     path = str(sibling) if sibling.exists() else shutil.which(name)
     if path is None:
@@ -51,18 +51,27 @@ def program(name: str) -> str:
 
 
 def environment(flwr_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables for a process of Flower: quiet, with its own home, and with its sibling programs on the PATH."""
+    """Return variables for a process of Flower: quiet, with its own home, and with its sibling programs on
+    the PATH.
+    """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, **QUIET, "FLWR_HOME": str(flwr_home), "PATH": path, **(extra or {})}
 
 
 def tail(text: str, lines: int = 15) -> str:
-    """The last lines of a program's output, for an error message."""
+    """Return the last lines of a program's output, for an error message."""
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
 def write_connection(flwr_home: Path, name: str, address: str, root_certificates: Path | None) -> None:
-    """Tell the `flwr` command where a SuperLink is. Without certificates the connection is not encrypted."""
+    """Tell the `flwr` command where a SuperLink is. Without certificates the connection is not encrypted.
+
+    Args:
+        flwr_home: the directory of Flower's settings, in which the file is written.
+        name: by which `flwr run` finds the connection.
+        address: HOST:PORT of the SuperLink's control API.
+        root_certificates: a PEM file, or None.
+    """
     flwr_home.mkdir(parents=True, exist_ok=True)
     trust = "insecure = true" if root_certificates is None else f"root-certificates = {_toml(str(root_certificates))}"
     (flwr_home / "config.toml").write_text(
@@ -129,10 +138,11 @@ def submit(
 
 
 def require_ended(home: StateDirectory, run_id: str, output: str) -> None:
-    """Ask the ledger whether a run that Flower reports as over has ended well: Flower's exit status does not tell.
+    """Ask the ledger whether a run that Flower reports as over has ended well: Flower's exit status does not
+    tell.
 
-    output: what `submit` returned; errors quote its end. Raises `FlowerError` where the run never began or failed, and
-    `Interrupted` where it can be resumed.
+    output: what `submit` returned; errors quote its end. Raises `FlowerError` where the run never began or
+    failed, and `Interrupted` where it can be resumed.
     """
     with Ledger.open(home.ledger) as ledger:
         run = _begun(ledger, run_id, output)

@@ -1,10 +1,10 @@
 """Resume runs whose coordinator died: Flower does not restart a ServerApp.
 
-The ledger decides. A run is an orphan when its lease was given back, or when its holder has been silent for too long.
-A resume that comes too early, twice, or while the old coordinator still lives is refused by the lease, and does no
-harm. A run that is resumed several times without committing a round is resumed once an hour from then on, because a
-disk that is full, or a database that is read-only, has room again when a person has looked at it; after a day it is
-left to the operator.
+The ledger decides. A run is an orphan when its lease was given back, or when its holder has been silent for
+too long. A resume that comes too early, twice, or while the old coordinator still lives is refused by the
+lease, and does no harm. A run that is resumed several times without committing a round is resumed once an
+hour from then on, because a disk that is full, or a database that is read-only, has room again when a person
+has looked at it; after a day it is left to the operator.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Supervisor:
         try:
             self._resume(run)
         except (FieldfareError, OSError) as error:
-            # The federation is away, or this machine's disk full, which says nothing against the run: the attempt does
-            # not count.
+            # The federation is away, or this machine's disk full, which says nothing against the run: the
+            # attempt does not count.
             watched.failures += 1
             self._pause(watched, watched.failures)
             log.error("run %s: could not be submitted: %s", run.id, error)
@@ -107,7 +107,7 @@ class Supervisor:
 
 
 def under_way(ledger: Ledger) -> list[RunView]:
-    """All runs that have not ended."""
+    """Return all runs that have not ended."""
     runs: list[RunView] = []
     cursor: int | None = 0
     while cursor is not None:

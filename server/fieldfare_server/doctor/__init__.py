@@ -1,7 +1,7 @@
 """What is wrong with a deployment, seen from inside, and how to mend it.
 
-Each file checks one part. Checks return findings, good ones too, so that a reader sees what was checked. They only
-read, except for `strangers`, which has to try.
+Each file checks one part. Checks return findings, good ones too, so that a reader sees what was checked. They
+only read, except for `strangers`, which has to try.
 """
 
 from __future__ import annotations

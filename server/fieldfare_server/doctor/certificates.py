@@ -19,7 +19,7 @@ RENEW = (
 
 
 def check_certificates(directory: Path, now: datetime.datetime | None = None) -> list[Finding]:
-    """One finding or more for each *.crt below `directory`, or a fault where there is none."""
+    """Return one finding or more for each *.crt below `directory`, or a fault where there is none."""
     now = now or datetime.datetime.now(datetime.UTC)
     if not any(directory.rglob("*.crt")):
         return [
@@ -46,7 +46,7 @@ def _check_one(path: Path, now: datetime.datetime) -> list[Finding]:
 
 
 def check_dates(check: str, begins: datetime.datetime, ends: datetime.datetime, now: datetime.datetime) -> Finding:
-    """Whether a certificate is valid now, and for how long."""
+    """Check whether a certificate is valid now, and for how long."""
     if now < begins:
         return fault(check, f"is not valid before {begins:%Y-%m-%d %H:%M} UTC.", "set this machine's clock")
     if now >= ends:
@@ -57,7 +57,7 @@ def check_dates(check: str, begins: datetime.datetime, ends: datetime.datetime, 
 
 
 def _authority(name: str) -> str:
-    """The file of the authority that should have signed a certificate."""
+    """Return the file of the authority that should have signed a certificate."""
     return "runtime-ca.crt" if name.startswith("runtime") else "ca.crt"
 
 

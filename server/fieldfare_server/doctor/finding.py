@@ -25,12 +25,13 @@ class Finding:
     mend: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The finding for `--json`."""
+        """Return the finding for `--json`."""
         return asdict(self)
 
 
 def guard(check: str, findings: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """`findings()`, and a fault instead of an exception: a doctor that dies of what it should report is no use.
+    """Run `findings()`, and return a fault instead of an exception: a doctor that dies of what it should
+    report is no use.
 
     The exception's text is left out, which may hold a password; an `OSError` says what it is about.
     """
@@ -46,20 +47,20 @@ def guard(check: str, findings: Callable[[], Iterable[Finding]]) -> Iterator[Fin
 
 
 def fine(check: str, said: str) -> Finding:
-    """Nothing to do."""
+    """Report that there is nothing to do."""
     return Finding(check, "ok", said)
 
 
 def warning(check: str, said: str, mend: str) -> Finding:
-    """Works today, but not for ever, or not for everyone."""
+    """Report what works today, but not for ever, or not for everyone."""
     return Finding(check, "warning", said, mend)
 
 
 def fault(check: str, said: str, mend: str) -> Finding:
-    """Does not work, or does not protect."""
+    """Report what does not work, or does not protect."""
     return Finding(check, "fault", said, mend)
 
 
 def skipped(check: str, said: str) -> Finding:
-    """Not checked, and why."""
+    """Report what was not checked, and why."""
     return Finding(check, "skipped", said)

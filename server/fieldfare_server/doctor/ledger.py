@@ -1,4 +1,6 @@
-"""The ledger: present, of this version, whole, not rolled back, its clock right, and a coordinator at every run."""
+"""The ledger: present, of this version, whole, not rolled back, its clock right, and a coordinator at every
+run.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,13 @@ _LOOKED_BACK = 10_000
 _RECENT = 7 * 86400.0
 """Seconds: an older jump of the clock is no news."""
 _NEARLY_EXPIRED = 86400.0
-"""Seconds: with less than this, or less than a quarter of what it began with, a reservation is about to expire."""
+"""Seconds: with less than this, or less than a quarter of what it began with, a reservation is about to
+expire.
+"""
 
 
 def check_ledger(home: StateDirectory) -> Iterator[Finding]:
-    """Everything about the ledger of `home`. Opens it without a head file, so that it writes none."""
+    """Check everything about the ledger of `home`. Opens it without a head file, so that it writes none."""
     try:
         with Ledger.open(home.ledger, patience=_PATIENCE) as opened:
             yield fine("ledger", f"{opened.url} answers; its version is {opened.version}.")
@@ -60,10 +64,12 @@ def check_ledger(home: StateDirectory) -> Iterator[Finding]:
 
 
 def has_only_simulations(home: StateDirectory) -> bool:
-    """Whether the ledger of `home` can be read, has populations, and no node of a federation ever met one of them.
+    """Return whether the ledger of `home` can be read, has populations, and no node of a federation ever met
+    one of them.
 
-    That holds for a population that is marked as simulated, and for one of people all of whose runs, of which there is
-    one at least, were simulations on one machine. A population of people without runs waits for its nodes.
+    That holds for a population that is marked as simulated, and for one of people all of whose runs, of which
+    there is one at least, were simulations on one machine. A population of people without runs waits for its
+    nodes.
     """
     runs, populations = models.runs.c, models.populations.c
     try:
@@ -78,14 +84,16 @@ def has_only_simulations(home: StateDirectory) -> bool:
 
 
 def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
-    """A refusal by another part of the program, as a finding."""
+    """Return a refusal by another part of the program, as a finding."""
     if isinstance(error, Refused):
         return fault(check, f"{error.what}: {error.why}", error.nearest or mend)
     return fault(check, str(error), mend)
 
 
 def _check_role(opened: Ledger) -> Finding:
-    """Who may write to the ledger besides its own program: other users of a file, the owner's role of a database."""
+    """Check who may write to the ledger besides its own program: other users of a file, the owner's role of
+    a database.
+    """
     check = "role of the ledger"
     path = opened.database.path
     if path is not None:
@@ -130,7 +138,7 @@ def _check_clock(opened: Ledger) -> Finding:
 
 
 def _check_clock_history(opened: Ledger) -> Finding:
-    """Whether time went back between two rows of the journal that were written lately."""
+    """Check whether time went back between two rows of the journal that were written lately."""
     check, count = "clock of the journal", 0
     last, jump, jumped_at = 0.0, 0.0, 0
     with opened.database.read() as connection:
@@ -154,7 +162,7 @@ def _check_clock_history(opened: Ledger) -> Finding:
 
 
 def _scheduled_runs(connection: Connection) -> set[str]:
-    """Runs whose rows carry scheduled times, which are earlier than the real ones (secret presence)."""
+    """Return runs whose rows carry scheduled times, which are earlier than the real ones (secret presence)."""
     run, population = models.runs.c, models.populations.c
     query = (
         select(run.id)
@@ -165,7 +173,7 @@ def _scheduled_runs(connection: Connection) -> set[str]:
 
 
 def _check_head_place(home: StateDirectory) -> Iterator[Finding]:
-    """Whether one restored directory would put back the ledger and the head that should expose it."""
+    """Check whether one restored directory would put back the ledger and the head that should expose it."""
     url = make_url(home.ledger)
     if url.get_backend_name() != "sqlite" or not url.database:
         return
@@ -231,7 +239,7 @@ def _check_runs(opened: Ledger) -> Iterator[Finding]:
 
 
 def _check_reservations(opened: Ledger, now: float) -> Iterator[Finding]:
-    """Runs without a coordinator whose reservation ends soon: then they end, with what they have."""
+    """Find runs without a coordinator whose reservation ends soon: then they end, with what they have."""
     unheld = {run.id for run in under_way(opened) if run.state == "interrupted"}
     with opened.database.read() as connection:
         for run, seconds, ends_at in rows.reservations(connection):
@@ -247,7 +255,7 @@ def _check_reservations(opened: Ledger, now: float) -> Iterator[Finding]:
 
 
 def _check_nodes(opened: Ledger) -> Iterator[Finding]:
-    """Nodes that the runs under way have put in quarantine, as their rounds count them."""
+    """Find nodes that the runs under way have put in quarantine, as their rounds count them."""
     runs, bad = under_way(opened), False
     c = models.rounds.c
     with opened.database.read() as connection:

@@ -44,7 +44,7 @@ def check_disk(*volumes: Path) -> Iterator[Finding]:
 
 
 def check_limits(root: Path = Path("/")) -> Iterator[Finding]:
-    """Whether this process may take all of the machine's memory, or of its process table.
+    """Check whether this process may take all of the machine's memory, or of its process table.
 
     root: of the file system that holds /proc and /sys; another one in tests.
     """
@@ -74,7 +74,9 @@ def check_limits(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def _limit(root: Path, controller: str, names: tuple[str, ...]) -> float:
-    """The smallest limit that a control group of this process, or one above it, sets; infinity for none."""
+    """Return the smallest limit that a control group of this process, or one above it, sets; infinity for
+    none.
+    """
     smallest = math.inf
     for line in (root / "proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -102,7 +104,7 @@ def _text(path: Path) -> str:
 
 
 def versions() -> dict[str, object]:
-    """What should be equal on both sides; `wire` and `flwr` must be."""
+    """Return what should be equal on both sides; `wire` and `flwr` must be."""
     return {
         "fieldfare": __version__,
         "flwr": metadata.version("flwr"),
@@ -112,7 +114,9 @@ def versions() -> dict[str, object]:
 
 
 def compare_versions(path: Path, node: bool) -> Iterator[Finding]:
-    """Compare with the output of the other side's `fieldfare doctor --json`. `node`: whether this side is a node."""
+    """Compare with the output of the other side's `fieldfare doctor --json`. `node`: whether this side is a
+    node.
+    """
     check = "versions on both sides"
     try:
         output = json.loads(path.read_text())
@@ -141,16 +145,17 @@ def _listed(differ: Mapping[str, tuple[object, object]]) -> str:
 
 
 def check_faults() -> Iterator[Finding]:
-    """Whether the environment injects faults, as only tests should."""
+    """Check whether the environment injects faults, as only tests should."""
     if os.environ.get(faults.VARIABLE):
         detail = f"{faults.VARIABLE} is set: processes started with it fail on purpose, as tests want."
         yield fault("environment", detail, f"unset {faults.VARIABLE} and start everything again")
 
 
 def check_node_authentication(only_simulated: bool = False) -> Finding:
-    """What FIELDFARE_NODE_AUTH states about this coordinator's SuperLink.
+    """Check what FIELDFARE_NODE_AUTH states about this coordinator's SuperLink.
 
-    only_simulated: this home has seen simulations alone, and no SuperLink was named: there are no nodes to know.
+    only_simulated: this home has seen simulations alone, and no SuperLink was named: there are no nodes to
+    know.
     """
     check, stated = "node authentication", os.environ.get("FIELDFARE_NODE_AUTH", "")
     if stated == "required":
@@ -165,7 +170,7 @@ def check_node_authentication(only_simulated: bool = False) -> Finding:
 
 
 def check_task(name: str) -> Finding:
-    """Whether a node's task can be imported here. The task's data is not touched."""
+    """Check whether a node's task can be imported here. The task's data is not touched."""
     check = f"task {name}"
     try:
         load_task(name)

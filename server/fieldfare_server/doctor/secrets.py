@@ -19,7 +19,7 @@ SHORTEST = 16
 
 
 def check_permissions(directory: Path) -> list[Finding]:
-    """Private files below `directory` (secrets, or a home with noise keys) that others can read."""
+    """Find private files below `directory` (secrets, or a home with noise keys) that others can read."""
     private = [p for p in sorted(directory.rglob("*")) if _is_private(p)]
     findings = [
         fault(f"secret {path}", f"others can read it (mode {stat.S_IMODE(status.st_mode):o}).", f"chmod 600 {path}")
@@ -32,14 +32,14 @@ def check_permissions(directory: Path) -> list[Finding]:
 
 
 def _is_open(status: os.stat_result) -> bool:
-    """Whether another user can read the file."""
+    """Return whether another user can read the file."""
     # Kubernetes mounts Secrets as root's files, which only the pod's group can read: that group is ours.
     ours = status.st_uid == os.getuid()
     return bool(stat.S_IMODE(status.st_mode) & (0o077 if ours else 0o037))
 
 
 def _is_private(path: Path) -> bool:
-    """Whether the file's name says that it holds a secret."""
+    """Return whether the file's name says that it holds a secret."""
     # Another user, the database's, reads ledger/password; the permissions of the directory protect it.
     if not path.is_file() or path.suffix in PUBLIC or path.parts[-2:] == ("ledger", "password"):
         return False
@@ -52,7 +52,7 @@ def _is_private(path: Path) -> bool:
 
 
 def check_strength(directory: Path) -> list[Finding]:
-    """Shared secrets and passwords below `directory` that are short, repetitive, or well known."""
+    """Find shared secrets and passwords below `directory` that are short, repetitive, or well known."""
     findings = []
     for path in sorted(p for p in directory.rglob("*") if p.suffix in (".secret", ".password") or p.name == "password"):
         try:
@@ -66,7 +66,7 @@ def check_strength(directory: Path) -> list[Finding]:
 
 
 def check_ledger_password(url: str) -> Finding:
-    """Whether the database's password is one that attackers try first, or stands in the environment."""
+    """Check whether the database's password is one that attackers try first, or stands in the environment."""
     check = "ledger password"
     try:
         parsed = make_url(url)
@@ -86,7 +86,7 @@ def check_ledger_password(url: str) -> Finding:
 
 
 def check_node_identity(directory: Path) -> Finding:
-    """A node's key. Without it, or with a new one at every start, the node is a stranger each time."""
+    """Check a node's key. Without it, or with a new one at every start, the node is a stranger each time."""
     check, mend = "node identity", "`fieldfare certificates node`, then have NAME.pub registered on the server"
     try:
         private = serialization.load_ssh_private_key((directory / "node").read_bytes(), password=None)

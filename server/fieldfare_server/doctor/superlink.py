@@ -18,7 +18,9 @@ from fieldfare_server.doctor.certificates import RENEW, check_dates
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 
 AHEAD, BEHIND = 5.0, 305.0
-"""Most seconds by which a node's signed time may be ahead of or behind the SuperLink's (Flower 1.41, node_auth.py)."""
+"""Most seconds by which a node's signed time may be ahead of or behind the SuperLink's (Flower 1.41,
+node_auth.py).
+"""
 _BLUR = 2.0
 """Seconds that a Date header cannot resolve: it has whole seconds, and travels."""
 _TIMEOUT = 5.0
@@ -113,7 +115,7 @@ def _check_answers(connection: http.client.HTTPConnection, check: str, node: boo
 
 
 def judge_clock(ahead: float, node: bool) -> Finding:
-    """What it means that our clock is `ahead` seconds ahead of the SuperLink's."""
+    """Return what it means that our clock is `ahead` seconds ahead of the SuperLink's."""
     check, mend = "clock", "let both machines' clocks be set by NTP (chrony)"
     difference = f"ours is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the SuperLink's"
     if node and (ahead > AHEAD or -ahead > BEHIND):

@@ -1,11 +1,13 @@
 """What an attacker can tell from a release: the trade-off that canaries' scores show, and bounds on epsilon.
 
-A score is the likelihood ratio of one canary's presence (`canary_runs`): of canaries who are there, and of as many who
-are not. All figures are lower bounds or estimates of the privacy loss, never a guarantee: a small figure does not show
-privacy, and a bound of 0 is no evidence of anything. They are compared with what the run was charged for.
+A score is the likelihood ratio of one canary's presence (`canary_runs`): of canaries who are there, and of as
+many who are not. All figures are lower bounds or estimates of the privacy loss, never a guarantee: a small
+figure does not show privacy, and a bound of 0 is no evidence of anything. They are compared with what the run
+was charged for.
 
 - The trade-off: delta at several epsilons, with standard errors.
-- A lower bound, valid at the stated confidence (`threshold_bound`), at a delta that so many scores can resolve.
+- A lower bound, valid at the stated confidence (`threshold_bound`), at a delta that so many scores can
+  resolve.
 - Where nothing is sampled, the epsilon of the Gaussian mechanism whose scores are as far apart: an estimate.
 """
 
@@ -36,7 +38,9 @@ FALSE_ALARMS = 1e-6
 
 
 class CanaryEstimates(BaseModel):
-    """What the scores of a simulated attack say; `claimed` is the charge of the whole plan at `delta`, to compare."""
+    """What the scores of a simulated attack say; `claimed` is the charge of the whole plan at `delta`, to
+    compare.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,18 +54,22 @@ class CanaryEstimates(BaseModel):
     threshold_lower_bound: float
     """0: no evidence of any loss, which is no evidence of privacy."""
     tradeoff: list[dict[str, float]]
-    """At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is `at_least`."""
+    """At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is
+    `at_least`.
+    """
 
 
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:
-    """The allowed patterns that take part as often and as close together as possible, one for each first round."""
+    """Return the allowed patterns that take part as often and as close together as possible, one for each
+    first round.
+    """
     separation, most = participation.separation_and_count(rounds)
     starts = min(rounds, max(separation, -(-rounds // most)))
     return [_densest_from(start, participation, rounds) for start in range(starts)]
 
 
 def _densest_from(start: int, participation: Participation, rounds: int) -> tuple[int, ...]:
-    """The allowed pattern that begins in round `start` and goes on each time as early as it may."""
+    """Return the allowed pattern that begins in round `start` and goes on each time as early as it may."""
     separation, most = participation.separation_and_count(rounds)
     pattern: tuple[int, ...] = (start,)
     candidate = start + separation
@@ -75,7 +83,7 @@ def _densest_from(start: int, participation: Participation, rounds: int) -> tupl
 def estimates(
     included: Float, excluded: Float, loss: PrivacyLoss, *, gaussian: bool = True, confidence: float = 0.95
 ) -> CanaryEstimates:
-    """All figures of one attack.
+    """Return all figures of one attack.
 
     Args:
         included, excluded: log-likelihood ratios of canaries who are there and who are not, (n,) each.
@@ -96,15 +104,16 @@ def estimates(
 
 
 def describe_point(point: Mapping[str, float]) -> str:
-    """A point of the trade-off in words."""
+    """Return a point of the trade-off in words."""
     measured, error = max(0.0, point["measured"]), point["standard_error"]
     return f"delta {measured:.4f} (standard error {error:.2g}), charged {point['charged']:.4f}"
 
 
 def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> dict[str, float]:
-    """delta at `epsilon`, in the order of the two worlds that shows more.
+    """Return delta at `epsilon`, in the order of the two worlds that shows more.
 
-    delta = max over events E of P(E) - e^epsilon Q(E), and the event of a likelihood ratio above e^epsilon attains it.
+    delta = max over events E of P(E) - e^epsilon Q(E), and the event of a likelihood ratio above e^epsilon
+    attains it.
     """
     from scipy import stats  # half a second, which the page need not wait for
 
@@ -129,10 +138,11 @@ def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> 
 
 
 def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[float, float]:
-    """Epsilon of the Gaussian mechanism whose two score distributions are as far apart, and its standard error.
+    """Return Epsilon of the Gaussian mechanism whose two score distributions are as far apart, and its
+    standard error.
 
-    Not a bound: it is above the truth about half of the time. The distance d of two samples of n scores has the
-    variance 2 / n + d^2 / (4 n); the error of epsilon is half of what it moves between d - se and d + se.
+    Not a bound: it is above the truth about half of the time. The distance d of two samples of n scores has
+    the variance 2 / n + d^2 / (4 n); the error of epsilon is half of what it moves between d - se and d + se.
     """
     deviation = math.sqrt((float(np.var(included, ddof=1)) + float(np.var(excluded, ddof=1))) / 2)
     distance = max(0.0, float(np.mean(included) - np.mean(excluded)) / deviation)
@@ -145,11 +155,16 @@ def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[f
 
 
 def threshold_bound(included: Float, excluded: Float, delta: float, confidence: float = 0.95) -> float:
-    """Lower bound on epsilon from the error rates of a threshold on the scores.
+    """Bound epsilon from below by the error rates of a threshold on the scores.
 
-    A part of the scores chooses the threshold that the others judge: a threshold judged by the scores that chose it
-    would look better than it is. The first quarter and the last one both do, and the two bounds share what may fail:
-    where chance makes one of them choose a poor threshold, the other one's stands.
+    A part of the scores chooses the threshold that the others judge: a threshold judged by the scores that
+    chose it would look better than it is. The first quarter and the last one both do, and the two bounds
+    share what may fail: where chance makes one of them choose a poor threshold, the other one's stands.
+
+    Args:
+        included, excluded: scores of plays with the canary and without, shape (n,) each.
+        delta: of the claim.
+        confidence: the probability with which the bound holds.
     """
     part, shared = min(included.size, excluded.size) // _PART, (1 + confidence) / 2
 
@@ -159,7 +174,7 @@ def threshold_bound(included: Float, excluded: Float, delta: float, confidence: 
 
     def bound(choose: slice, judge: slice) -> float:
         def forecast(threshold: float) -> float:
-            """As if those who judge had the rates of those who choose."""
+            """Forecast as if those who judge had the rates of those who choose."""
             hits, there, alarms, gone = (n * (_PART - 1) for n in counts(choose, threshold))
             return _bound(hits, there, alarms, gone, delta, shared, _CELLS // 16)
 
@@ -171,11 +186,13 @@ def threshold_bound(included: Float, excluded: Float, delta: float, confidence: 
 
 
 def _bound(hits: int, there: int, alarms: int, gone: int, delta: float, confidence: float, cells: int) -> float:
-    """The largest epsilon such that no rates p <= e^epsilon q + delta explain so many hits and so few alarms.
+    """Return the largest epsilon such that no rates p <= e^epsilon q + delta explain so many hits and so few
+    alarms.
 
-    For a given q, the chance of so few alarms and, at the largest p, that of so many hits are independent, and each is
-    at most uniform. A product x of two such is that small with a chance of x (1 - log x) at most (Fisher). The largest
-    x over all q is found on cells: neither chance exceeds what it is at one end of its cell.
+    For a given q, the chance of so few alarms and, at the largest p, that of so many hits are independent,
+    and each is at most uniform. A product x of two such is that small with a chance of x (1 - log x) at most
+    (Fisher). The largest x over all q is found on cells: neither chance exceeds what it is at one end of its
+    cell.
     """
     from scipy import stats
 

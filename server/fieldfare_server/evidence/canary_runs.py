@@ -1,13 +1,15 @@
 """Play a run's plan with canaries in the place of its users, and measure what the release tells of each.
 
-The session is the one that trains, with real nodes, engines, clipping, coins, sums, noise, checkpoints, commits and a
-resume halfway; the ledger, the key and the task are throwaway ones. A canary has a coordinate of its own, where it
-contributes all it may in every round that it takes part in, and a second one which nobody has. The attacker sees every
-noised sum and knows all but who is there: the likelihood ratios of both coordinates (`fieldfare.accounting.likelihood`)
-are the scores of a user who is there and of one who is not, as many as there are canaries.
+The session is the one that trains, with real nodes, engines, clipping, coins, sums, noise, checkpoints,
+commits and a resume halfway; the ledger, the key and the task are throwaway ones. A canary has a coordinate
+of its own, where it contributes all it may in every round that it takes part in, and a second one which
+nobody has. The attacker sees every noised sum and knows all but who is there: the likelihood ratios of both
+coordinates (`fieldfare.accounting.likelihood`) are the scores of a user who is there and of one who is not,
+as many as there are canaries.
 
-What no attacker sees is compared with the plan as well: nobody moves a sum by more than is charged, nor in a coordinate
-of others, nor in a round that the plan forbids, and the draws of secret samplers have the law that is charged.
+What no attacker sees is compared with the plan as well: nobody moves a sum by more than is charged, nor in a
+coordinate of others, nor in a round that the plan forbids, and the draws of secret samplers have the law that
+is charged.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ MOST_ROUNDS = 1024
 _ROUNDS = 128
 """A short plan is played again until about so many rounds are seen."""
 _WEAK, _MORE = 0.5, 4
-"""Of a plan that is charged less epsilon than this at the bounds' delta, so many times as many are played: the weaker
-the loss, the more scores a bound needs."""
+"""Of a plan that is charged less epsilon than this at the bounds' delta, so many times as many are played:
+the weaker the loss, the more scores a bound needs."""
 _TASK = "fieldfare_client.canaries:canaries_"
 
 
@@ -71,7 +73,8 @@ class _SeenSums(SeenNoise):
 def attack(
     cost: Cost, decided: dict[str, bytes], noise_multiplier: float, grid_of: GridOf
 ) -> tuple[CanaryEstimates, str] | None:
-    """Attack fresh plays of the plan of `cost`; None for too many rounds, or a sampler whose law is not known here.
+    """Attack fresh plays of the plan of `cost`; None for too many rounds, or a sampler whose law is not known
+    here.
 
     Args:
         decided: what optimisers decided for the run.
@@ -105,7 +108,9 @@ def attack(
 
 
 def _with_canaries(cost: Cost, count: int) -> Plan:
-    """The plan of `cost` for canaries: as many users a round as make each of them take part as often as it may."""
+    """Return the plan of `cost` for canaries: as many users a round as make each of them take part as often
+    as it may.
+    """
     plan, rounds = cost.plan, cost.plan.run.rounds
     keys = {"evaluate_every": rounds, "round_seconds": None, "min_reports": None, "min_available": None}
     if not plan.presence_is_secret:
@@ -177,7 +182,7 @@ def _fault(seen: _Play, participation: Participation, noise_multiplier: float, s
 
 
 def _excess(found: CanaryEstimates) -> str:
-    """Where the measured trade-off is beyond the charged one, in words, or ""."""
+    """Return where the measured trade-off is beyond the charged one, in words, or ""."""
     for point in found.tradeoff:
         if point["at_least"] > point["charged"]:
             return f"the release tells more than is charged: {describe_point(point)} at epsilon {point['epsilon']:g}"

@@ -1,16 +1,16 @@
 """A run's certificate: what a stranger needs to recompute its privacy with `docs/check_certificate.py` alone.
 
-The certificate is canonical JSON. It is bound to what happened: it holds the plan, and every log row of the run and of
-its population but the rounds of other runs, which a signed checkpoint of the log's Merkle tree contains and counts
-(`ledger.merkle`). From those rows a checker reads sampler, rounds, charges, nonces and budget. Beside them stand the
-noising matrix as the run applied it, the noise multiplier, the run's price in the population's filter, and who took
-part, as the sets of numbers that the log names by their SHA-256 (where participation is secret: the scheme with a
-proven maximum). It names no user.
+The certificate is canonical JSON. It is bound to what happened: it holds the plan, and every log row of the
+run and of its population but the rounds of other runs, which a signed checkpoint of the log's Merkle tree
+contains and counts (`ledger.merkle`). From those rows a checker reads sampler, rounds, charges, nonces and
+budget. Beside them stand the noising matrix as the run applied it, the noise multiplier, the run's price in
+the population's filter, and who took part, as the sets of numbers that the log names by their SHA-256 (where
+participation is secret: the scheme with a proven maximum). It names no user.
 
-Price. A Gaussian run costs what the ledger charged. A run with discrete noise of S cells costs mu^2 S^2 / (S^2 - 4) and
-a leak of 4.2 N exp(-8 pi^2) / Phi(-mu / 2) for N released numbers: it is a Gaussian of variance S^2 - 4 followed by a
-rounding that forgets where it began. A sampled run costs the whole price of its planned rounds once one is opened
-(`accounting.filter`).
+Price. A Gaussian run costs what the ledger charged. A run with discrete noise of S cells costs mu^2 S^2 /
+(S^2 - 4) and a leak of 4.2 N exp(-8 pi^2) / Phi(-mu / 2) for N released numbers: it is a Gaussian of variance
+S^2 - 4 followed by a rounding that forgets where it began. A sampled run costs the whole price of its planned
+rounds once one is opened (`accounting.filter`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
         home: holds the run's strategy, and the key that signs the head.
 
     Raises:
-        BadInput: there is no such run, its noise was seeded, or its noising matrix is too large to be written.
+        BadInput: there is no such run, its noise was seeded, or its noising matrix is too large to be
+            written.
         StrategyError: the run's strategy is not there.
     """
     run = ledger.run(run_id)
@@ -150,7 +151,7 @@ _PARTICIPANTS = (
 
 
 def _log(connection: Connection, population: str, run: str) -> list[Mapping[str, Any]]:
-    """The log's rows of a run and of its population, without the rounds of other runs, in order."""
+    """Return the log's rows of a run and of its population, without the rounds of other runs, in order."""
     c = models.journal.c
     ours = (c.population == population) & (c.action.not_like("round.%") | (c.run == run))
     return [dict(row) for row in connection.execute(select(models.journal).where(ours).order_by(c.id)).mappings()]
@@ -160,7 +161,7 @@ _EMPTY = {"base64": "", "sha256": hashlib.sha256(b"").hexdigest(), "shape": [0]}
 
 
 def _price(row: Any, root: Path, leak: float) -> _Priced:
-    """What a run takes: what it spent, or all that it plans while it is under way."""
+    """Return what a run takes: what it spent, or all that it plans while it is under way."""
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
     cost = StoredStrategy(root, row.id, row.strategy, planned).cost(json.loads(row.plan))
     loss = planned if row.state in ACTIVE else spent
@@ -181,12 +182,12 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
 
 
 def _detail(own: _Priced) -> dict[str, Any]:
-    """How the price follows, where the log's rows do not say it."""
+    """Return how the price follows, where the log's rows do not say it."""
     return {"discrete": {"scale": own.cells, "values": own.values}} if own.cells else {}
 
 
 def _worst(cost: Cost, b: Floats) -> dict[str, Any]:
-    """The scheme, a pattern that comes near its maximum, and a bound that the checker proves again."""
+    """Return the scheme, a pattern that comes near its maximum, and a bound that the checker proves again."""
     gram = released_gram(b)
     separation, count = cost.participation.separation_and_count(len(b))
     _, witness = climb(gram, separation, count)
@@ -197,7 +198,9 @@ def _worst(cost: Cost, b: Floats) -> dict[str, Any]:
 
 
 def _whitening_error(b: Floats) -> float:
-    """The checker's relative error of G: residual of the whitening, and an a-priori bound of its rounding."""
+    """Return the checker's relative error of G: residual of the whitening, and an a-priori bound of its
+    rounding.
+    """
     covariance, (n, m) = b @ b.T, b.shape
     r = np.linalg.solve(np.linalg.cholesky(covariance), np.eye(n))
     off = np.abs(r @ covariance @ r.T - np.eye(n)).sum(axis=1).max()

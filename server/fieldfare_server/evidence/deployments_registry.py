@@ -1,8 +1,8 @@
 """A run as an entry of the Differential Privacy Deployments Registry (registry.opendp.org), tier 3.
 
-The fields are those of the registry's entries (arXiv 2509.13509; github.com/opendp/deployments-registry-data). JSON is
-valid YAML, so the entry can be submitted as it is once the curator has filled in what no ledger knows: those fields are
-null, and `missing` lists them.
+The fields are those of the registry's entries (arXiv 2509.13509;
+github.com/opendp/deployments-registry-data). JSON is valid YAML, so the entry can be submitted as it is once
+the curator has filled in what no ledger knows: those fields are null, and `missing` lists them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Curator(BaseModel):
 def registry_entry(
     ledger: Reader, run_id: str, curator: Curator | None = None, root: Path | None = None
 ) -> dict[str, object]:
-    """A tier 3 entry, as a dict for JSON. root: the state directory, see `plan_facts`.
+    """Return a tier 3 entry, as a dict for JSON. root: the state directory, see `plan_facts`.
 
     Raises:
         BadInput: there is no such run, or its noise was not secret, so that it is no deployment.
@@ -72,7 +72,7 @@ def registry_entry(
 
 
 def missing(entry: dict[str, object], path: str = "") -> list[str]:
-    """The dotted names of fields that are null or empty."""
+    """Return the dotted names of fields that are null or empty."""
     names: list[str] = []
     for name, value in entry.items():
         if isinstance(value, dict):

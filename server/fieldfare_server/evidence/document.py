@@ -63,11 +63,11 @@ class Statement:
     data: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The facts for machines: numbers as numbers."""
+        """Return the facts for machines: numbers as numbers."""
         return self.data
 
     def to_markdown(self) -> str:
-        """The statement for a repository or a review."""
+        """Return the statement for a repository or a review."""
         parts = [f"# {_escape(self.title)}", "", f"**{_escape(self.summary)}**"]
         for section in self.sections:
             parts += ["", f"## {section.title}", ""]
@@ -82,7 +82,7 @@ class Statement:
         return self.to_markdown()
 
     def to_html(self) -> str:
-        """The statement as one self-contained page, which fetches nothing and runs no script."""
+        """Return the statement as one self-contained page, which fetches nothing and runs no script."""
         body = "".join(_section_html(section) for section in self.sections)
         style = "promise" if self.private else "warning"
         return (
@@ -105,7 +105,7 @@ def _section_html(section: Section) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that stays text in Markdown: names in a plan must not become links, tables or HTML."""
+    """Return text that stays text in Markdown: names in a plan must not become links, tables or HTML."""
     for character in "\\`*_[]<>|":
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())

@@ -1,8 +1,10 @@
-"""Whether two ledgers are two branches of one: a backup that was put back, a copied directory, a rewound machine.
+"""Whether two ledgers are two branches of one: a backup that was put back, a copied directory, a rewound
+machine.
 
-Each branch alone is whole, and each is charged for what it released. Who saw both branches saw more than either charge
-covers: at most both charges together, less what they share, because noise is drawn under nonces
-(spec/budgets.md 4.4). A branch that is never shown cannot be found; only a journal's head that is kept elsewhere can.
+Each branch alone is whole, and each is charged for what it released. Who saw both branches saw more than
+either charge covers: at most both charges together, less what they share, because noise is drawn under nonces
+(spec/budgets.md 4.4). A branch that is never shown cannot be found; only a journal's head that is kept
+elsewhere can.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from fieldfare_server.ledger.sql import models
 
 
 def find_fork(first: Ledger, second: Ledger) -> Mismatch | None:
-    """The first round that both committed differently, else the first journal row after which they part, else None.
+    """Return the first round that both committed differently, else the first journal row after which they
+    part, else None.
 
     A ledger that is a copy of the other's past is no fork. Verify each of the two first.
     """
@@ -37,7 +40,7 @@ def _round_fork(one: Connection, other: Connection) -> Mismatch | None:
 
 
 def _committed(connection: Connection) -> dict[tuple[str, int], tuple[str | None, str]]:
-    """(run, round) -> (nonce, checkpoint), in order."""
+    """Return (run, round) -> (nonce, checkpoint), in order."""
     r, c = models.runs.c, models.rounds.c
     query = select(r.id, c.index, c.nonce, c.checkpoint).join_from(models.rounds, models.runs, c.run_seq == r.seq)
     rows = connection.execute(query.where(c.state == "committed").order_by(c.run_seq, c.index))

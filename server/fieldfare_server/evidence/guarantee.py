@@ -1,7 +1,8 @@
-"""What a run promises its users, on which assumptions, and what it does not promise: sentences for page and statement.
+"""What a run promises its users, on which assumptions, and what it does not promise: sentences for page and
+statement.
 
-Every number in them is the ledger's, or follows from the ledger's plan and charge (`plan_facts`). A run whose plan this
-version cannot read still gets a card, from the ledger's columns alone.
+Every number in them is the ledger's, or follows from the ledger's plan and charge (`plan_facts`). A run whose
+plan this version cannot read still gets a card, from the ledger's columns alone.
 """
 
 from __future__ import annotations
@@ -117,12 +118,12 @@ _GENERATORS = {"aes-256-ctr": "AES-256 in counter mode", "philox-4x32-10": "Phil
 
 
 def accountant() -> str:
-    """The accountant's name and version."""
+    """Return the accountant's name and version."""
     return f"fieldfare.accounting {__version__}"
 
 
 def round_up(value: float) -> str:
-    """An epsilon for a sentence, rounded up: a statement must not promise more than holds."""
+    """Return an epsilon for a sentence, rounded up: a statement must not promise more than holds."""
     digits = 2 if value >= 1 else 3
     scale = 10**digits
     # 1e-9 forgives the error of the multiplication: 2.3 * 100 must not become 2.31.
@@ -130,7 +131,7 @@ def round_up(value: float) -> str:
 
 
 def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None) -> Guarantee:
-    """The guarantee card of a run. facts: of `plan_facts`."""
+    """Return the guarantee card of a run. facts: of `plan_facts`."""
     unit = population.unit
     private = run.noise_source != SEEDED
     delta = decimal(run.delta)
@@ -216,12 +217,12 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
 
 
 def _bound_lines(plan: Plan, planned: PrivacyLoss) -> list[Fact]:
-    """What a charge that secret draws earn rests on besides its sampler."""
+    """Return what a charge that secret draws earn rests on besides its sampler."""
     return [Fact(name="Bound used", value=bound) for bound in planned.words.bounds] if plan.secret else []
 
 
 def _metrics_line(plan: Plan) -> list[Fact]:
-    """What else of users' data is shown of each round."""
+    """Return what else of users' data is shown of each round."""
     if plan.metrics is None:
         return []
     wider = plan.riders.joint_bound / plan.clipping.joint_bound - 1
@@ -235,7 +236,7 @@ def _metrics_line(plan: Plan) -> list[Fact]:
 
 
 def _tuning_line(plan: Plan) -> list[Fact]:
-    """Which users were asked at all."""
+    """Return which users were asked at all."""
     if plan.tuning is None:
         return []
     share = f"the {plan.tuning.share:.3g} of the users that a hash keyed with the population's name sets apart"
@@ -292,7 +293,7 @@ def _noise_source(facts: PlanFacts | None) -> str:
 
 
 def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | None) -> tuple[str, ...]:
-    """What the promise leaves out, the gravest first."""
+    """Return what the promise leaves out, the gravest first."""
     lines = []
     if facts is not None and facts.plan.run.trust_node_ids != run.trust_node_ids:
         lines.append("The plan and the ledger disagree on whether node ids are trusted.")
@@ -323,7 +324,7 @@ def _floating_point(run: RunView, rounding: Rounding) -> list[str]:
 
 
 def _left_out_of_the_round(plan: Plan) -> list[str]:
-    """What the way in which this plan's rounds begin and end may tell."""
+    """Return what the way in which this plan's rounds begin and end may tell."""
     if plan.privacy.adjacency != "add_remove":
         return [FIRST_ANSWERS] if plan.run.over_selection > 1 else []
     secret = [CALLED_WHEN] if plan.secret else []

@@ -12,7 +12,8 @@ TITLE = "Information, not charged"
 
 
 def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLoss) -> list[tuple[str, str]]:
-    """Rows (name, value) of the bounds that hold for less than the run releases, or are looser than its charge.
+    """Return rows (name, value) of the bounds that hold for less than the run releases, or are looser than
+    its charge.
 
     Args:
         plan: the run's plan.
@@ -42,10 +43,12 @@ def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLos
 
 
 def last_iterate_of(plan: Plan, noise_multiplier: float, most: int) -> Informational:
-    """What releasing the last model alone would cost, under assumptions that a plan cannot show: convex, smooth losses.
+    """Return what releasing the last model alone would cost, under assumptions that a plan cannot show:
+    convex, smooth losses.
 
-    Round k moves the model by eta_k times a noised mean: its noise has std eta_k sigma C / cohort, which the theorem
-    writes 2 C sigma_k / cohort, so that sigma_k = eta_k sigma / 2. Raises `BadInput` where the plan does not fit.
+    Round k moves the model by eta_k times a noised mean: its noise has std eta_k sigma C / cohort, which the
+    theorem writes 2 C sigma_k / cohort, so that sigma_k = eta_k sigma / 2. Raises `BadInput` where the plan
+    does not fit.
     """
     optimizer = plan.server_optimizer
     reasons = (

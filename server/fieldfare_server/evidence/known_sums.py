@@ -1,13 +1,14 @@
 """Drive a plan's real session with replies of known sums, and keep what leaves the private step.
 
-The session is the one that trains: it reserves in a ledger, opens rounds, sums replies in an `Aggregate` that snaps
-them, privatises, steps, writes checkpoints, commits, and resumes halfway from the disk. Only three things differ from
-the run: a model of parameters without meaning in the place of the task's (the task's data may not be at hand, and its
-model may be huge), a throwaway ledger and key, and the replies. These are long vectors, clipped by the plan's clipping.
+The session is the one that trains: it reserves in a ledger, opens rounds, sums replies in an `Aggregate` that
+snaps them, privatises, steps, writes checkpoints, commits, and resumes halfway from the disk. Only three
+things differ from the run: a model of parameters without meaning in the place of the task's (the task's data
+may not be at hand, and its model may be huge), a throwaway ledger and key, and the replies. These are long
+vectors, clipped by the plan's clipping.
 
-**Where the noise is read.** What `RunningNoise.privatise` returns is the output of the private step: in float64, with
-every query and every count, before any post-processing. The optimizer runs too. What it receives must be that output,
-divided as the plan says, and nothing else.
+**Where the noise is read.** What `RunningNoise.privatise` returns is the output of the private step: in
+float64, with every query and every count, before any post-processing. The optimizer runs too. What it
+receives must be that output, divided as the plan says, and nothing else.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ Float = NDArray[np.float64]
 T = TypeVar("T")
 
 USERS = 3
-"""Users in one reply, if the plan's cohort has as many. Each takes part once, which every participation allows."""
+"""Users in one reply, if the plan's cohort has as many. Each takes part once, which every participation
+allows.
+"""
 _BUDGET = 1e9
 """Epsilon of the throwaway population: room for any plan."""
 
@@ -120,7 +123,9 @@ def play_resumed(
 
 
 def rehearsed(cost: Cost, **run: Any) -> Plan:
-    """The plan of `cost` at its noise, with these keys of `[run]`, and without a fixed seed of the noise."""
+    """Return the plan of `cost` at its noise, with these keys of `[run]`, and without a fixed seed of the
+    noise.
+    """
     table = json.loads(cost.plan.to_json())
     target = {"epsilon": None, "noise_multiplier": cost.noise_multiplier}
     changes = {"run": {**table["run"], "noise_seed": None, **run}, "privacy": {**table["privacy"], **target}}
@@ -191,7 +196,7 @@ class _SeenOptimizer(ServerOptimizer):
 
 
 def _run_round(session: Session, seen: _Seen) -> None:
-    """One round on a known reply of users who take part in this round only."""
+    """Run one round on a known reply of users who take part in this round only."""
     rounds, plan = session.rounds, session.plan
     index = session.next_round
     count = min(USERS, plan.run.cohort)
@@ -226,7 +231,9 @@ def _known_reply(
     index: int,
     occasion: Occasion,
 ) -> tuple[TrainReply, Float]:
-    """The reply of `count` users to round `index`, and what it adds to the sum before it is snapped, shape (n,)."""
+    """Return the reply of `count` users to round `index`, and what it adds to the sum before it is snapped,
+    shape (n,).
+    """
     ramp = torch.linspace(-1.0, 1.0, schema.numel)
     sums, over = [], 0
     for query in range(len(shares)):
@@ -246,7 +253,7 @@ def _known_reply(
 
 
 def _post_processed(plan: Plan, spec: clipping.ClippingSpec, shares: tuple[float, ...], released: Float) -> Float:
-    """The mean update of each query, from the output of the private step."""
+    """Return the mean update of each query, from the output of the private step."""
     stacks = released[: released.size - len(plan.riders.weights)].reshape(len(shares), -1)
     factors = np.asarray([share**-0.5 if share else 0.0 for share in shares])
     mean: Float = (stacks * factors[:, None]).ravel() * plan.clipping.mean_scale(spec.norm) / plan.run.cohort
@@ -254,7 +261,8 @@ def _post_processed(plan: Plan, spec: clipping.ClippingSpec, shares: tuple[float
 
 
 def promised_std(session: Session, noise_multiplier: float) -> float:
-    """noise_multiplier x what one user can change of the sum (`fieldfare.privatise`), from the plan and the grid alone.
+    """Return noise_multiplier x what one user can change of the sum (`fieldfare.privatise`), from the plan
+    and the grid alone.
 
     It is computed here a second time, so that an error in the session's own figure shows.
     """
@@ -301,7 +309,7 @@ PARAMETERS = "parameters_"
 
 
 def __getattr__(name: str) -> Callable[[], Parameters]:
-    """`parameters_N` for every N: plans name their task by module and attribute. Raises AttributeError."""
+    """Make `parameters_N` for every N: plans name their task by module and attribute. Raises AttributeError."""
     size = name.removeprefix(PARAMETERS)
     if size == name or not size.isdecimal():
         raise AttributeError(name)

@@ -22,10 +22,10 @@ from fieldfare_server.planning.questions import STEP
 
 
 def question_of(plan: Mapping[str, Any]) -> Question | None:
-    """The question that a stored plan asks; None for a plan that trains, or one of another version.
+    """Return the question that a stored plan asks; None for a plan that trains, or one of another version.
 
-    Also None for a run of that task that steps otherwise than `planning.questions` plans: its model is no sum of
-    contributions.
+    Also None for a run of that task that steps otherwise than `planning.questions` plans: its model is no sum
+    of contributions.
     """
     try:
         as_asked = plan["run"]["rounds"] == 1 == plan["client"]["learning_rate"]
@@ -38,7 +38,9 @@ def question_of(plan: Mapping[str, Any]) -> Question | None:
 
 @dataclass(frozen=True)
 class Look:
-    """A question that was asked, and its answer. Each interval holds the number without noise with probability 95 %."""
+    """A question that was asked, and its answer. Each interval holds the number without noise with
+    probability 95 %.
+    """
 
     run: str
     """The run that asked it: its journal, its certificate, its statement."""
@@ -61,7 +63,7 @@ class Look:
 
 
 def look_of(view: RunView, latest: watch.Latest | None) -> Look | None:
-    """The look of a run: None for a run that trains, and for a question that has no answer.
+    """Return the look of a run: None for a run that trains, and for a question that has no answer.
 
     latest: its newest committed round.
     """
@@ -84,7 +86,7 @@ def _read(
 
 
 def look(ledger: Ledger, run_id: str) -> Look:
-    """The look of run `run_id`. Raises `BadInput` where it has no answer."""
+    """Return the look of run `run_id`. Raises `BadInput` where it has no answer."""
     with ledger.snapshot() as snapshot:
         found = look_of(snapshot.run(run_id), watch.latest_rounds(snapshot, [run_id]).get(run_id))
     if found is None:
@@ -109,7 +111,7 @@ class Offer:
 
     @classmethod
     def of(cls, plan: Plan, cost: Cost) -> Offer:
-        """The offer of a question's plan, by its cost."""
+        """Return the offer of a question's plan, by its cost."""
         question = parse(plan.task["question"])  # type: ignore[arg-type]
         users = plan.run.cohort
         spread = question.spread(cost.noise_multiplier, users)

@@ -104,7 +104,7 @@ def write_card(ledger: Reader, home: StateDirectory, model: ReleasedModel, to: P
 
 
 def _module(plan: Plan) -> tuple[nn.Module | None, str]:
-    """The task's model, and on whose data it is scored; None where the task is not here."""
+    """Return the task's model, and on whose data it is scored; None where the task is not here."""
     try:
         task = load_task(plan.task_reference)
         return task.build_model(), f"Scored on: {task.held_out}"
@@ -113,7 +113,7 @@ def _module(plan: Plan) -> tuple[nn.Module | None, str]:
 
 
 def _front(run: str, plan: Plan, score: Any, transformers: bool) -> dict[str, Any]:
-    """The front matter, without what nobody said, such as a licence."""
+    """Return the front matter, without what nobody said, such as a licence."""
     front: dict[str, Any] = {
         "library_name": "transformers" if transformers else "pytorch",
         "tags": ["differential-privacy", "federated-learning", "fieldfare"],
@@ -134,7 +134,7 @@ def _scored(score: Any) -> str:
 
 
 def _loading(module: nn.Module | None) -> list[str]:
-    """Python that loads the weights; with the model where that can be written in PyTorch's own words."""
+    """Return Python that loads the weights; with the model where that can be written in PyTorch's own words."""
     built = None if module is None else _in_torch(module)
     lines = ["```python", "from safetensors.torch import load_file", ""]
     if module is not None and hasattr(module, "save_pretrained"):
@@ -148,7 +148,7 @@ def _loading(module: nn.Module | None) -> list[str]:
 
 
 def _in_torch(module: nn.Module) -> str | None:
-    """How to build `module`, where it is PyTorch's own layers one after another; None for others."""
+    """Return how to build `module`, where it is PyTorch's own layers one after another; None for others."""
     if type(module) is nn.Sequential:
         children = [_in_torch(child) for child in module]
         own = [name for name, _ in module.named_children()] == [str(i) for i in range(len(module))]

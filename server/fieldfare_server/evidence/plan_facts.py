@@ -1,4 +1,6 @@
-"""What follows from a run's stored plan and its planned charge: sensitivity, noise multiplier, participation limits."""
+"""What follows from a run's stored plan and its planned charge: sensitivity, noise multiplier, participation
+limits.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ from fieldfare_server.ledger.views import RunView
 class PlanFacts:
     """The numbers behind a run, as this version computes them.
 
-    `sensitivity` includes the factor of the plan's adjacency and belongs to the strategy that the run applies; it is
-    None where that is not at hand. `bound` and `how` say what kind of number it is and how it was computed.
-    `noise_multiplier` is None where rounds have different ones, or without a sensitivity.
+    `sensitivity` includes the factor of the plan's adjacency and belongs to the strategy that the run
+    applies; it is None where that is not at hand. `bound` and `how` say what kind of number it is and how it
+    was computed. `noise_multiplier` is None where rounds have different ones, or without a sensitivity.
     """
 
     plan: Plan
@@ -40,11 +42,11 @@ class PlanFacts:
 
 
 def plan_facts(run: RunView, root: Path | None = None) -> PlanFacts | None:
-    """The facts of a run; None when this version cannot read the run's plan.
+    """Return the facts of a run; None when this version cannot read the run's plan.
 
-    root: the state directory, in which the run's strategy is stored. Without it, or without the file, a strategy that
-        no optimiser decides is built from the plan; what an optimiser decided is not searched for again, and not
-        shown.
+    root: the state directory, in which the run's strategy is stored. Without it, or without the file, a
+        strategy that no optimiser decides is built from the plan; what an optimiser decided is not searched
+        for again, and not shown.
     """
     try:
         # The cache needs a hashable key, and the plan of a view is a dict.
@@ -75,8 +77,8 @@ def _facts(plan_json: str, planned: PrivacyLoss, strategy: StoredStrategy | None
 def _applied(
     plan: Plan, table: dict[str, Any], planned: PrivacyLoss, strategy: StoredStrategy | None
 ) -> tuple[Mechanism | None, float | None]:
-    """The mechanism that the run applies, None where an optimiser decided it and its result is not at hand; and its
-    noise multiplier, as stored or else as the ledger's charge implies it."""
+    """Return the mechanism that the run applies, None where an optimiser decided it and its result is not at
+    hand; and its noise multiplier, as stored or else as the ledger's charge implies it."""
     try:
         if strategy is not None:
             with contextlib.suppress(BadInput):  # the ledger's charge is not its plan's: `verify` says so

@@ -1,8 +1,8 @@
 """Whether a plan's delta and sampling rate fit the number of its users.
 
-delta is the probability with which the guarantee may fail altogether. A mechanism that publishes one of n users at
-random is (0, 1/n)-DP, so delta must be far below 1 / n. And a Poisson rate, which is what is charged, should bring
-about as many users as the planned cohort, by which every sum is divided.
+delta is the probability with which the guarantee may fail altogether. A mechanism that publishes one of n
+users at random is (0, 1/n)-DP, so delta must be far below 1 / n. And a Poisson rate, which is what is
+charged, should bring about as many users as the planned cohort, by which every sum is divided.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ NOTICED = 1.2
 
 
 def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> list[str]:
-    """Warnings about `plan` on a population of `users` users.
+    """Return warnings about `plan` on a population of `users` users.
 
     Args:
         users: at least 1.
         accepted: a person said `--accept-delta`: what would be refused is a warning.
 
     Raises:
-        BadInput: delta >= 1 / users, or a Poisson rate that brings more than twice or less than half the cohort.
+        BadInput: delta >= 1 / users, or a Poisson rate that brings more than twice or less than half the
+            cohort.
     """
     found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users), *_judge_enrolled(plan, users)]
     for each in found:
@@ -41,7 +42,7 @@ def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> 
 
 
 def population_size_warnings(delta: float, users: int | None, plan: Plan | None = None) -> list[str]:
-    """The same for a page or a statement, where nothing is refused any more.
+    """Return the same for a page or a statement, where nothing is refused any more.
 
     users: None where their number is not known or secret. plan: None for what is said of a population alone.
     """

@@ -1,4 +1,6 @@
-"""Odometers of a population that had none: what its ended runs cost each user, from the recorded participation."""
+"""Odometers of a population that had none: what its ended runs cost each user, from the recorded
+participation.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from fieldfare_server.ledger.states import ACTIVE
 
 
 def recomputed(ledger: Ledger, root: Path, name: str) -> tuple[dict[str, list[Units]], dict[str, str]]:
-    """({run: what each round cost its participants}, {run: why it stays charged to all users alike}).
+    """Return ({run: what each round cost its participants}, {run: why it stays charged to all users alike}).
 
     Computed as `verify` computes it, by the strategy that each run applied. Nothing is written.
 

@@ -1,13 +1,14 @@
-"""The residual test: does a run's code add the noise that it charges? A gate for every build and for every run.
+"""The residual test: does a run's code add the noise that it charges? A gate for every build and for every
+run.
 
-The run's plan is rebuilt in a real session under a fresh key, on replies of known sums (`known_sums`). What leaves the
-private step, less the known sum, is divided by the promised standard deviation (noise multiplier x joint clip bound,
-and what rounding adds to it), and whitened by the claimed covariance B B^T. With L L^T = B B^T, the entries of
-L^-1 residual are i.i.d. N(0, 1) if and only if the session applies a matrix with that covariance to fresh Gaussian
-noise of that scale. A wrong scale moves the mean square. A wrong correlation or a reused row moves the products between
-rounds, a shared source the products between coordinates, a wrong law the shape and the largest value. With 2**21
-numbers an error of 1 % in the scale is 20 standard deviations away; an honest build fails once in a million. No user's
-data is touched.
+The run's plan is rebuilt in a real session under a fresh key, on replies of known sums (`known_sums`). What
+leaves the private step, less the known sum, is divided by the promised standard deviation (noise multiplier x
+joint clip bound, and what rounding adds to it), and whitened by the claimed covariance B B^T. With L L^T = B
+B^T, the entries of L^-1 residual are i.i.d. N(0, 1) if and only if the session applies a matrix with that
+covariance to fresh Gaussian noise of that scale. A wrong scale moves the mean square. A wrong correlation or
+a reused row moves the products between rounds, a shared source the products between coordinates, a wrong law
+the shape and the largest value. With 2**21 numbers an error of 1 % in the scale is 20 standard deviations
+away; an honest build fails once in a million. No user's data is touched.
 
 Not tested here: what is charged for that noise (`verify` does), and how users are drawn, trained and clipped
 (`canary_runs` does, where there are nodes to do it).
@@ -74,7 +75,9 @@ class Residual(BaseModel):
     tail_p: float
     """p-value of the largest magnitude, on both sides: tails that are cut, or too heavy."""
     identity_error: float
-    """Largest entry of |B C - I|: whether the noising matrix belongs to the strategy whose sensitivity is charged."""
+    """Largest entry of |B C - I|: whether the noising matrix belongs to the strategy whose sensitivity is
+    charged.
+    """
     sensitivity_excess: float
     """Largest pattern norm over the charged sensitivity, minus 1; at most 0 when the charge covers them."""
     resolution: float
@@ -146,7 +149,9 @@ def run_residual_test(
 
 
 def whitened_residual(mechanism: Mechanism, participation: Participation, releases: Releases) -> Residual:
-    """Judge what was released for known sums by the matrices of `mechanism`, round after round from the first."""
+    """Judge what was released for known sums by the matrices of `mechanism`, round after round from the
+    first.
+    """
     rounds, numel = releases.released.shape
     b = mechanism.noising_matrix(rounds)
     noise = (releases.released - releases.known) / releases.std
@@ -184,7 +189,7 @@ def whitened_residual(mechanism: Mechanism, participation: Participation, releas
 
 
 def _tail_p(largest: float, size: int) -> float:
-    """Two-sided p-value of the largest magnitude among `size` independent N(0, 1)."""
+    """Return Two-sided p-value of the largest magnitude among `size` independent N(0, 1)."""
     log_below = size * math.log1p(-2 * float(stats.norm.sf(largest))) if largest > 0 else -math.inf
     return min(1.0, 2 * math.exp(log_below), -2 * math.expm1(log_below))
 
@@ -194,10 +199,10 @@ def _largest(values: Float) -> float:
 
 
 def _sensitivity_excess(mechanism: Mechanism, participation: Participation, rounds: int) -> float:
-    """How far the worst tested pattern exceeds the charged sensitivity.
+    """Return how far the worst tested pattern exceeds the charged sensitivity.
 
-    Tested are every densest pattern of the whole horizon, and all patterns of the first 10 rounds; all patterns of a
-    longer horizon would be too many.
+    Tested are every densest pattern of the whole horizon, and all patterns of the first 10 rounds; all
+    patterns of a longer horizon would be too many.
     """
     charged = float(mechanism.sensitivity(participation, rounds))
     worst = float(mechanism.pattern_norms(densest_patterns(participation, rounds), rounds).max())
@@ -209,7 +214,7 @@ def _sensitivity_excess(mechanism: Mechanism, participation: Participation, roun
 
 
 def _describe_fault(result: Residual, unlikely: float) -> str:
-    """The most telling fault in words, or "". unlikely: a p-value below it fails."""
+    """Return the most telling fault in words, or "". unlikely: a p-value below it fails."""
     if abs(result.scale_z) > result.limit:
         return f"the noise is {result.scale:.4f} times what was claimed (z = {result.scale_z:.1f})"
     if result.rows_z > result.limit:

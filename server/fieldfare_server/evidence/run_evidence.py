@@ -25,9 +25,9 @@ from fieldfare_server.ledger.state.formats import SEEDED
 class RunEvidence:
     """A run, its population, and what else the statement rests on.
 
-    `charged` are the other runs of the population that have spent something. `counts` maps a number of rounds to the
-    users who took part in as many. `test` is the newest residual test, if there is one. `price` is what the run
-    reserved of the population's rectangle.
+    `charged` are the other runs of the population that have spent something. `counts` maps a number of rounds
+    to the users who took part in as many. `test` is the newest residual test, if there is one. `price` is
+    what the run reserved of the population's rectangle.
     """
 
     run: views.RunView
@@ -58,7 +58,7 @@ class RunEvidence:
 
 
 def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence:
-    """What the ledger holds about a run. Raises `BadInput` if there is no such run.
+    """Return what the ledger holds about a run. Raises `BadInput` if there is no such run.
 
     root: the state directory, see `plan_facts`.
     """
@@ -91,12 +91,12 @@ def _charged_runs(ledger: Reader, run: views.RunView) -> list[views.RunView]:
 
 
 def format_time(seconds: float | None) -> str:
-    """Seconds since 1970 as UTC; a dash for None."""
+    """Return seconds since 1970 as UTC; a dash for None."""
     return "—" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What people read of an attack: (name, value) of each figure. `canaries`: as the journal has it.
+    """Return what people read of an attack: (name, value) of each figure. `canaries`: as the journal has it.
 
     An attack without a standard error has as `claimed` what the whole run planned to spend, and no trade-off.
     """
@@ -121,7 +121,7 @@ def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def to_json(evidence: RunEvidence) -> dict[str, Any]:
-    """The statement's numbers. Epsilons are exact here; sentences round them up."""
+    """Return the statement's numbers. Epsilons are exact here; sentences round them up."""
     run, population, facts = evidence.run, evidence.population, evidence.facts
     hidden, test = evidence.participation_hidden, evidence.test
     return {

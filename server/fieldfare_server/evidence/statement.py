@@ -1,9 +1,10 @@
 """The privacy statement of a run, for a lawyer and for a reviewer.
 
-The items are those that the reporting guidelines for differentially private learning ask for (Ponomareva et al.
-2023, "How to DP-fy ML", section 5.3): setting, unit, adjacency, what is released, mechanism and parameters, accounting
-and its assumptions, the formal statement, tuning, and what is not covered. Every number is the ledger's, or follows
-from the ledger's plan and charge. Epsilons are rounded up in sentences and exact in tables and JSON.
+The items are those that the reporting guidelines for differentially private learning ask for (Ponomareva et
+al. 2023, "How to DP-fy ML", section 5.3): setting, unit, adjacency, what is released, mechanism and
+parameters, accounting and its assumptions, the formal statement, tuning, and what is not covered. Every
+number is the ledger's, or follows from the ledger's plan and charge. Epsilons are rounded up in sentences and
+exact in tables and JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ HIDDEN = f"not shown under {PRESENCE}: who took part is what is protected"
 
 
 def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None) -> Statement:
-    """The statement of a run as the ledger stands now. Raises `BadInput` if there is no such run.
+    """Return the statement of a run as the ledger stands now. Raises `BadInput` if there is no such run.
 
     root: the state directory, in which the run's strategy is stored; see `plan_facts`.
     """

@@ -1,8 +1,8 @@
 """Whether a ledger is what its writers made it: the chain, every row, every charge, every checkpoint.
 
-It finds every changed, added, missing or reordered row and, given the head that a coordinator held, a journal that was
-cut short or an old copy that was put back. It cannot find a forger who rewrites the whole journal consistently, and
-the held head with it.
+It finds every changed, added, missing or reordered row and, given the head that a coordinator held, a journal
+that was cut short or an old copy that was put back. It cannot find a forger who rewrites the whole journal
+consistently, and the held head with it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class DueCharge:
     """What one run must be charged, computed again."""
 
     spent: Callable[[int, NDArray[np.int64]], PrivacyLoss]
-    """(round, indices of its participants) -> the run's cumulative loss. It is called for the run's committed rounds in
-    order, so it may keep state."""
+    """(round, indices of its participants) -> the run's cumulative loss. It is called for the run's committed
+    rounds in order, so it may keep state."""
     planned: PrivacyLoss | None = None
     """What the run reserves; None: not compared."""
     units: Callable[[int, NDArray[np.int64]], Units] | None = None
@@ -58,8 +58,8 @@ class DueCharge:
 
 
 Recompute = Callable[[str, StoredStrategy], DueCharge]
-"""(plan_json, the strategy that the run applies) -> a fresh `DueCharge`. Raises `StrategyError` where the charge cannot
-be recomputed although the ledger may be whole."""
+"""(plan_json, the strategy that the run applies) -> a fresh `DueCharge`. Raises `StrategyError` where the
+charge cannot be recomputed although the ledger may be whole."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,12 @@ class VerifyReport:
     head: Head | None
     fault: Mismatch | None
     checked: Mapping[str, int] = field(default_factory=dict)
-    """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges, checkpoints,
-    tokens."""
+    """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges,
+    checkpoints, tokens."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or altered."""
+    """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or
+    altered.
+    """
     unpinned: Mapping[str, str] = field(default_factory=dict)
     """The same for converted runs, of which no strategy was kept."""
 
@@ -95,11 +97,13 @@ class VerifyReport:
 
 
 def recharge(plan_json: str, strategy: StoredStrategy) -> DueCharge:
-    """The `DueCharge` of a plan, computed from participation as its coordinator computes it. Nothing is optimised.
+    """Return the `DueCharge` of a plan, computed from participation as its coordinator computes it. Nothing
+    is optimised.
 
     Raises `StrategyError` where the stored strategy is not there.
     """
-    # A certified charge is computed again from its seed: the bound that the strategy's file records is not believed.
+    # A certified charge is computed again from its seed: the bound that the strategy's file records is not
+    # believed.
     cost = strategy.cost(json.loads(plan_json)).certified_again()
     charge = cost.realised()
     return DueCharge(
@@ -123,7 +127,8 @@ def verify(
     Args:
         ledger: an open ledger.
         store_root: the directory of the runs' files (None: checkpoints are not checked).
-        recompute: how to charge a plan, `recharge` (None: charges are compared with the journal, not recomputed).
+        recompute: how to charge a plan, `recharge` (None: charges are compared with the journal, not
+            recomputed).
         held: the end of the journal as it is known outside the database.
         strategies: the directory of the runs' files, for strategies alone (None: `store_root`).
     """
@@ -266,7 +271,7 @@ class _Verification(Replay):
         super()._compare(connection)
 
     def _objects(self, connection: Connection) -> None:
-        """Each is what its name says: the log names it by that SHA-256."""
+        """Check that each object is what its name says: the log names it by that SHA-256."""
         for name, content in connection.execute(select(models.objects), execution_options=_STREAM):
             if sha256(content) != name:
                 raise Unfit("objects", name, "its content has another SHA-256")
@@ -355,7 +360,9 @@ class _Verification(Replay):
 
 
 def _require_same_units(label: str, recorded: Units, right: Units) -> None:
-    """Another machine may add in another order: the last bits of a float may differ, and a unit with them."""
+    """Require equal units but for rounding: another machine may add in another order, which moves a float's
+    last bits.
+    """
     close = np.abs(recorded - right) <= 2 + (right >> 30)
     if recorded.shape != right.shape or not close.all():
         raise Unfit("participations", label, "its plan and participation give other charges for single users")
@@ -364,7 +371,8 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
 def _require_originals(connection: Connection, said: Converted) -> None:
     """Raise `Unfit` unless the rows of the log that was converted are there, and end where the event says.
 
-    Where rows of secret populations are left out, the others cannot be chained: they must be there, and as many.
+    Where rows of secret populations are left out, the others cannot be chained: they must be there, and as
+    many.
     """
     c, end, number = models.objects.c, chain.genesis(said.ledger), 0
     for name in said.rows:

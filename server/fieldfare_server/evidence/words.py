@@ -14,17 +14,19 @@ FALSE_POSITIVES = 0.01
 
 
 def true_positive_rate(mu: float, leak: float = 0.0, false_positives: float = FALSE_POSITIVES) -> float:
-    """Most users that any attacker identifies who wrongly accuses `false_positives` of the others.
+    """Return the most users that any attacker identifies who wrongly accuses `false_positives` of the others.
 
     Guarantee: for every test between "this user's data were used" and "they were not", if the releases are a
-    post-processing of E(mu, leak): the trade-off function of the Gaussian (Dong, Roth and Su 2019, equation 6), and
-    with probability `leak` the world outright (`fieldfare.accounting.filter`).
+    post-processing of E(mu, leak): the trade-off function of the Gaussian (Dong, Roth and Su 2019, equation
+    6), and with probability `leak` the world outright (`fieldfare.accounting.filter`).
     """
     return leak + (1 - leak) * float(ndtr(ndtri(false_positives) + mu))
 
 
 def bounded_rate(epsilon: float, delta: float, false_positives: float = FALSE_POSITIVES) -> float:
-    """The same where only (epsilon, delta) is known: both inequalities of the definition (Kairouz et al. 2015)."""
+    """Return the same where only (epsilon, delta) is known: both inequalities of the definition (Kairouz et
+    al. 2015).
+    """
     if epsilon > 700:  # exp overflows
         return 1.0
     growing = math.exp(epsilon) * false_positives + delta
@@ -33,22 +35,23 @@ def bounded_rate(epsilon: float, delta: float, false_positives: float = FALSE_PO
 
 
 def budget_in_words(epsilon: float, delta: float, leak: float) -> str:
-    """A population's guarantee, a bound for each of its users whatever is run.
+    """Return a population's guarantee, a bound for each of its users whatever is run.
 
-    epsilon, delta: the largest budget that the population ever had. Earlier runs were chosen under that one, so a limit
-    that was tightened since is no bound for them.
+    epsilon, delta: the largest budget that the population ever had. Earlier runs were chosen under that one,
+    so a limit that was tightened since is no bound for them.
     """
     mu = math.sqrt(Rectangle.of(epsilon, delta, leak).mu_squared)
     return _in_words(epsilon, delta, true_positive_rate(mu, leak))
 
 
 def loss_in_words(epsilon: float, delta: float, mu: float | None) -> str:
-    """One run's loss. mu: of a Gaussian loss; None where only (epsilon, delta) is known."""
+    """Put one run's loss into words. mu: of a Gaussian loss; None where only (epsilon, delta) is known."""
     return _in_words(epsilon, delta, identified(epsilon, delta, mu))
 
 
 def identified(epsilon: float, delta: float, mu: float | None) -> float:
-    """The most users, as a share, whom an attacker identifies in one run's releases; arguments as of `loss_in_words`.
+    """Return the most users, as a share, whom an attacker identifies in one run's releases; arguments as of
+    `loss_in_words`.
 
     At `FALSE_POSITIVES` wrong accusations.
     """
@@ -56,7 +59,7 @@ def identified(epsilon: float, delta: float, mu: float | None) -> float:
 
 
 def odds_factor(epsilon: float) -> float | None:
-    """How far the odds about a user may change, as a factor; None where it says nothing."""
+    """Return how far the odds about a user may change, as a factor; None where it says nothing."""
     return None if epsilon > 30 else math.exp(epsilon)
 
 
@@ -72,7 +75,7 @@ def _in_words(epsilon: float, delta: float, rate: float) -> str:
 
 
 def _up(value: float) -> str:
-    """Three digits, rounded up: a bound must not look smaller than it is."""
+    """Round up to three digits: a bound must not look smaller than it is."""
     if value <= 0:
         return "0"
     scale = 10.0 ** (2 - math.floor(math.log10(value)))

@@ -12,10 +12,10 @@ from pathlib import Path
 
 @contextmanager
 def alone_at(path: Path) -> Iterator[None]:
-    """Inside, no other process and no other thread is: they wait. Raises OSError.
+    """Hold off every other process and thread inside the block: they wait. Raises OSError.
 
-    For what reads the file `path` and then replaces it. The lock is that of a file beside it, which stays; the system
-    frees it when the process ends, however it ends.
+    For what reads the file `path` and then replaces it. The lock is that of a file beside it, which stays;
+    the system frees it when the process ends, however it ends.
     """
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -46,7 +46,9 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, at_once: bool
 
 
 def make_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Make `path` with this content, durably. Of several makers one makes it: the others get `FileExistsError`."""
+    """Make `path` with this content, durably. Of several makers one makes it: the others get
+    `FileExistsError`.
+    """
     with _written(path, content, mode) as temporary:
         path.hardlink_to(temporary)
     sync_directory(path.parent)
@@ -54,7 +56,7 @@ def make_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 @contextmanager
 def _written(path: Path, content: bytes, mode: int) -> Iterator[Path]:
-    """A durable file beside `path` with this content; it is gone afterwards, unless it was renamed."""
+    """Write a durable file beside `path` with this content; it is gone afterwards, unless it was renamed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -8,8 +8,9 @@
     ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit
     ROOT/RUN/noise/DIGEST.safetensors        a state of the noise, from which checkpoints that name it count rows
 
-A checkpoint's name is the SHA-256 of its bytes, and the ledger's commit names it, so a torn, changed or foreign file
-cannot be mistaken for it. Nothing is ever unpickled. When the run ends, `destroy` removes all of them.
+A checkpoint's name is the SHA-256 of its bytes, and the ledger's commit names it, so a torn, changed or
+foreign file cannot be mistaken for it. Nothing is ever unpickled. When the run ends, `destroy` removes all of
+them.
 """
 
 from __future__ import annotations
@@ -55,12 +56,16 @@ NOISE_BASE = "base"
 
 
 def key_commitment(key: bytes) -> str:
-    """SHA-256, hex, of the noise key after a fixed prefix: it tells keys apart, and nothing else about them."""
+    """Return the SHA-256, hex, of the noise key after a fixed prefix: it tells keys apart, and nothing else
+    about them.
+    """
     return hashlib.sha256(b"fieldfare.noise-key.v1\0" + key).hexdigest()
 
 
 def model_digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256, hex, of a model's tensors, whatever file they lie in: docs/certificate.md has it for strangers."""
+    """Return the SHA-256, hex, of a model's tensors, whatever file they lie in: docs/certificate.md has it
+    for strangers.
+    """
     hasher = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         hasher.update(json.dumps([name, list(tensor.shape)], separators=(",", ":")).encode())
@@ -83,7 +88,9 @@ class Checkpoint:
 
 
 class RunFiles:
-    """The files of one run below `root`. Only one coordinator writes them: the one that holds the ledger's lease."""
+    """The files of one run below `root`. Only one coordinator writes them: the one that holds the ledger's
+    lease.
+    """
 
     def __init__(self, root: Path, run_id: str, *, keep: int | None = None) -> None:
         """keep: how many of the newest committed checkpoints to keep; None: all."""
@@ -96,7 +103,9 @@ class RunFiles:
         self._keep = keep
 
     def create(self, key: bytes) -> None:
-        """Make the run's directory with its noise key, 32 bytes. Raises `CheckpointError` if a key exists already."""
+        """Make the run's directory with its noise key, 32 bytes. Raises `CheckpointError` if a key exists
+        already.
+        """
         if len(key) != KEY_BYTES:
             raise CheckpointError(
                 "noise key", f"it has {len(key)} bytes.", "32 bytes from secrets.token_bytes", code="key-length"
@@ -127,7 +136,9 @@ class RunFiles:
                 directory.rmdir()
 
     def key(self) -> bytes:
-        """The noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by others."""
+        """Return the noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by
+        others.
+        """
         try:
             mode = self._key.stat().st_mode & 0o777
             content = self._key.read_bytes()
@@ -153,10 +164,11 @@ class RunFiles:
         return key
 
     def has_users(self, names: NDArray[np.uint64]) -> bool:
-        """Whether these are the users, by pseudonym, with whom the run began. The first call fixes them.
+        """Return whether these are the users, by pseudonym, with whom the run began. The first call fixes
+        them.
 
-        The file tells nobody who they are: it holds a salt and a digest, for its owner alone, and goes with the key.
-        Raises OSError if the disk refuses.
+        The file tells nobody who they are: it holds a salt and a digest, for its owner alone, and goes with
+        the key. Raises OSError if the disk refuses.
         """
         known = self._users.exists()
         salt = self._users.read_bytes()[:KEY_BYTES] if known else secrets.token_bytes(KEY_BYTES)
@@ -166,17 +178,20 @@ class RunFiles:
         return hmac.compare_digest(self._users.read_bytes(), content)
 
     def secrets(self) -> list[Path]:
-        """The files that only a run under way may have: key, users' digest, checkpoints, and what a crash left."""
+        """Return the files that only a run under way may have: key, users' digest, checkpoints, and what a
+        crash left.
+        """
         own = (self._key.name, self._users.name)
         keys = [path for path in self._files(self.directory) if any(name in path.name for name in own)]
         others = (self._pending, self._closing, self._committed, self._noise)
         return [*keys, *(path for directory in others for path in self._files(directory))]
 
     def destroy(self) -> None:
-        """Overwrite and remove all `secrets`, the key first: the run has ended. Idempotent, also after a crash.
+        """Overwrite and remove all `secrets`, the key first: the run has ended. Idempotent, also after a
+        crash.
 
-        A copy-on-write file system or a flash disk may keep old blocks all the same; only encryption of the disk covers
-        those. Raises `CheckpointError` if the disk refuses.
+        A copy-on-write file system or a flash disk may keep old blocks all the same; only encryption of the
+        disk covers those. Raises `CheckpointError` if the disk refuses.
         """
         try:
             for path in self.secrets():
@@ -203,7 +218,8 @@ class RunFiles:
         """Write a pending checkpoint, durably, in place of any older one; returns its digest (SHA-256, hex).
 
         Args:
-            meta: finite JSON with all that `commit_round` needs, so that a crash before the commit is rolled forward.
+            meta: finite JSON with all that `commit_round` needs, so that a crash before the commit is rolled
+                forward.
 
         Raises:
             CheckpointError: the disk refuses. No pending checkpoint is left then.
@@ -233,7 +249,9 @@ class RunFiles:
         return digest
 
     def write_closing(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
-        """Write a masked sum that is closed, durably; returns its digest. Raises `CheckpointError` as `write`."""
+        """Write a masked sum that is closed, durably; returns its digest. Raises `CheckpointError` as
+        `write`.
+        """
         self._closing.mkdir(mode=0o700, exist_ok=True)
         sync_directory(self.directory)
         digest = self._write(self._closing, round, tensors, meta)
@@ -241,7 +259,7 @@ class RunFiles:
         return digest
 
     def closing(self, digest: str) -> Checkpoint:
-        """What `write_closing` wrote. Raises `CheckpointError` if it is missing or changed."""
+        """Return what `write_closing` wrote. Raises `CheckpointError` if it is missing or changed."""
         path = self._closing / (digest + _SUFFIX)
         if not path.exists() or not hmac.compare_digest(_digest(path), digest):
             raise CheckpointError(
@@ -262,7 +280,9 @@ class RunFiles:
         return self._write(self._noise, round, tensors, position)
 
     def read_noise(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """(tensors, position) that `write_noise` wrote. Raises `CheckpointError` if they are missing or changed."""
+        """Return (tensors, position) that `write_noise` wrote. Raises `CheckpointError` if they are missing
+        or changed.
+        """
         path = self._noise / (digest + _SUFFIX)
         if not self.holds_noise(digest):
             raise CheckpointError(
@@ -275,12 +295,13 @@ class RunFiles:
         return kept.tensors, kept.meta
 
     def holds_noise(self, digest: str) -> bool:
-        """Whether the whole state of the noise with this digest is there."""
+        """Return whether the whole state of the noise with this digest is there."""
         path = self._noise / (digest + _SUFFIX)
         return path.exists() and hmac.compare_digest(_digest(path), digest)
 
     def noise_base(self, digest: str) -> str | None:
-        """The digest of the state of the noise that a committed checkpoint names, if it does. Reads no tensor.
+        """Return the digest of the state of the noise that a committed checkpoint names, if it does. Reads no
+        tensor.
 
         Raises `CheckpointError` if it is not one of Fieldfare's.
         """
@@ -289,7 +310,9 @@ class RunFiles:
         return base
 
     def promote(self, digest: str) -> Path:
-        """Move the pending checkpoint to `checkpoints`, after the ledger's commit; returns its path. Idempotent."""
+        """Move the pending checkpoint to `checkpoints`, after the ledger's commit; returns its path.
+        Idempotent.
+        """
         source, target = self._pending / (digest + _SUFFIX), self._committed / (digest + _SUFFIX)
         faults.point("checkpoint.promoting")
         try:
@@ -313,7 +336,7 @@ class RunFiles:
         return target
 
     def pending(self) -> Checkpoint | None:
-        """The whole checkpoint that awaits the ledger's commit, if any. Torn files are removed."""
+        """Return the whole checkpoint that awaits the ledger's commit, if any. Torn files are removed."""
         for path in self._files(self._pending):
             if path.suffix == _SUFFIX and _digest(path) == path.stem:
                 return _read(path, path.stem)
@@ -328,7 +351,7 @@ class RunFiles:
                 path.unlink()
 
     def latest_committed(self, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
-        """(tensors, meta) of the checkpoint that the ledger's newest commit names.
+        """Return (tensors, meta) of the checkpoint that the ledger's newest commit names.
 
         A crash between commit and promotion leaves it pending; it is promoted now.
 
@@ -349,17 +372,20 @@ class RunFiles:
         return checkpoint.tensors, checkpoint.meta
 
     def digests(self) -> dict[str, str]:
-        """The digest that each committed checkpoint's name claims -> the SHA-256 of its bytes."""
+        """Return the digest that each committed checkpoint's name claims -> the SHA-256 of its bytes."""
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
 
     def committed_rounds(self) -> dict[int, str]:
-        """How many rounds each whole committed checkpoint has been through -> its digest. Reads no tensor."""
+        """Return how many rounds each whole committed checkpoint has been through -> its digest. Reads no
+        tensor.
+        """
         digests = [digest for digest, found in self.digests().items() if digest == found]
         paths = {digest: self._committed / (digest + _SUFFIX) for digest in digests}
         return {_read(path, digest, tensors=False).round + 1: digest for digest, path in paths.items()}
 
     def nonces(self, digest: str) -> str | None:
-        """The digest of the nonces that a committed checkpoint names; None where it names none. Reads no tensor.
+        """Return the digest of the nonces that a committed checkpoint names; None where it names none. Reads
+        no tensor.
 
         Raises `CheckpointError` if it is not one of Fieldfare's.
         """
@@ -368,7 +394,7 @@ class RunFiles:
         return named
 
     def holds(self, digest: str) -> bool:
-        """Whether a whole checkpoint with this digest exists, promoted or pending."""
+        """Return whether a whole checkpoint with this digest exists, promoted or pending."""
         paths = (directory / (digest + _SUFFIX) for directory in (self._committed, self._pending))
         return any(path.exists() and _digest(path) == digest for path in paths)
 
@@ -445,7 +471,9 @@ def _digest(path: Path) -> str:
 
 
 def _converted(meta: dict[str, object]) -> dict[str, object]:
-    """`meta` as it is written today: checkpoints of before carry the nonce of every round so far in a list."""
+    """Return `meta` as it is written today: older checkpoints carry a list of the nonces of
+    all rounds so far.
+    """
     carried = meta.get("nonces")
     if isinstance(carried, list):
         meta["nonces"], meta["nonce"] = digest_of([bytes.fromhex(nonce) for nonce in carried]), carried[-1]

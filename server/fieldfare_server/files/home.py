@@ -1,7 +1,7 @@
 """Where a deployment keeps its state: the ledger's URL, and the directory of checkpoints and keys.
 
-A budget holds for the runs that are charged to one ledger, so a process must not find another one for having been
-started elsewhere: without a name the home is one fixed place of the user's account.
+A budget holds for the runs that are charged to one ledger, so a process must not find another one for having
+been started elsewhere: without a name the home is one fixed place of the user's account.
 """
 
 from __future__ import annotations
@@ -35,17 +35,20 @@ class StateDirectory:
     lease_patience: float = 60.0
     """Seconds to wait for a dead coordinator's lease before a resume is refused."""
     named: bool = True
-    """Whether somebody said where the ledger is. The default is one account's on one machine, or one container's."""
+    """Whether somebody said where the ledger is. The default is one account's on one machine, or one
+    container's.
+    """
 
     @classmethod
     def of(cls, root: str | Path | None = None, ledger: str | None = None) -> StateDirectory:
-        """Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else the account's data directory with SQLite.
+        """Return Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else the account's data directory
+        with SQLite.
 
         FIELDFARE_LEDGER_FILE names a file that holds the URL, which keeps a password out of the environment.
 
         Raises:
-            BadInput: the URL's file cannot be read; the account has no directory; or nothing is named and `./runs`
-                holds a ledger: what was spent there must not be forgotten.
+            BadInput: the URL's file cannot be read; the account has no directory; or nothing is named and
+                `./runs` holds a ledger: what was spent there must not be forgotten.
         """
         chosen = root or os.environ.get("FIELDFARE_HOME")
         path = Path(chosen).expanduser().absolute() if chosen else _of_account()
@@ -65,7 +68,7 @@ class StateDirectory:
 
     @property
     def service_head_file(self) -> Path:
-        """Where the API keeps a head of its own: a coordinator may have the same home. No run has this name."""
+        """Where the API keeps its own head, because a coordinator may share the home. No run has this name."""
         return self.root / ".api" / HEAD_FILE
 
     @property
@@ -76,7 +79,8 @@ class StateDirectory:
     def require_named(self, what: str) -> None:
         """Refuse to make a budget of real people in a home that nobody named. Raises `BadInput`.
 
-        A container's account is new at every start, and another account of the same machine has another directory.
+        A container's account is new at every start, and another account of the same machine has another
+        directory.
         """
         if not self.named:
             raise BadInput(
@@ -99,7 +103,7 @@ class StateDirectory:
 
 
 def _of_account() -> Path:
-    """The default home. Raises `BadInput` where there is none, or where `./runs` was one."""
+    """Return the default home. Raises `BadInput` where there is none, or where `./runs` was one."""
     try:
         path = user_data_path("fieldfare", appauthor=False)
     except RuntimeError:

@@ -1,4 +1,5 @@
-"""How a run's noise key lies on disk: as it is, or wrapped by a command of yours (a key service, a hardware token).
+"""How a run's noise key lies on disk: as it is, or wrapped by a command of yours (a key service, a hardware
+token).
 
 A wrapped key protects backups of the state directory: without the wrapping key they hold no noise key. Set
 FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP to JSON lists of arguments, for example
@@ -37,7 +38,7 @@ class PlainKeys:
         return key
 
     def unwrap(self, content: bytes) -> bytes:
-        """Raises `CheckpointError` where the file is a wrapped key."""
+        """Raise `CheckpointError` where the file is a wrapped key."""
         if content.startswith(_WRAPPED):
             raise CheckpointError("the noise key", "it is wrapped.", "FIELDFARE_KEY_UNWRAP, as the run was begun with")
         return content
@@ -54,7 +55,9 @@ class CommandKeys:
     unwrap_command: Sequence[str]
 
     def wrap(self, key: bytes) -> bytes:
-        """Unwraps at once what it wrapped: a key that does not come back would lose the run later."""
+        """Wrap a key, and unwrap at once what was wrapped: a key that does not come back would lose the run
+        later.
+        """
         content = _WRAPPED + _run("wrap", self.wrap_command, key)
         if not hmac.compare_digest(self.unwrap(content), key):
             raise CheckpointError("the noise key", "what FIELDFARE_KEY_UNWRAP gives back is another key.")
@@ -67,7 +70,7 @@ class CommandKeys:
 
 
 def key_format(environment: Mapping[str, str] = os.environ) -> KeyFormat:
-    """As FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP say. Raises `BadInput` unless both are set, or neither."""
+    """Read FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP. Raises `BadInput` unless both are set, or neither."""
     wrap, unwrap = (environment.get(f"FIELDFARE_KEY_{what}") for what in ("WRAP", "UNWRAP"))
     if not wrap and not unwrap:
         return PlainKeys()
@@ -87,7 +90,7 @@ def _arguments(name: str, value: str) -> list[str]:
 
 
 def _run(what: str, command: Sequence[str], content: bytes) -> bytes:
-    """The command's output. What it prints on stderr is not repeated: it may hold anything."""
+    """Return the command's output. What it prints on stderr is not repeated: it may hold anything."""
     try:
         done = subprocess.run(list(command), input=content, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:

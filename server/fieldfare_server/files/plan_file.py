@@ -15,7 +15,9 @@ HERE = Path("plan.toml")
 
 
 def plan_path(path: Path | None) -> Path:
-    """The plan file that was named, else plan.toml of this directory. Raises `BadInput` without either."""
+    """Return the plan file that was named, else plan.toml of this directory. Raises `BadInput` without
+    either.
+    """
     if path is not None:
         return path
     if not HERE.is_file():
@@ -24,7 +26,7 @@ def plan_path(path: Path | None) -> Path:
 
 
 def read_plan(path: str | Path) -> Plan:
-    """The validated plan in a TOML file, whose directory may hold the module of its task.
+    """Return the validated plan in a TOML file, whose directory may hold the module of its task.
 
     Raises `BadInput`, also for parameters that the task does not take, where the task is found here.
     """
@@ -50,7 +52,9 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def plan_text(plan: Plan) -> str:
-    """A plan as a file's text: every table with its values, and without what is not set. `read_plan` reads it."""
+    """Return a plan as a file's text: every table with its values, and without what is not set. `read_plan`
+    reads it.
+    """
     tables = plan.model_dump(mode="json", exclude_none=True)
     return "\n".join(
         f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
@@ -60,14 +64,15 @@ def plan_text(plan: Plan) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value of JSON as TOML, whose texts and numbers are written alike."""
+    """Return a value of JSON as TOML, whose texts and numbers are written alike."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
     return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
 
 
 def plan_of(value: str) -> Plan:
-    """The plan of a run configuration: from its text, TOML or JSON, or from the file that `value` names.
+    """Return the plan of a run configuration: from its text, TOML or JSON, or from the file that `value`
+    names.
 
     Raises `BadInput`.
     """
@@ -75,7 +80,7 @@ def plan_of(value: str) -> Plan:
         try:
             return Plan.parse(json.loads(value))
         except (json.JSONDecodeError, TypeError) as error:
-            raise BadInput("plan", f"is no JSON: {error}.", code="not-toml") from None
+            raise BadInput("plan", f"is not JSON: {error}.", code="not-toml") from None
     return Plan.from_toml(value) if "\n" in value or "=" in value else read_plan(value)
 
 

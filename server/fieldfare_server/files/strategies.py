@@ -2,12 +2,13 @@
 
     ROOT/RUN/SHA-256.strategy    canonical JSON: the mechanism, what it is built for, what optimisers decided, the price
 
-A charge belongs to one strategy matrix and one noise multiplier, and a search ends at others on another machine. So a
-run's strategy is stored with its price before the ledger can name it; the ledger, its journal and every checkpoint hold
-its SHA-256. A resume, a verification and a residual test read that file. Nothing is searched for a second time.
+A charge belongs to one strategy matrix and one noise multiplier, and a search ends at others on another
+machine. So a run's strategy is stored with its price before the ledger can name it; the ledger, its journal
+and every checkpoint hold its SHA-256. A resume, a verification and a residual test read that file. Nothing is
+searched for a second time.
 
-Besides, results that take minutes to optimise are kept for later runs of the same plan, one file for each, named by the
-hash of their key (`StrategyFiles`).
+Besides, results that take minutes to optimise are kept for later runs of the same plan, one file for each,
+named by the hash of their key (`StrategyFiles`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ _SAME = 1e-9
 
 
 class StrategyError(CheckpointError):
-    """The strategy of a run is missing, altered, or not what this version computes. The ledger is not in doubt."""
+    """The strategy of a run is missing, altered, or not what this version computes. The ledger is not in
+    doubt.
+    """
 
 
 class StrategyFiles(MutableMapping[str, bytes]):
@@ -80,7 +83,8 @@ class StrategyFiles(MutableMapping[str, bytes]):
 
 
 class Decisions(dict[str, bytes]):
-    """What optimisers decide for one run: the cache that its price is computed with, and that is stored with it.
+    """What optimisers decide for one run: the cache that its price is computed with, and that is stored with
+    it.
 
     Results that take minutes are looked up in `root`, and kept there for later runs.
     """
@@ -102,12 +106,16 @@ class Decisions(dict[str, bytes]):
 
 
 def without_search() -> MutableMapping[str, bytes]:
-    """A cache for `mechanisms.build` that raises `StrategyError` where an optimiser would have to search."""
+    """Return a cache for `mechanisms.build` that raises `StrategyError` where an optimiser would have to
+    search.
+    """
     return Sealed({}, StrategyError("the strategy of a run", "an optimiser decided it, and its result is not here."))
 
 
 def settle(cost: Cost, decided: Mapping[str, bytes]) -> tuple[Cost, bytes]:
-    """(`cost` with its strategy's digest, the strategy to store). decided: what optimisers decided for it."""
+    """Return (`cost` with its strategy's digest, the strategy to store). decided: what optimisers decided for
+    it.
+    """
     content = {
         **_terms(cost.plan),
         "entries": {name: base64.b64encode(value).decode() for name, value in decided.items()},
@@ -152,16 +160,18 @@ class StoredStrategy:
         replace_file(self.path, content, mode=0o644)
 
     def cost(self, table: Mapping[str, Any]) -> Cost:
-        """The cost of the run's stored plan with the strategy that it applies. As `applied`."""
+        """Return the cost of the run's stored plan with the strategy that it applies. As `applied`."""
         return self.applied(table)[0]
 
     def applied(self, table: Mapping[str, Any]) -> tuple[Cost, dict[str, bytes]]:
-        """(The cost of the run's stored plan with the strategy that it applies, at its price; what optimisers decided).
+        """Return (The cost of the run's stored plan with the strategy that it applies, at its price; what
+        optimisers decided).
 
         Nothing is searched for.
 
         Raises:
-            StrategyError: the file is missing or altered, or this version computes another strategy or price from it.
+            StrategyError: the file is missing or altered, or this version computes another strategy or price
+                from it.
             BadInput: the file has no price, and the ledger's is not that of the plan.
         """
         plan = Plan.stored(table)
@@ -199,7 +209,8 @@ class StoredStrategy:
 
 
 def describe_noising(mechanism: Mechanism, rounds: int | None = None) -> dict[str, object] | None:
-    """B's first `rounds` rows (None: all) as a certificate holds them; None for a matrix too large to be written.
+    """Return B's first `rounds` rows (None: all) as a certificate holds them; None for a matrix too large to
+    be written.
 
     `{"tree": "online"}`, `{"toeplitz": first column}` or `{"dense": rows}`, arrays as in `encode_array`.
     """
@@ -212,7 +223,7 @@ def describe_noising(mechanism: Mechanism, rounds: int | None = None) -> dict[st
 
 
 def encode_array(values: Floats) -> dict[str, object]:
-    """Little-endian float64 in base64, with its SHA-256 and shape."""
+    """Return Little-endian float64 in base64, with its SHA-256 and shape."""
     raw = np.ascontiguousarray(values, dtype="<f8").tobytes()
     encoded = base64.b64encode(raw).decode()
     return {"base64": encoded, "sha256": hashlib.sha256(raw).hexdigest(), "shape": list(values.shape)}
@@ -223,7 +234,9 @@ def _decode(array: dict[str, Any]) -> Floats:
 
 
 def _agree(stored: dict[str, Any], now: dict[str, Any] | None) -> bool:
-    """Whether two descriptions are of one matrix, up to the last bits that another processor may round otherwise."""
+    """Return whether two descriptions are of one matrix, up to the last bits that another processor may round
+    otherwise.
+    """
     if now is None or stored.keys() != now.keys():
         return False
     ((form, before),) = stored.items()
@@ -238,7 +251,7 @@ def _entries(stored: dict[str, Any]) -> dict[str, bytes]:
 
 
 def _terms(plan: Plan) -> dict[str, object]:
-    """What a strategy is built from."""
+    """Return what a strategy is built from."""
     return {
         "format": _FORMAT,
         "mechanism": plan.mechanism.model_dump(mode="json"),

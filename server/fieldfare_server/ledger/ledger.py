@@ -58,8 +58,24 @@ class _Undone(Exception):
 class Ledger(Reader, metaclass=Shown):
     """An open ledger. Writes are serialised, durable and journaled; see `Reader` for what can be asked.
 
-    with ff.Ledger.open("sqlite:////srv/runs/ledger.sqlite3") as ledger:
-        print(ledger.population("people").spent_epsilon, ledger.runs().items)
+    Example:
+        >>> import fieldfare as ff
+        >>> from fieldfare.accounting.foreign import Foreign
+        >>> with ff.Ledger.open("sqlite:///ledger.sqlite3", create=True) as ledger:
+        ...     made = ledger.create_population("people", 8, 1e-5, actor="ann")
+        ...     raised = ledger.raise_population("people", epsilon=9, reason="a second study", actor="ann")
+        ...     lower = ledger.tighten_population("people", epsilon=4, reason="no second study", actor="ann")
+        ...     noted = ledger.note_population("people", text="asked the board", actor="ann")
+        ...     loss = Foreign.of({"mu": 0.5})
+        ...     held = ledger.reserve_charge("people", "k1", loss, what="a ranker", why="search", actor="bob")
+        ...     paid = ledger.commit_charge("people", "k1", actor="bob")
+        ...     print(f"{ledger.population('people').spent_epsilon:.2f} of 4", ledger.runs().items)
+        ...     closed = ledger.close_population("people", reason="the study is over", actor="ann")
+        ...     opened = ledger.reopen_population("people", reason="it goes on", actor="ann")
+        ...     secret, token = ledger.create_token("dashboard", ("read",), actor="ann")
+        ...     print(ledger.check_token(secret).name)
+        1.99 of 4 ()
+        dashboard
     """
 
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:

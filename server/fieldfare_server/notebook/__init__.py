@@ -1,1 +1,3 @@
-"""What a notebook or a script does with plans: simulate them in this process, compare mechanisms, look at the runs."""
+"""What a notebook or a script does with plans: simulate them in this process, compare mechanisms, look at the
+runs.
+"""

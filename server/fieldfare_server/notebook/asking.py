@@ -46,11 +46,18 @@ def ask(
 ) -> Look | Offer:
     """Ask the users of a task a question, and charge their population before the answer is shown.
 
-        ff.ask({"kind": "mean", "measure": "rows", "low": 0, "high": 50}, task="digits", population="demo", budget=2,
-               epsilon=0.1)
+    Example:
+        >>> import fieldfare as ff
+        >>> question = {"kind": "mean", "measure": "rows", "low": 0, "high": 50}
+        >>> offer = ff.ask(question, task="digits", population="demo", budget=2, epsilon=0.5, delta=1e-3, dry_run=True)
+        >>> look = ff.ask(question, task="digits", population="demo", budget=2, epsilon=0.5, delta=1e-3)
+        >>> print(look)
+        question: mean of rows from 0.0 to 50.0, task digits
+          mean: ... (... to ...)
+        100 users answered; epsilon 0.5 at delta 0.001, charged to population demo by run ...
 
-    Guarantee: the answer, together with all that other runs and questions release, is within the population's budget:
-    a question is a run of one round, with its noise, journal, odometers and certificate.
+    Guarantee: the answer, together with all that other runs and questions release, is within the population's
+    budget: a question is a run of one round, with its noise, journal, odometers and certificate.
 
     Args:
         question: the `[question]` table: a kind (count, histogram, mean, quantile, sums, auc, items, choose),
@@ -58,22 +65,25 @@ def ask(
         task: whose users are asked: a name, or an object of this process.
         parameters: of a task that is named.
         population: whose budget is charged.
-        epsilon, delta: what the question may cost, taken alone; or `noise_multiplier` in place of epsilon: the noise of
-            one user's contribution.
+        epsilon, delta: what the question may cost, taken alone; or `noise_multiplier` in place of epsilon:
+            the noise of one user's contribution.
         adjacency: the population's.
         client: the local training of measure "update-norm", as a plan's `[client]` table.
         budget, ledger: as for `ff.simulate`. A question about a released model needs the ledger of its run.
         dry_run: say what it would cost and how wide the answer would be; ask and charge nothing.
-        resume: the answer of this run of `ledger`, which was interrupted or has ended; nothing is charged again.
+        resume: the answer of this run of `ledger`, which was interrupted or has ended; nothing is charged
+            again.
         accept_delta: ask although delta is large for so many users, with a warning.
-        clip_of: in place of a question and a task: ask for the median update norm of this plan, at `epsilon` (0.1 if
-            left out), from the plan's population or from `population`. Then `clip=look.answer[0].value`.
-        grid: in a Flower ServerApp: ask the users of this grid's nodes in place of a task's. `ledger`: as `home` of
-            `ff.PrivateStrategy`.
-        dialect: "plain": a user is a node, whose `@app.query` replies a MetricRecord with what the question names;
-            "cohort": a node answers for each of its users by `@ff.private.measure`.
+        clip_of: in place of a question and a task: ask for the median update norm of this plan, at `epsilon`
+            (0.1 if left out), from the plan's population or from `population`. Then
+            `clip=look.answer[0].value`.
+        grid: in a Flower ServerApp: ask the users of this grid's nodes in place of a task's. `ledger`: as
+            `home` of `ff.PrivateStrategy`.
+        dialect: "plain": a user is a node, whose `@app.query` replies a MetricRecord with what the question
+            names; "cohort": a node answers for each of its users by `@ff.private.measure`.
         query, content: the action of `@app.query(action)`, and the RecordDict that it gets.
-        cohort: users of the grid who are asked; None: as many as there are nodes (needed in the cohort dialect).
+        cohort: users of the grid who are asked; None: as many as there are nodes (needed in the cohort
+            dialect).
 
     Returns:
         The answer with its intervals (`Look`), or, of a dry run, the price and the width (`Offer`).

@@ -24,16 +24,20 @@ class Comparison:
 
     plan: Plan
     rows: tuple[dict[str, Any], ...]
-    """A mechanism each: the fields of `fieldfare plan --json`, its label, the error of a prefix sum, its score."""
+    """A mechanism each: the fields of `fieldfare plan --json`, its label, the error of a prefix sum, its
+    score.
+    """
     rehearsals: tuple[Trace, ...]
     """NOT PRIVATE: one a mechanism, and the last without noise; empty unless trained."""
 
     def frame(self) -> object:
-        """A pandas DataFrame with one row a mechanism. Raises `ModuleNotFoundError` where pandas is not installed."""
+        """Return a pandas DataFrame with one row a mechanism. Raises `ModuleNotFoundError` where pandas is
+        not installed.
+        """
         return make_frame(self.rows, list(self.rows[0]))
 
     def plot(self) -> Figure:
-        """Held-out scores against rounds. Raises `ValueError` unless trained."""
+        """Return held-out scores against rounds. Raises `ValueError` unless trained."""
         if not self.rehearsals:
             raise ValueError("nothing was trained: ff.compare(plan, train=True, data_is_public=True)")
         return make_plot(self.rehearsals, f"{self.plan.run.task}: same budget, different noise")
@@ -58,12 +62,20 @@ def compare(
     nodes: int = 1,
     progress: bool = True,
 ) -> Comparison:
-    """The same budget, several mechanisms, as `fieldfare compare`.
+    """Compare several mechanisms at the same budget, as `fieldfare compare`.
+
+    Example:
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=8, delta=1e-3, rounds=4, cohort=20, mechanism="nu", population="demo")
+        >>> ff.compare(plan, mechanisms=("nu", "independent"))
+        Comparison(
+          nu: ...
 
     Args:
         plan: all but the mechanism.
         mechanisms: kinds, or tables such as {"kind": "blt", "buffers": 4}.
-        train: also train with each, and once without noise, in rehearsals that no ledger records: NOT PRIVATE.
+        train: also train with each, and once without noise, in rehearsals that no ledger records: NOT
+            PRIVATE.
         data_is_public: state that, as `train` requires.
         nodes: simulated nodes that the users are spread over.
         progress: show a bar on a terminal, lines elsewhere.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def make_frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> object:
-    """`rows` as a pandas DataFrame. Raises `ModuleNotFoundError` where pandas is not installed."""
+    """Return `rows` as a pandas DataFrame. Raises `ModuleNotFoundError` where pandas is not installed."""
     try:
         pandas = import_module("pandas")
     except ModuleNotFoundError as error:
@@ -41,7 +41,9 @@ def make_frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> 
 
 
 def make_plot(traces: Sequence[Trace], title: str) -> Figure:
-    """Held-out score and epsilon against rounds. Raises `ModuleNotFoundError` where matplotlib is not installed."""
+    """Return held-out score and epsilon against rounds. Raises `ModuleNotFoundError` where matplotlib is not
+    installed.
+    """
     try:
         return draw_traces(traces, title)
     except ModuleNotFoundError as error:
@@ -51,7 +53,7 @@ def make_plot(traces: Sequence[Trace], title: str) -> Figure:
 
 
 def make_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
-    """`rows` as an HTML table; a missing value is a dash."""
+    """Return `rows` as an HTML table; a missing value is a dash."""
 
     def cell(value: object) -> str:
         if isinstance(value, float):
@@ -100,14 +102,15 @@ class SimulatedRun:
         return self.view.score
 
     def summary(self) -> dict[str, object]:
-        """One row of `Runs.frame`."""
+        """Return one row of `Runs.frame`."""
         of_trace = {"label": self.trace.label, "run": self.id, "seconds": round(self.trace.seconds, 3)}
         spent = {"rounds": self.view.committed_rounds, "epsilon": self.epsilon, "delta": self.view.spent.delta}
         row = {**vars(self.view), **spent, **of_trace}
         return {name: row[name] for name in SUMMARY}
 
     def frame(self) -> object:
-        """A pandas DataFrame with one row an attempt at a round: the columns of `fieldfare simulate --export`.
+        """Return a pandas DataFrame with one row an attempt at a round: the columns of `fieldfare simulate
+        --export`.
 
         Then, for each metric of the plan, `metric.NAME` and the ends of its interval, `.low` and `.high`.
         Raises `ModuleNotFoundError` where pandas is not installed.
@@ -118,14 +121,15 @@ class SimulatedRun:
             return make_frame([row for _, row in closed_attempts(ledger, self.id, None, columns)], columns)
 
     def plot(self) -> Figure:
-        """Held-out score and epsilon against rounds, as a matplotlib figure: a notebook shows it, `savefig` writes it.
+        """Return held-out score and epsilon against rounds, as a matplotlib figure: a notebook shows it,
+        `savefig` writes it.
 
         Raises `ModuleNotFoundError` where matplotlib is not installed.
         """
         return make_plot([self.trace], self.plan.run.task)
 
     def model(self) -> torch.nn.Module:
-        """The task's model with the last released parameters.
+        """Return the task's model with the last released parameters.
 
         Raises `BadInput` where the run released no model, or where its task is not in this process.
         """
@@ -142,12 +146,12 @@ class SimulatedRun:
         return module
 
     def statement(self) -> Statement:
-        """The privacy statement: `.to_markdown()`, `.to_html()`, `.to_json()`; a notebook shows it."""
+        """Return the privacy statement: `.to_markdown()`, `.to_html()`, `.to_json()`; a notebook shows it."""
         with Ledger.open(self.home.ledger) as ledger, ledger.snapshot() as snapshot:
             return privacy_statement(snapshot, self.id)
 
     def certificate(self) -> bytes:
-        """What a stranger checks with `docs/check_certificate.py`: canonical JSON that names no user.
+        """Return what a stranger checks with `docs/check_certificate.py`: canonical JSON that names no user.
 
         Raises `BadInput` where the run's noise was seeded.
         """
@@ -179,11 +183,13 @@ class Runs(Sequence[SimulatedRun]):
         return iter(self._runs)
 
     def frame(self) -> object:
-        """A pandas DataFrame with one row a run. Raises `ModuleNotFoundError` where pandas is not installed."""
+        """Return a pandas DataFrame with one row a run. Raises `ModuleNotFoundError` where pandas is not
+        installed.
+        """
         return make_frame([run.summary() for run in self], SUMMARY)
 
     def plot(self) -> Figure:
-        """Held-out score and epsilon against rounds, all runs in one figure; see `SimulatedRun.plot`."""
+        """Return held-out score and epsilon against rounds, all runs in one figure; see `SimulatedRun.plot`."""
         tasks = sorted({run.plan.run.task for run in self})
         return make_plot([run.trace for run in self], ", ".join(tasks))
 

@@ -43,31 +43,43 @@ def simulate(
 ) -> Runs:
     """Run plans in this process, one after another, on the users of their tasks, and charge their population.
 
-    Before the first run begins, all of them are checked: the users, the population, and that its budget holds all runs.
+    Before the first run begins, all of them are checked: the users, the population, and that its budget holds
+    all runs.
 
     Rounds of a population that is marked as simulated are committed in groups of about half a second; a crash
     repeats those of its group. Those of people are committed one by one.
 
+    Example:
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=8, delta=1e-3, rounds=4, cohort=20, mechanism="nu", population="demo")
+        >>> runs = ff.simulate(plan, budget=10, progress=False)
+        >>> runs[0].summary()["rounds"], sorted(runs[0].model().state_dict())
+        (4, ['0.bias', '0.weight', '2.bias', '2.weight'])
+        >>> "epsilon" in runs[0].statement().to_markdown()
+        True
+
     Guarantee: as `fieldfare simulate`. All that the runs release is (epsilon, delta)-DP for every user of the
-    population, with the epsilon that the ledger shows. A temporary ledger forgets: what runs of another `simulate`
-    spent on the same people is not in it, and is no part of its statement. For people's data, name a ledger.
+    population, with the epsilon that the ledger shows. A temporary ledger forgets: what runs of another
+    `simulate` spent on the same people is not in it, and is no part of its statement. For people's data, name
+    a ledger.
 
     Args:
         plans: what to run.
         population: whose budget is charged; None: the one that each plan names.
-        budget: epsilon, or (epsilon, delta), of a population that is not there yet, and is made then, marked as
-            simulated (not people). Without a delta, it is the plans'. For people, make the population with
+        budget: epsilon, or (epsilon, delta), of a population that is not there yet, and is made then, marked
+            as simulated (not people). Without a delta, it is the plans'. For people, make the population with
             `ff.Ledger.open(url, create=True).create_population` or `fieldfare population create`.
-        ledger: a state directory, as `--home`, or the URL of a ledger; None: a temporary one, which is removed with
-            the last of the runs.
+        ledger: a state directory, as `--home`, or the URL of a ledger; None: a temporary one, which is
+            removed with the last of the runs.
         nodes: simulated nodes that the users are spread over; None: 1, and more for masked sums.
-        resume: continue this run of `ledger` in place of new ones. If its task is an object, make the plan before.
+        resume: continue this run of `ledger` in place of new ones. If its task is an object, make the plan
+            before.
         accept_delta: run although delta is large for so many users, with a warning.
         progress: show a bar on a terminal, lines elsewhere.
 
     Raises:
-        BadInput: a plan does not fit its users; there is no such population and no budget; `client.workers` is a number
-            above 1 in a script without `if __name__ == "__main__":`.
+        BadInput: a plan does not fit its users; there is no such population and no budget; `client.workers`
+            is a number above 1 in a script without `if __name__ == "__main__":`.
         RuntimeError: this process is one that such a script started; the message is Python's own.
         BudgetRefused: the budget does not hold all runs.
         Interrupted: Ctrl-C. In a named ledger the run can be resumed.
@@ -108,7 +120,7 @@ def simulate(
 
 
 def _starts_workers(plan: Plan) -> bool:
-    """Whether rounds of `plan` need other processes. Where it leaves that open ("auto"), they do not."""
+    """Return whether rounds of `plan` need other processes. Where it leaves that open ("auto"), they do not."""
     return plan.client.workers != "auto" and processes(plan.client, plan.run.task) > 1
 
 
@@ -118,7 +130,7 @@ def _resumed(home: StateDirectory, run: str) -> Plan:
 
 
 def home_of(ledger: str | Path | None) -> tuple[StateDirectory, object]:
-    """(the state directory, what keeps a temporary one alive)."""
+    """Return (the state directory, what keeps a temporary one alive)."""
     if ledger is None:
         kept = tempfile.TemporaryDirectory(prefix="fieldfare-", ignore_cleanup_errors=True)
         root = Path(kept.name) / "runs"
@@ -151,7 +163,9 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
 
 
 def make_population(ledger: Ledger, name: str, plans: list[Plan], costs: list[Cost], budget: Budget | None) -> None:
-    """Make the population of `plans`, marked as simulated, if it is not there yet. Raises `BadInput` as `simulate`."""
+    """Make the population of `plans`, marked as simulated, if it is not there yet. Raises `BadInput` as
+    `simulate`.
+    """
     known = {view.name: view for view in ledger.populations()}.get(name)
     if known is not None:
         if budget is not None:
@@ -196,7 +210,7 @@ def _require_same(epsilon: float, delta: float, budget: Budget, name: str) -> No
 
 
 def _labels(plans: Sequence[Plan]) -> list[str]:
-    """What tables and plots call the runs: their mechanisms; equal ones are numbered."""
+    """Return what tables and plots call the runs: their mechanisms; equal ones are numbered."""
     specs = [plan.mechanism for plan in plans]
     labels = [label_of({**spec.model_dump(exclude_defaults=True), "kind": spec.kind}) for spec in specs]
     return [

@@ -33,18 +33,26 @@ def tune(
 ) -> Tuned | Ways:
     """Try settings of a plan on a share of its users, and hand the best to a plan for the others.
 
-        tuned = ff.tune(plan, {"server_optimizer.learning_rate": [0.1, 0.3, 1.0]}, budget=4)
-        ff.simulate(tuned.plan, ledger=tuned.ledger)
+    Example:
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=4, delta=1e-3, rounds=2, cohort=20, mechanism="nu", population="demo")
+        >>> ways = ff.tune(plan, {"server_optimizer.learning_rate": [0.3, 1.0]}, share=0.3, dry_run=True)
+        >>> print(ways)
+        2 trials and a final run, epsilon 4 at delta 0.001 for each user in all; compared by: public held-out score
+          on a share of 0.3: noise of the final model 1.43 times that of one run on all users, ...
+        >>> tuned = ff.tune(plan, {"server_optimizer.learning_rate": [0.3, 1.0]}, share=0.3, budget=4, progress=False)
+        >>> tuned.plan.server_optimizer.learning_rate in (0.3, 1.0)
+        True
 
-    Guarantee: a trial is an ordinary run, and so is the question that compares trials; no user pays more for all of
-    it than the plan's own epsilon, and the users of the two parts are disjoint.
+    Guarantee: a trial is an ordinary run, and so is the question that compares trials; no user pays more for
+    all of it than the plan's own epsilon, and the users of the two parts are disjoint.
 
     Args:
         plan: what is trained in the end, at its own epsilon.
         over: keys of the plan and the values to try; every combination is a trial.
         share: of the users, for trials; None: the plan's `tuning.share`, or a tenth.
-        score: "held-out": the task's own, on data that its author declares public. "correct", or a measure with its
-            bounds such as "loss=0,4": a question to the users of the share, charged.
+        score: "held-out": the task's own, on data that its author declares public. "correct", or a measure
+            with its bounds such as "loss=0,4": a question to the users of the share, charged.
         population, budget, ledger: as for `ff.simulate`.
         dry_run: what the ways of tuning would cost; runs and charges nothing.
         accept_delta: run although delta is large for so many users, with a warning.

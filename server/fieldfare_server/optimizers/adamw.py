@@ -34,12 +34,14 @@ class AdamWSpec(SteppedSpec):
 
 @dataclass(frozen=True)
 class AdamW(ServerOptimizer):
-    """Loshchilov and Hutter 2019: m_hat, v_hat as in Adam; x <- (1 - lr wd) x + lr m_hat / (sqrt(v_hat) + epsilon).
+    """Loshchilov and Hutter 2019: m_hat, v_hat as in Adam; x <- (1 - lr wd) x + lr m_hat / (sqrt(v_hat) +
+    epsilon).
 
-    With `noise_correction` the noise's part is taken out of v_hat (`second_moment`), so that its mean is the second
-    moment of the un-noised update.
+    With `noise_correction` the noise's part is taken out of v_hat (`second_moment`), so that its mean is the
+    second moment of the un-noised update.
 
-    State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 without correction; `steps` int64 ().
+    State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 without correction; `steps`
+    int64 ().
     """
 
     spec: AdamWSpec

@@ -1,7 +1,7 @@
 """What every server optimizer offers: explicit state, `init` and `step`, nothing hidden.
 
-A server optimizer post-processes the privatised update. It sees nothing else that was derived from users, so it costs
-no privacy, whatever it does.
+A server optimizer post-processes the privatised update. It sees nothing else that was derived from users, so
+it costs no privacy, whatever it does.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ class StepInfo:
     round: int
     rounds: int
     noise_std: float
-    """Std per coordinate of the mechanism's noise in this round's `update`, 0 without noise. With several queries: what
-    it would be for a single query that had the whole share."""
+    """Std per coordinate of the mechanism's noise in this round's `update`, 0 without noise. With several
+    queries: what it would be for a single query that had the whole share."""
     noise_autocovariance: tuple[float, ...] = ()
-    """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known."""
+    """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where
+    known.
+    """
 
 
 class OptimizerSpec(ServerOptimizerSpec):
@@ -49,7 +51,7 @@ class SteppedSpec(OptimizerSpec):
     schedule: Schedule = Field(default=Constant(), description="how the learning rate changes over the run")
 
     def rate(self, info: StepInfo) -> float:
-        """The learning rate of this round."""
+        """Return the learning rate of this round."""
         return self.learning_rate * self.schedule.factor(info.round, info.rounds)
 
 
@@ -60,9 +62,10 @@ class Points(NamedTuple):
     sum_i weights[i] x (local model from points[i] - points[i]) and clips that once: one vector of norm at most the
     clip norm, whatever the weights.
 
-    That is one query. Where a round asks several, `weights` holds one row of weights after another, and each query is
-    combined, clipped and summed by itself. `shares` divides the round's privacy among them (`run.aggregation`).
-    `batches` is the round whose order of batches and randomness is used (None: this one).
+    That is one query. Where a round asks several, `weights` holds one row of weights after another, and each
+    query is combined, clipped and summed by itself. `shares` divides the round's privacy among them
+    (`run.aggregation`). `batches` is the round whose order of batches and randomness is used (None: this
+    one).
     """
 
     points: tuple[Tensor, ...]
@@ -74,13 +77,15 @@ class Points(NamedTuple):
 class ServerOptimizer(ABC):
     """Final subclasses are immutable; all that changes is in `State`.
 
-    `update` is the privatised mean update: (sum of clipped updates + noise) / planned cohort size. It is an ascent
-    direction (local model minus broadcast model), so plain SGD is params + learning_rate * update.
+    `update` is the privatised mean update: (sum of clipped updates + noise) / planned cohort size. It is an
+    ascent direction (local model minus broadcast model), so plain SGD is params + learning_rate * update.
     """
 
     @property
     def queries(self) -> int:
-        """How many clipped vectors of a user a round sums; `update` then holds as many means, one after another."""
+        """How many clipped vectors of a user a round sums; `update` then holds as many means, one after
+        another.
+        """
         return 1
 
     @abstractmethod
@@ -89,7 +94,7 @@ class ServerOptimizer(ABC):
 
     @abstractmethod
     def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        """One step; changes none of its inputs.
+        """Take one step; change none of the inputs.
 
         Args:
             params: float32 (d,).
@@ -100,5 +105,7 @@ class ServerOptimizer(ABC):
         """
 
     def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
-        """What clients train from: `params` itself unless the optimizer looks ahead. Post-processing, like `step`."""
+        """Return what clients train from: `params` itself unless the optimizer looks ahead. Post-processing,
+        like `step`.
+        """
         return Points((params,), (1.0,))

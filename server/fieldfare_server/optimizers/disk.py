@@ -5,8 +5,8 @@ With d the last displacement of the model, gain k and radius gamma, a client con
     clip(a D(x + gamma d) + (1 - a) D(x)),   a = (1 - k) / (k gamma),   D(p) = local model from p - p,
 
 and the base optimizer gets the filtered m <- (1 - k) m + k u instead of the privatised mean u. All of this is
-post-processing of privatised values, and the combination is clipped once: the charge is that of the base optimizer,
-for every k and gamma.
+post-processing of privatised values, and the combination is clipped once: the charge is that of the base
+optimizer, for every k and gamma.
 
 | mode | clients train from | |
 |---|---|---|
@@ -15,13 +15,13 @@ for every k and gamma.
 | `storm` | the last two models | gamma = -1 (Cutkosky and Orabona 2019) |
 | `doppler` | x | a = 0: a low-pass filter of the updates alone |
 
-How much the mean update moves in a round (the innovation) is a setting, or is estimated from released values, which
-costs nothing (`innovation`). In `doppler` mode the estimate is unbiased. Where clients look ahead, u also differs from
-m by the model's movement along the curvature, divided by k. No Hessian product is released that could remove that
-part: the estimate is then too large, and the filter smooths less than it could.
+How much the mean update moves in a round (the innovation) is a setting, or is estimated from released values,
+which costs nothing (`innovation`). In `doppler` mode the estimate is unbiased. Where clients look ahead, u
+also differs from m by the model's movement along the curvature, divided by k. No Hessian product is released
+that could remove that part: the estimate is then too large, and the filter smooths less than it could.
 
-Two faults of the authors' code are not repeated: here k is the weight of the *new* value, and the noise is never
-divided by sqrt(a^2 + (1 - a)^2).
+Two faults of the authors' code are not repeated: here k is the weight of the *new* value, and the noise is
+never divided by sqrt(a^2 + (1 - a)^2).
 """
 
 from __future__ import annotations
@@ -103,9 +103,10 @@ class DiSKSpec(OptimizerSpec):
 class DiSK(ServerOptimizer):
     """The filter in front of `base`.
 
-    State: `filtered` m and `displacement` d, float32 (d,); `variance` of the noise in m, float64 (), which the base
-    optimizer is told (exact for stationary noise); `steps` int64 (); `innovation`, where it is estimated; and the
-    base's entries, as `base.*`. A void round does not change it: the round is repeated from the same points.
+    State: `filtered` m and `displacement` d, float32 (d,); `variance` of the noise in m, float64 (), which
+    the base optimizer is told (exact for stationary noise); `steps` int64 (); `innovation`, where it is
+    estimated; and the base's entries, as `base.*`. A void round does not change it: the round is repeated
+    from the same points.
     """
 
     spec: DiSKSpec
@@ -123,7 +124,9 @@ class DiSK(ServerOptimizer):
         return join_state(own, self.base.init(params))
 
     def _gain(self, state: State, info: StepInfo) -> tuple[float, float]:
-        """This round's gain, and the correlation of the noise in the filter with the noise of the round."""
+        """Return this round's gain, and the correlation of the noise in the filter with the noise of the
+        round.
+        """
         spec, steps = self.spec, int(state["steps"])
         warm = spec.start == "first"
         if spec.kappa in ("auto", "adaptive") and info.noise_std == 0:
@@ -141,7 +144,9 @@ class DiSK(ServerOptimizer):
         return kalman.gains(kappa, innovation, info.noise_autocovariance, warm, info.rounds).at(steps)
 
     def gain(self, state: State, info: StepInfo) -> float:
-        """k of this round: 1 in round 0 where the first update is taken whole. A function of public values."""
+        """Return k of this round: 1 in round 0 where the first update is taken whole. A function of public
+        values.
+        """
         return self._gain(state, info)[0]
 
     def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
@@ -163,11 +168,14 @@ class DiSK(ServerOptimizer):
                 residual = float((update - state["filtered"]).double().square().mean()) / info.noise_std**2
                 known = known.observe(gain, residual, update.numel(), info.noise_autocovariance)
             tracked["innovation"] = known.to_tensor()
+        # Post-processing of a private update: whatever the gain is, it costs no budget.
         filtered = state["filtered"] * (1.0 - gain) + update * gain
         # The noise of (1 - k) m + k u is a sum of two Gaussians, of known std and correlation.
         std, kept = math.sqrt(float(state["variance"])), 1.0 - gain
         variance = (kept * std) ** 2 + (gain * info.noise_std) ** 2
         variance = max(0.0, variance + 2.0 * kept * gain * correlation * std * info.noise_std)
+        # The base sees filtered noise. How that correlates over rounds is not worked out here, so it is told
+        # nothing of it.
         base_info = dataclasses.replace(info, noise_std=math.sqrt(variance), noise_autocovariance=())
         moved, base_state = self.base.step(split_state(state)[1], params, filtered, base_info)
         own = {

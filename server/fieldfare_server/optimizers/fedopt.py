@@ -4,10 +4,10 @@ With u the privatised update, m <- beta1 m + (1 - beta1) u, a second moment v th
 
     x <- x + lr m / (sqrt(v) + adaptivity).
 
-The three differ in how v follows u: each spec's `follow`. u carries noise of a known variance sigma_t^2 per coordinate,
-and v counts it as if it were signal, which flattens all steps to lr / sigma. `noise_correction` takes it out
-(`second_moment`). sigma_t is the real std of the round's noise, also where rounds differ (trees); behind DiSK it is the
-std behind the filter.
+The three differ in how v follows u: each spec's `follow`. u carries noise of a known variance sigma_t^2 per
+coordinate, and v counts it as if it were signal, which flattens all steps to lr / sigma. `noise_correction`
+takes it out (`second_moment`). sigma_t is the real std of the round's noise, also where rounds differ
+(trees); behind DiSK it is the std behind the filter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class FedOptSpec(SteppedSpec):
 
     @abstractmethod
     def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
-        """The new v, and what is known of the noise in it. `std`: of the noise in `update`, 0 without correction."""
+        """Return the new v, and what is known of the noise in it. `std`: of the noise in `update`, 0 without
+        correction.
+        """
 
 
 @register
@@ -71,8 +73,9 @@ class FedAdagradSpec(FedOptSpec):
 class FedYogiSpec(FedOptSpec):
     """`kind = "fedyogi"`: v <- v - (1 - beta2) s sign(v - s), s = u^2.
 
-    v is not linear in s, so the correction comes before it: s = u^2 - sigma_t^2, which may be negative. The step is
-    then |s| towards s, and v stops at 0. For s >= 0 that is the published rule. The floor is that of FedAdam.
+    v is not linear in s, so the correction comes before it: s = u^2 - sigma_t^2, which may be negative. The
+    step is then |s| towards s, and v stops at 0. For s >= 0 that is the published rule. The floor is that of
+    FedAdam.
     """
 
     kind: Literal["fedyogi"] = "fedyogi"

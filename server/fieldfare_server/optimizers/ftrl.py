@@ -1,15 +1,17 @@
-"""Private follow-the-regularised-leader: a mirror step from the noisy prefix sum (Arora, Marinov, Ullah 2020).
+"""Private follow-the-regularised-leader: a mirror step from the noisy prefix sum (Arora, Marinov, Ullah
+2020).
 
 With U_t the sum of all privatised updates so far (an ascent direction; the paper's G_t is -U_t),
 
     x_{t+1} = x_0 + projection(grad Psi*(eta_{t+1} U_t)),   Psi(w) = ||w||_p^2 / (2 (p - 1)),  1 < p <= 2,
 
-which is lazy mirror descent: a decreasing eta rescales all of history, and the projection does not feed back into U.
-U_t carries exactly the noise of a prefix sum, which tree and matrix mechanisms make small. With p = 2, fixed steps and
-no ball this is SGD.
+which is lazy mirror descent: a decreasing eta rescales all of history, and the projection does not feed back
+into U. U_t carries exactly the noise of a prefix sum, which tree and matrix mechanisms make small. With p =
+2, fixed steps and no ball this is SGD.
 
-The paper's privacy theorems (noise that shrinks with 1 / sqrt(T), or noise in the first step only) are false as stated;
-our tests have one-dimensional counter-examples. The charge here is always the mechanism's, for every round.
+The paper's privacy theorems (noise that shrinks with 1 / sqrt(T), or noise in the first step only) are false
+as stated; our tests have one-dimensional counter-examples. The charge here is always the mechanism's, for
+every round.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class FTRLSpec(SteppedSpec):
     | "fixed" | learning_rate D / (G sqrt(T)) |
     | "anytime" | learning_rate D / (G sqrt(t)), t from 1: needs no horizon |
 
-    D = radius / sqrt(2 (p - 1)) bounds sqrt(Psi) on the ball, and G (`dual_bound`) the mean update's dual norm.
+    D = radius / sqrt(2 (p - 1)) bounds sqrt(Psi) on the ball, and G (`dual_bound`) the mean update's dual
+    norm.
     """
 
     kind: Literal["ftrl"] = "ftrl"
@@ -61,14 +64,17 @@ class FTRLSpec(SteppedSpec):
         return FTRL(self)
 
     def reach(self, rounds: int, noise_std: float, numel: int) -> float | None:
-        """How far a whole run can move the model along a direction that all parameters share, in radii.
+        """Return how far a whole run can move the model along a direction that all parameters share, in
+        radii.
 
-        Every mean update is taken to be of length `gradient_bound`, all in that one direction, which is the most that
-        can be hoped for: below a thousandth the model stays where it is. None without a ball, or with p = 2.
+        Every mean update is taken to be of length `gradient_bound`, all in that one direction, which is the
+        most that can be hoped for: below a thousandth the model stays where it is. None without a ball, or
+        with p = 2.
 
         Args:
             rounds: T.
-            noise_std: of a mean update's coordinate; the step sizes other than the learning rate take it into account.
+            noise_std: of a mean update's coordinate; the step sizes other than the learning rate take it into
+                account.
             numel: parameters d.
         """
         if self.radius is None or self.p == 2.0:
@@ -81,7 +87,9 @@ class FTRLSpec(SteppedSpec):
 
 
 def gradient_of_conjugate(dual: Tensor, p: float) -> Tensor:
-    """grad Psi*(y)_i = (p - 1) ||y||_q^(2 - q) sgn(y_i) |y_i|^(q - 1), 1/p + 1/q = 1; grad Psi*(0) = 0."""
+    """Return grad Psi*(y)_i = (p - 1) ||y||_q^(2 - q) sgn(y_i) |y_i|^(q - 1), 1/p + 1/q = 1; grad Psi*(0) =
+    0.
+    """
     if p == 2.0:
         return dual
     q = p / (p - 1.0)
@@ -95,7 +103,9 @@ def gradient_of_conjugate(dual: Tensor, p: float) -> Tensor:
 
 
 def project_radially(primal: Tensor, p: float, radius: float) -> Tensor:
-    """Projection onto the l_p ball. Psi is a function of the same norm, so its Bregman projection only rescales."""
+    """Return the projection onto the l_p ball. Psi is a function of the same norm, so its Bregman projection
+    only rescales.
+    """
     peak = float(primal.abs().max()) if primal.numel() else 0.0
     if peak == 0.0:
         return primal
@@ -107,8 +117,8 @@ def project_radially(primal: Tensor, p: float, radius: float) -> Tensor:
 class FTRL(ServerOptimizer):
     """The mirror step from the prefix sum.
 
-    State: `total` float64 (d,), U_t; `origin` float32 (d,), x_0; `steps` int64 (); `noise` float64 (), the largest
-    noise std so far: with it eta never grows where the noise differs from round to round (trees).
+    State: `total` float64 (d,), U_t; `origin` float32 (d,), x_0; `steps` int64 (); `noise` float64 (), the
+    largest noise std so far: with it eta never grows where the noise differs from round to round (trees).
     """
 
     spec: FTRLSpec
@@ -146,10 +156,17 @@ class FTRL(ServerOptimizer):
 
 
 def dual_bound(p: float, bound: float, noise_std: float, numel: int) -> float:
-    """G with G^2 >= E ||update||_q^2, for an un-noised update of l_2 norm at most `bound` and Gaussian noise.
+    """Return G with G^2 >= E ||update||_q^2, for an un-noised update of l_2 norm at most `bound` and Gaussian
+    noise.
 
-    Exact for p = 2. For p < 2: E ||a + b||^2 <= 2 E ||a||^2 + 2 E ||b||^2, the update's l_q norm is at most its l_2
-    norm (q >= 2), and E ||noise||_q^2 <= (d E |noise_i|^q)^(2/q) by Jensen.
+    Exact for p = 2. For p < 2: E ||a + b||^2 <= 2 E ||a||^2 + 2 E ||b||^2, the update's l_q norm is at most
+    its l_2 norm (q >= 2), and E ||noise||_q^2 <= (d E |noise_i|^q)^(2/q) by Jensen.
+
+    Args:
+        p: of the l_p ball, above 1 and at most 2; q is its dual exponent.
+        bound: the largest l_2 norm of an update without noise.
+        noise_std: of each coordinate.
+        numel: how many coordinates.
     """
     if p == 2.0:
         return math.sqrt(bound**2 + numel * noise_std**2)

@@ -1,18 +1,20 @@
-"""How much the mean update really moves in a round, estimated from released values: post-processing, at no charge.
+"""How much the mean update really moves in a round, estimated from released values: post-processing, at no
+charge.
 
-In the model of `kalman`, g_t moves by q a round per coordinate, in variances of its noise, and a filter that used gains
-k_0 = 1, k_1, ... holds m_{t-1}. The residual u_t - m_{t-1} then has, per coordinate and in the same units,
+In the model of `kalman`, g_t moves by q a round per coordinate, in variances of its noise, and a filter that
+used gains k_0 = 1, k_1, ... holds m_{t-1}. The residual u_t - m_{t-1} then has, per coordinate and in the
+same units,
 
     E residual^2 = q c_t + N_t,    c_1 = 1,  c_{t+1} = 1 + (1 - k_t)^2 c_t,    N_t = 1 + V_{t-1} - 2 Cov(w_t, m_{t-1}),
 
-with c_t the lag of a filter with these gains and N_t known from the mechanism (V: variance of the noise in m). The
-ratio of the sums of residual^2 - N_t and of c_t, over past rounds with weights that fall by `KEEP` a round, therefore
-estimates q without bias. One standard error is added: an innovation that cannot be told from 0 must not close the
-filter to new values.
+with c_t the lag of a filter with these gains and N_t known from the mechanism (V: variance of the noise in
+m). The ratio of the sums of residual^2 - N_t and of c_t, over past rounds with weights that fall by `KEEP` a
+round, therefore estimates q without bias. One standard error is added: an innovation that cannot be told from
+0 must not close the filter to new values.
 
-A filter that began at 0 instead (k_0 < 1) counts its start as movement, for as long as the weights remember it. Where
-clients look ahead, the residual also holds the model's movement along the curvature, divided by k: the estimate is then
-too large, and the filter smooths less than it could.
+A filter that began at 0 instead (k_0 < 1) counts its start as movement, for as long as the weights remember
+it. Where clients look ahead, the residual also holds the model's movement along the curvature, divided by k:
+the estimate is then too large, and the filter smooths less than it could.
 """
 
 from __future__ import annotations
@@ -58,12 +60,12 @@ class Innovation(NamedTuple):
 
     @classmethod
     def from_tensor(cls, stored: torch.Tensor) -> Self:
-        """The inverse of `to_tensor`."""
+        """Return the inverse of `to_tensor`."""
         moved, exposure, variance, lag, smoothed, gain = stored[:6].tolist()
         return cls(moved, exposure, variance, lag, smoothed, gain, stored[6:].numpy())
 
     def to_tensor(self) -> torch.Tensor:
-        """The fields in order, float64 (6 + LAGS,): what a checkpoint stores."""
+        """Return the fields in order, float64 (6 + LAGS,): what a checkpoint stores."""
         return torch.from_numpy(np.concatenate([self[:6], self.weights]))
 
     @property
@@ -72,12 +74,13 @@ class Innovation(NamedTuple):
         return (max(0.0, self.moved) + math.sqrt(self.variance)) / self.exposure
 
     def covariance(self, autocovariance: tuple[float, ...]) -> float:
-        """Covariance of this round's noise with the noise in the filter."""
+        """Return the covariance of this round's noise with the noise in the filter."""
         lags = np.asarray(autocovariance[1 : LAGS + 1], np.float64)
         return float(self.weights[: lags.size] @ lags) / (autocovariance[0] if autocovariance else 1.0)
 
     def next_gain(self, autocovariance: tuple[float, ...], adaptive: bool, warm: bool) -> tuple[float, float]:
-        """The next round's gain, and the correlation of the noise in the filter with the noise of that round.
+        """Return the next round's gain, and the correlation of the noise in the filter with the noise of that
+        round.
 
         As `kalman.gains` for the estimated q. `warm`: the first observation is taken whole.
         """
@@ -91,7 +94,7 @@ class Innovation(NamedTuple):
         return gain, self.covariance(autocovariance) / math.sqrt(self.smoothed) if self.smoothed > 0 else 0.0
 
     def observe(self, gain: float, residual: float, size: int, autocovariance: tuple[float, ...]) -> Self:
-        """What is known after a round.
+        """Return what is known after a round.
 
         Args:
             gain: the round's gain.

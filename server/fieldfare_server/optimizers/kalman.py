@@ -1,9 +1,10 @@
-"""The filters behind DiSK (Zhang et al. 2024, arXiv 2410.03883): scalar gains for white and for correlated noise.
+"""The filters behind DiSK (Zhang et al. 2024, arXiv 2410.03883): scalar gains for white and for correlated
+noise.
 
-In the model, the mean update g_t moves by an innovation of variance q a round (per coordinate), and is seen through
-noise w_t of variance 1 and autocovariance r(0) = 1, r(1), ... A filter with gain k keeps m_t = (1 - k) m_{t-1} +
-k (g_t + w_t), where the look-ahead point has already moved m_{t-1} along the curvature. All variances below are in
-units of the noise's.
+In the model, the mean update g_t moves by an innovation of variance q a round (per coordinate), and is seen
+through noise w_t of variance 1 and autocovariance r(0) = 1, r(1), ... A filter with gain k keeps m_t = (1 -
+k) m_{t-1} + k (g_t + w_t), where the look-ahead point has already moved m_{t-1} along the curvature. All
+variances below are in units of the noise's.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _LONGEST = 4096
 
 
 def smoothed_variance(kappa: float, autocovariance: tuple[float, ...] = (1.0,)) -> float:
-    """Stationary variance of the noise behind a fixed gain, in units of r(0).
+    """Return the stationary variance of the noise behind a fixed gain, in units of r(0).
 
-    kappa / (2 - kappa) (1 + 2 sum_j (1 - kappa)^j r(j)), which is kappa / (2 - kappa) for white noise. Noise with
-    negative autocorrelation is damped more.
+    kappa / (2 - kappa) (1 + 2 sum_j (1 - kappa)^j r(j)), which is kappa / (2 - kappa) for white noise. Noise
+    with negative autocorrelation is damped more.
     """
     lags = np.asarray(autocovariance or (1.0,), np.float64)
     lags = lags / lags[0]
@@ -36,10 +37,10 @@ def smoothed_variance(kappa: float, autocovariance: tuple[float, ...] = (1.0,)) 
 
 @functools.lru_cache(maxsize=64)
 def best_gain(innovation: float, autocovariance: tuple[float, ...] = (1.0,)) -> float:
-    """The fixed gain with the least stationary error: smoothed noise + (1 - k)^2 q / (1 - (1 - k)^2).
+    """Return the fixed gain with the least stationary error: smoothed noise + (1 - k)^2 q / (1 - (1 - k)^2).
 
-    For white noise k = (sqrt(q^2 + 4 q) - q) / 2, that is q = k^2 / (1 - k) (disk.md, section 2). For correlated noise
-    that formula is wrong, and the minimum is found numerically.
+    For white noise k = (sqrt(q^2 + 4 q) - q) / 2, that is q = k^2 / (1 - k) (disk.md, section 2). For
+    correlated noise that formula is wrong, and the minimum is found numerically.
     """
     # Written as 2 q / (q + sqrt(q^2 + 4 q)), the white formula does not cancel for large q.
     if not any(autocovariance[1:]):
@@ -64,18 +65,19 @@ class Gains(NamedTuple):
     correlation: tuple[float, ...]
 
     def at(self, step: int) -> tuple[float, float]:
-        """(gain, correlation) of this round; after the last round, the last ones."""
+        """Return (gain, correlation) of this round; after the last round, the last ones."""
         index = min(step, len(self.gain) - 1)
         return self.gain[index], self.correlation[index]
 
 
 @functools.lru_cache(maxsize=64)
 def gains(kappa: float | None, innovation: float, autocovariance: tuple[float, ...], warm: bool, rounds: int) -> Gains:
-    """Every round's gain, before any data is seen: gains depend on public numbers only.
+    """Return every round's gain, before any data is seen: gains depend on public numbers only.
 
-    The adaptive gain is the scalar Riccati recursion k = (p + q) / (p + q + 1), p = (1 - k)(p + q) of disk.md, S3, with
-    the q whose fixed point is `best_gain`. For white noise that is the given innovation. For correlated noise it is
-    not: minimising each round's error alone would end at a wrong gain (up to 80 % more error for differenced noise).
+    The adaptive gain is the scalar Riccati recursion k = (p + q) / (p + q + 1), p = (1 - k)(p + q) of
+    disk.md, S3, with the q whose fixed point is `best_gain`. For white noise that is the given innovation.
+    For correlated noise it is not: minimising each round's error alone would end at a wrong gain (up to 80 %
+    more error for differenced noise).
 
     Args:
         kappa: a fixed gain, or None for the adaptive one.

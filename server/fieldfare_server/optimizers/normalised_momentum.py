@@ -33,8 +33,8 @@ class NormalisedMomentum(ServerOptimizer):
     """m <- momentum m + (1 - momentum) u;  x <- x + lr m / ||m||, and x stays where it is for m = 0.
 
     Only the direction of m counts, so the clip norm does not set the step and may be small. The mechanism
-    `momentum-tree` with the same momentum correlates its noise so that m carries little of it, though u carries much.
-    Where noise outweighs m the step is random and has length lr: let the schedule fall.
+    `momentum-tree` with the same momentum correlates its noise so that m carries little of it, though u
+    carries much. Where noise outweighs m the step is random and has length lr: let the schedule fall.
 
     State: `momentum` float32 (d,).
     """

@@ -1,4 +1,6 @@
-"""Kinds of server optimizer by name. A new kind is one file with an `OptimizerSpec` subclass under `@register`."""
+"""Kinds of server optimizer by name. A new kind is one file with an `OptimizerSpec` subclass under
+`@register`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ spec = _registry.spec
 
 
 def build(spec: ServerOptimizerSpec | Mapping[str, object]) -> ServerOptimizer:
-    """The optimizer that `spec` names. Raises `BadInput` with the nearest allowed key or value."""
+    """Return the optimizer that `spec` names. Raises `BadInput` with the nearest allowed key or value."""
     if isinstance(spec, ServerOptimizerSpec) and not isinstance(spec, OptimizerSpec):
         raise TypeError(f"{type(spec).__name__} names no optimizer")
     return parse(spec).build()

@@ -15,13 +15,13 @@ class _Schedule(BaseModel, ABC):
     warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the rounds that rise linearly from 0")
 
     def factor(self, round: int, rounds: int) -> float:
-        """The factor on the learning rate in round `round` (from 0) of `rounds`: above 0, at most 1."""
+        """Return the factor on the learning rate in round `round` (from 0) of `rounds`: above 0, at most 1."""
         warmup = math.ceil(self.warmup * rounds)
         return self._shape(round / rounds) * (min(1.0, (round + 1) / warmup) if warmup else 1.0)
 
     @abstractmethod
     def _shape(self, time: float) -> float:
-        """The factor without warm-up at time = round / rounds in [0, 1)."""
+        """Return the factor without warm-up at time = round / rounds in [0, 1)."""
 
 
 class Constant(_Schedule):
@@ -34,8 +34,8 @@ class Constant(_Schedule):
 
 
 class CoolDown(_Schedule):
-    """1, then falling linearly to `final` over the last `share` of the rounds (a quarter in the published DP-FTRL runs,
-    which end at 0.05)."""
+    """1, then falling linearly to `final` over the last `share` of the rounds (a quarter in the published
+    DP-FTRL runs, which end at 0.05)."""
 
     kind: Literal["cool-down"] = "cool-down"
     share: float = Field(default=0.25, gt=0, le=1, description="of the rounds, at the end, over which it falls")
@@ -56,7 +56,9 @@ class Cosine(_Schedule):
 
 
 class Polynomial(_Schedule):
-    """(1 - t / T)^power. The best power rises from 0 to 1/2 and 1 with more users (Bombari et al. 2025, figure 3)."""
+    """(1 - t / T)^power. The best power rises from 0 to 1/2 and 1 with more users (Bombari et al. 2025,
+    figure 3).
+    """
 
     kind: Literal["polynomial"] = "polynomial"
     power: float = Field(default=1.0, ge=0, le=20, description="of (1 - t / T)")

@@ -38,8 +38,8 @@ class SGDSpec(SteppedSpec):
 class SGD(ServerOptimizer):
     """m <- momentum m + u;  x <- (1 - lr wd) x + lr m, or lr (u + momentum m) with Nesterov.
 
-    With momentum 0 this is FedAvg's x + lr u (McMahan et al. 2017); with momentum FedAvgM (Hsu et al. 2019), where m is
-    not scaled by 1 - momentum. State: `momentum` float32 (d,), absent without momentum.
+    With momentum 0 this is FedAvg's x + lr u (McMahan et al. 2017); with momentum FedAvgM (Hsu et al. 2019),
+    where m is not scaled by 1 - momentum. State: `momentum` float32 (d,), absent without momentum.
     """
 
     spec: SGDSpec

@@ -1,30 +1,32 @@
-"""Sensitivity-reduced momentum: three clipped queries a round (Tran and Cutkosky 2022, Algorithm 2). Research mode.
+"""Sensitivity-reduced momentum: three clipped queries a round (Tran and Cutkosky 2022, Algorithm 2). Research
+mode.
 
-Users take part in one fixed order, in epochs of N rounds. Every user trains from the current model x, from the model a
-at the start of this epoch and from a' at the start of the epoch before, with the same batches. With D(p) = local model
-from p - p, the user sends three vectors, each clipped by itself:
+Users take part in one fixed order, in epochs of N rounds. Every user trains from the current model x, from
+the model a at the start of this epoch and from a' at the start of the epoch before, with the same batches.
+With D(p) = local model from p - p, the user sends three vectors, each clipped by itself:
 
     anchor  D(a)  to norm C        drift  D(x) - D(a)  to  drift x C        change  D(a) - D(a')  to  change x C
 
-Differences are small where models move slowly, so they can be clipped tightly and carry little noise. The paper bounds
-them by smoothness, which cannot be enforced; clipping can, so privacy holds whatever users send. With hats for released
-values and a memory v of one vector for each of the N rounds of an epoch,
+Differences are small where models move slowly, so they can be clipped tightly and carry little noise. The
+paper bounds them by smoothness, which cannot be enforced; clipping can, so privacy holds whatever users send.
+With hats for released values and a memory v of one vector for each of the N rounds of an epoch,
 
     v <- (1 - mixing) (v + change^) + mixing anchor^     (v <- anchor^ in the first epoch, where no change is asked)
 
 and v + drift^ goes to the base optimizer instead of the mean update.
 
-**Against the published form.** Where nothing is clipped or noised, v is the mean of D(a). The base optimizer then gets
-the mean of D(x) exactly (Lemma 17), and its momentum is that of Algorithm 4. The paper adds noise to all nodes of three
-trees and puts windows together from nodes. Here the mechanism of the plan, of any kind, runs on the stack of the three
-queries. `momentum-tree` gives three discounted trees, and only the nodes that prefixes read are noised and charged.
-That carries less noise at the same charge, even than the paper's trees with exact accounting (`oracles.three_tree`).
+**Against the published form.** Where nothing is clipped or noised, v is the mean of D(a). The base optimizer
+then gets the mean of D(x) exactly (Lemma 17), and its momentum is that of Algorithm 4. The paper adds noise
+to all nodes of three trees and puts windows together from nodes. Here the mechanism of the plan, of any kind,
+runs on the stack of the three queries. `momentum-tree` gives three discounted trees, and only the nodes that
+prefixes read are noised and charged. That carries less noise at the same charge, even than the paper's trees
+with exact accounting (`oracles.three_tree`).
 
-**Privacy.** That of the plan's mechanism for the stacked sum (`fieldfare_server.run.round.aggregation`). This optimizer
-is post-processing: its settings decide utility alone, and leave the charge the same, byte for byte.
+**Privacy.** That of the plan's mechanism for the stacked sum (`fieldfare_server.run.round.aggregation`). This
+optimizer is post-processing: its settings decide utility alone, and leave the charge the same, byte for byte.
 
-**Fixed order.** In any other order, the memory of a round belongs to other users, and Lemma 17 fails. Users that do not
-answer, or another draw of a place's users, add noise to v but do not make it wrong.
+**Fixed order.** In any other order, the memory of a round belongs to other users, and Lemma 17 fails. Users
+that do not answer, or another draw of a place's users, add noise to v but do not make it wrong.
 """
 
 from __future__ import annotations
@@ -117,11 +119,11 @@ class ThreeQuerySpec(OptimizerSpec):
 
 @functools.lru_cache(maxsize=64)
 def shares(epochs: int, mixing: float, change: float, drift: float) -> tuple[float, float, float]:
-    """The best division of a round's privacy among (anchor, drift, change); the shares add up to 1.
+    """Return the best division of a round's privacy among (anchor, drift, change); the shares add up to 1.
 
-    A query of scale c and share p enters v + drift^ with noise of variance A c^2 / p, where A is the mean over the run
-    of its squared weights (for noise that is independent between epochs). The sum is least for p proportional to
-    c sqrt(A).
+    A query of scale c and share p enters v + drift^ with noise of variance A c^2 / p, where A is the mean
+    over the run of its squared weights (for noise that is independent between epochs). The sum is least for p
+    proportional to c sqrt(A).
     """
     # Squared weights of all past anchors and changes in v, epoch by epoch, and their sums over the run.
     anchor, moved, sums = 1.0, 0.0, [1.0, 0.0]
@@ -137,8 +139,8 @@ def shares(epochs: int, mixing: float, change: float, drift: float) -> tuple[flo
 class ThreeQuery(ServerOptimizer):
     """Three queries in front of `base`.
 
-    State, float32 (d,) each: `anchor` and `previous`, the models at the start of this epoch and of the one before;
-    `memory.I`, v of round I of an epoch, once there was one; and the base's entries, as `base.*`.
+    State, float32 (d,) each: `anchor` and `previous`, the models at the start of this epoch and of the one
+    before; `memory.I`, v of round I of an epoch, once there was one; and the base's entries, as `base.*`.
     """
 
     spec: ThreeQuerySpec
@@ -153,7 +155,9 @@ class ThreeQuery(ServerOptimizer):
         return join_state(own, self.base.init(params))
 
     def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
-        """Queries in the order anchor, drift, change; batches are those of the same round of the first epoch."""
+        """Return Queries in the order anchor, drift, change; batches are those of the same round of the first
+        epoch.
+        """
         spec, place = self.spec, info.round % self.spec.period
         anchor, drift, change = shares(-(-info.rounds // spec.period), spec.mixing, spec.change, spec.drift)
         # At an epoch's start x is a: nothing has drifted.
@@ -165,7 +169,9 @@ class ThreeQuery(ServerOptimizer):
         return Points(points, (0.0, 1.0, 0.0, *drifts, *changes), (anchor, drift, change), place)
 
     def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        """One step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to norm C."""
+        """Take one step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to
+        norm C.
+        """
         spec = self.spec
         anchor, drift, change = update.view(3, -1)
         memory = f"memory.{info.round % spec.period}"

@@ -12,7 +12,7 @@ _PREFIX = "base."
 
 
 def parse_wrapped(value: object, nearest: str) -> OptimizerSpec:
-    """The table `server_optimizer.base`; `nearest` is an example of its kind. Raises `BadInput`."""
+    """Return the table `server_optimizer.base`; `nearest` is an example of its kind. Raises `BadInput`."""
     if not isinstance(value, Mapping | OptimizerSpec):
         example = f'{{ kind = "{nearest}" }}'
         raise BadInput(f"server_optimizer.base = {value!r}", "must be a table with a kind.", example)
@@ -20,11 +20,11 @@ def parse_wrapped(value: object, nearest: str) -> OptimizerSpec:
 
 
 def join_state(own: State, wrapped: State) -> State:
-    """One state of both: the wrapped optimizer's entries are called `base.*`."""
+    """Return one state of both: the wrapped optimizer's entries are called `base.*`."""
     return own | {_PREFIX + name: value for name, value in wrapped.items()}
 
 
 def split_state(state: State) -> tuple[State, State]:
-    """The inverse of `join_state`."""
+    """Return the inverse of `join_state`."""
     own = {name: value for name, value in state.items() if not name.startswith(_PREFIX)}
     return own, {name.removeprefix(_PREFIX): value for name, value in state.items() if name not in own}

@@ -1,8 +1,8 @@
 """May this run start, can it reach its end, and for how many users: the one question of every asker.
 
-The page's what-if, `plan --users`, `simulate`, `run` and `ff.simulate` ask here, with a plan and what they know of its
-users. The budget is judged by `ledger.state.admission`, which the transaction that starts a run asks as well; whether
-so many users can fill the rounds at all, by `feasibility`.
+The page's what-if, `plan --users`, `simulate`, `run` and `ff.simulate` ask here, with a plan and what they
+know of its users. The budget is judged by `ledger.state.admission`, which the transaction that starts a run
+asks as well; whether so many users can fill the rounds at all, by `feasibility`.
 """
 
 from __future__ import annotations
@@ -36,23 +36,25 @@ def admit(
     *,
     first: Iterable[tuple[Plan, Cost]] = (),
 ) -> Admission:
-    """Whether a run of `plan` may start now on its population, and can reach its end.
+    """Return whether a run of `plan` may start now on its population, and can reach its end.
 
     Args:
         plan: what would run.
         cost: its price; None, together with no ledger: its budget is not judged.
         ledger: where its population is; None: only the users are judged.
-        users: pseudonyms of all users whom the run will ever have, shape (n,), or how many there are; of a plan with a
-            tuning share those whom it may ask are taken from them. None: those whom the population knows, and whoever
-            may come.
+        users: pseudonyms of all users whom the run will ever have, shape (n,), or how many there are; of a
+            plan with a tuning share those whom it may ask are taken from them. None: those whom the
+            population knows, and whoever may come.
         first: runs of the same population that would be started before, each of which takes all that it may.
 
     Returns:
         For how many users it may, with what margin, and warnings.
 
     Raises:
-        BadInput: these users cannot fill the rounds, or the population is closed or not there; names what would do.
-        BudgetRefused: what is left, or the calendar window, does not hold the run; names the nearest that it holds.
+        BadInput: these users cannot fill the rounds, or the population is closed or not there; names what
+            would do.
+        BudgetRefused: what is left, or the calendar window, does not hold the run; names the nearest that it
+            holds.
     """
     known = ledger.population(plan.privacy.population) if ledger is not None else None
     if known is not None and known.state != "open":

@@ -1,9 +1,10 @@
 """Whether a plan can reach its end with the users that there are: asked before anything is reserved or spent.
 
-Every round needs `run.min_reports` users; each user takes part at most `max_participations` times, `separation` rounds
-apart. Where all users stay, the answer is exact (`fieldfare.capacity`), and the selector reaches the end whenever it is
-yes. Where users come and go (`[availability]`), the run's own selector is tried on the run's own users: who can be
-asked and who answers follow from the plan's seed, and only the cohorts differ from trial to trial.
+Every round needs `run.min_reports` users; each user takes part at most `max_participations` times,
+`separation` rounds apart. Where all users stay, the answer is exact (`fieldfare.capacity`), and the selector
+reaches the end whenever it is yes. Where users come and go (`[availability]`), the run's own selector is
+tried on the run's own users: who can be asked and who answers follow from the plan's seed, and only the
+cohorts differ from trial to trial.
 """
 
 from __future__ import annotations
@@ -33,10 +34,17 @@ RETRIES = 20
 
 
 def is_feasible(participation: Participation, rounds: int, cohort: int, users: int) -> bool:
-    """Whether `users` users can give each of `rounds` rounds `cohort` reports, if all of them stay and answer.
+    """Return whether `users` users can give each of `rounds` rounds `cohort` reports, if all of them stay and
+    answer.
 
-    Exact for single, min-separation and, for the least favourable deal of users to places, fixed order. Sampling
-    runs with any number of users.
+    Exact for single, min-separation and, for the least favourable deal of users to places, fixed order.
+    Sampling runs with any number of users.
+
+    Args:
+        participation: what a plan promises of every user.
+        rounds: of the plan.
+        cohort: reports that each round needs.
+        users: how many there are.
     """
     if isinstance(participation, SAMPLED):
         return True
@@ -71,7 +79,9 @@ def require_feasible(plan: Plan, users: int) -> None:
 
 
 def nearest_feasible(plan: Plan, users: int) -> list[str]:
-    """What would be possible with `users` users if one number of the plan changes: cohort, rounds, cap, separation."""
+    """Return what would be possible with `users` users if one number of the plan changes: cohort, rounds,
+    cap, separation.
+    """
     spec, rounds, needed = plan.participation, plan.run.rounds, max(1, plan.report_goal)
     participation = spec.build()
     options = []
@@ -95,7 +105,9 @@ def nearest_feasible(plan: Plan, users: int) -> list[str]:
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest number in [1, most] for which `holds`, which is true up to some number and false above; else 0."""
+    """Return the largest number in [1, most] for which `holds`, which is true up to some number and false
+    above; else 0.
+    """
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -164,7 +176,7 @@ def _reach_once(plan: Plan, names: NDArray[np.uint64], generator: np.random.Gene
 
 
 def check_feasible(plan: Plan, users: NDArray[np.uint64] | int) -> list[str]:
-    """Warnings about `plan` with these users.
+    """Return warnings about `plan` with these users.
 
     Args:
         users: their pseudonyms, shape (n,), or how many there are: then made-up ones come and go.

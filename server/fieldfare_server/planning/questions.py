@@ -1,4 +1,6 @@
-"""A question file: what is asked, of whose users, and from whose budget. It becomes the plan of a run of one round."""
+"""A question file: what is asked, of whose users, and from whose budget. It becomes the plan of a run of one
+round.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ CLIP_QUESTION: Mapping[str, object] = {
     "spacing": "log",
     "at": [0.5],
 }
-"""The median norm of users' updates. Its bounds are public, and wide: whatever is outside stands at their ends."""
+"""The median norm of users' updates. Its bounds are public, and wide: whatever is outside stands at their
+ends.
+"""
 
 
 class AskedRun(Table):
@@ -63,7 +67,8 @@ class AskedRun(Table):
 class Asked(Table):
     """A question file, validated.
 
-    Where presence is secret nothing may be asked: how many users answer would be secret, and an answer is read with it.
+    Where presence is secret nothing may be asked: how many users answer would be secret, and an answer is
+    read with it.
     """
 
     question: SerializeAsAny[Question]
@@ -108,7 +113,8 @@ class Asked(Table):
 
     @classmethod
     def clip_of(cls, plan: Plan, epsilon: float = CLIP_EPSILON) -> Asked:
-        """The question for the median norm of the updates that `plan` would train, at its population's cost.
+        """Return the question for the median norm of the updates that `plan` would train, at its population's
+        cost.
 
         Raises `BadInput` for a plan without a task, and as `of`.
         """
@@ -134,7 +140,9 @@ class Asked(Table):
 
     @classmethod
     def read(cls, path: Path) -> Asked:
-        """The question in a TOML file, whose directory may hold the module of its task. Raises `BadInput`."""
+        """Return the question in a TOML file, whose directory may hold the module of its task. Raises
+        `BadInput`.
+        """
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -144,7 +152,7 @@ class Asked(Table):
 
     @classmethod
     def from_toml(cls, text: str) -> Asked:
-        """The question in a TOML text. Raises `BadInput` with all faults and their lines."""
+        """Return the question in a TOML text. Raises `BadInput` with all faults and their lines."""
         try:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -160,14 +168,16 @@ class Asked(Table):
         return task_reference(self.run.task, self.task)
 
     def plan_for_nodes(self) -> Plan:
-        """The plan that asks users of real nodes. Raises `BadInput` where the question does not say how many."""
+        """Return the plan that asks users of real nodes. Raises `BadInput` where the question does not say
+        how many.
+        """
         if self.run.cohort is None:
             why = "is required: how many users real nodes have is not known before."
             raise BadInput("run.cohort", why, "cohort = 100")
         return self.plan(self.run.cohort)
 
     def plan(self, users: int) -> Plan:
-        """The plan that asks `users` users: one round in which each takes part once.
+        """Return the plan that asks `users` users: one round in which each takes part once.
 
         A step of rate 1 on one row, and a server that steps as far, make the released model the noised mean
         contribution (`fieldfare_client.questions`).
@@ -213,7 +223,7 @@ def require_clear(asked: Asked, plan: Plan, cost: Cost) -> None:
 
 
 def with_norm(text: str, norm: float) -> str:
-    """The text of a plan file with another `clipping.norm`, and nothing else changed.
+    """Return the text of a plan file with another `clipping.norm`, and nothing else changed.
 
     Raises `BadInput` where the file says its clipping in another way than by a line in a table `[clipping]`.
     """
@@ -234,11 +244,11 @@ def with_norm(text: str, norm: float) -> str:
 
 
 def plan_for(asked: Asked, names: NDArray[np.uint64], ledger: Reader) -> tuple[Plan, Cost]:
-    """The plan of a question to those of `names` (pseudonyms) who can pay for it, and its cost.
+    """Return the plan of a question to those of `names` (pseudonyms) who can pay for it, and its cost.
 
-    Under individual accounting those who have spent too much are not asked. What a user has left follows from the
-    public record of who took part, so it costs nothing that the number of the others is seen. Where nobody can pay, the
-    plan asks all, and its admission refuses.
+    Under individual accounting those who have spent too much are not asked. What a user has left follows from
+    the public record of who took part, so it costs nothing that the number of the others is seen. Where
+    nobody can pay, the plan asks all, and its admission refuses.
 
     Raises `BadInput` where there is no such population.
     """

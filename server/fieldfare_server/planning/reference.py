@@ -1,4 +1,5 @@
-"""What a plan may say: every key with its meaning, unit, default and range, read off the models that check it.
+"""What a plan may say: every key with its meaning, unit, default and range, read off the models that check
+it.
 
 One list of sections serves the page of the site, `fieldfare plan --explain`, `--schema` and `--template`.
 """
@@ -59,7 +60,7 @@ class Key:
         return self.path.rpartition(".")[2]
 
     def explain(self) -> str:
-        """The key in words, over several lines."""
+        """Return the key in words, over several lines."""
         where = f' (kind = "{self.kind}")' if self.kind else ""
         unit = f"\n  unit:    {self.unit}" if self.unit else ""
         return f"{self.path}{where}: {self.meaning}.{unit}\n  takes:   {self.takes}\n  default: {self.default}"
@@ -81,7 +82,7 @@ class PlanSection:
 
 
 def sections() -> Iterator[PlanSection]:
-    """All tables in the order of a plan; tables with kinds once for each kind."""
+    """Yield all tables in the order of a plan; tables with kinds once for each kind."""
     for table, field in Plan.model_fields.items():
         if table == "task":
             about = "Parameters of the task, which it declares and checks: `fieldfare plan --explain task` lists them."
@@ -96,7 +97,7 @@ def sections() -> Iterator[PlanSection]:
 
 
 def keys_of(table: str, spec: Spec) -> tuple[Key, ...]:
-    """The keys of one model, as those of `table`."""
+    """Return the keys of one model, as those of `table`."""
     return tuple(_keys(table, "", spec))
 
 
@@ -128,7 +129,7 @@ def _toml(value: object) -> str:
 
 
 def _about(spec: Spec) -> str:
-    """The first paragraph of a model's documentation, in one line; a parent's where it has none."""
+    """Return the first paragraph of a model's documentation, in one line; a parent's where it has none."""
     paragraph = (inspect.getdoc(spec) or "").split("\n\n")[0]
     return " ".join(paragraph.split())
 
@@ -138,7 +139,7 @@ def _is_table(annotation: object) -> bool:
 
 
 def explain(wanted: str, known: tuple[PlanSection, ...] | None = None) -> str:
-    """What a key or a table means: "cohort", "run.cohort", "mechanism", "mechanism.bands".
+    """Return what a key or a table means: "cohort", "run.cohort", "mechanism", "mechanism.bands".
 
     known: other sections than those of every plan. Raises `BadInput` for an unknown key, naming the nearest.
     """
@@ -170,7 +171,7 @@ def _explain_section(section: PlanSection, *, keys: bool) -> str:
 
 
 def markdown() -> str:
-    """All sections as Markdown, for the site."""
+    """Return all sections as Markdown, for the site."""
     lines: list[str] = []
     table = ""
     for section in sections():
@@ -191,7 +192,9 @@ def markdown() -> str:
 
 
 def json_schema() -> dict[str, object]:
-    """The JSON Schema of a plan file, with the tables of every kind. It checks types and ranges, not what must fit."""
+    """Return the JSON Schema of a plan file, with the tables of every kind. It checks types and ranges, not
+    what must fit.
+    """
     schema = Plan.model_json_schema()
     tables: dict[str, Any] = schema["$defs"]
     choices: dict[str, list[dict[str, str]]] = {}
@@ -241,7 +244,7 @@ CHOSEN: Mapping[str, object] = {
 
 
 def template(chosen: Mapping[str, object] | None = None, task: tuple[Key, ...] = ()) -> str:
-    """A plan with every key: those of `chosen` are set, all others are comments with their defaults.
+    """Return a plan with every key: those of `chosen` are set, all others are comments with their defaults.
 
     chosen: values by path, which replace or add to `CHOSEN`. task: keys of the `[task]` table.
     """
@@ -297,5 +300,5 @@ def _setting(key: Key, values: Mapping[str, object]) -> str:
 
 
 def section_of_task(spec: Spec) -> PlanSection:
-    """The `[task]` table of a task whose parameters are `spec`."""
+    """Return the `[task]` table of a task whose parameters are `spec`."""
     return PlanSection("task", "", _about(spec), keys_of("task", spec))

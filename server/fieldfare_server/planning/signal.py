@@ -1,4 +1,6 @@
-"""How much a plan's noise weighs against what its users' updates can add up to: the one measure that compares plans."""
+"""How much a plan's noise weighs against what its users' updates can add up to: the one measure that compares
+plans.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,15 @@ FOLLOWED = 2048
 LEAST_REACH = 0.1
 """Of one user's update: a run that cannot move the model farther shows the initial one."""
 DROWNED = 10.0
-"""Length of the noise, in that of all updates together, from which a plan is refused. From 1 on it is warned of: a
-signal along few directions may still be seen."""
+"""Length of the noise, in that of all updates together, from which a plan is refused. From 1 on it is warned
+of: a signal along few directions may still be seen."""
 WIDE = 2.0
 """A clip norm of more than so many typical updates is pointed out."""
 
 
 def clipped_length(plan: Plan, update_norm: float | None = None) -> float:
-    """The length that an update of norm `update_norm` has when it is summed, in the units of the noise.
+    """Return the length that an update of norm `update_norm` has when it is summed, in the units of the
+    noise.
 
     Args:
         update_norm: None, or under a norm that follows the updates: as long as clipping lets it be.
@@ -37,11 +40,13 @@ def clipped_length(plan: Plan, update_norm: float | None = None) -> float:
 
 
 def noise_share(cost: Cost, update_norm: float | None = None) -> float:
-    """Noise in a coordinate of the sum of a run's mean updates, over the length of that sum if all users agreed.
+    """Return noise in a coordinate of the sum of a run's mean updates, over the length of that sum if all
+    users agreed.
 
-    Root mean square over the run's prefixes, which is what `fieldfare plan` shows, after rounds x cohort visits. It
-    does not change with the unit of the updates, and a clip norm above them only adds noise. Times the root of the
-    model's size it compares whole vectors: above 1, noise is longer than what users who agree add up to.
+    Root mean square over the run's prefixes, which is what `fieldfare plan` shows, after rounds x cohort
+    visits. It does not change with the unit of the updates, and a clip norm above them only adds noise. Times
+    the root of the model's size it compares whole vectors: above 1, noise is longer than what users who agree
+    add up to.
     """
     run = cost.plan.run
     sum_of_updates = run.rounds * run.cohort * clipped_length(cost.plan, update_norm)
@@ -49,10 +54,11 @@ def noise_share(cost: Cost, update_norm: float | None = None) -> float:
 
 
 def noise_in_model(cost: Cost, numel: int) -> float | None:
-    """The norm that noise alone is expected to have in the last model of a whole run: root of its mean square.
+    """Return the norm that noise alone is expected to have in the last model of a whole run: root of its mean
+    square.
 
-    It follows from the plan: the server's steps are linear in the noised sums, so the model is a weighted sum of them.
-    How noise comes back in what later users train from is no part of it.
+    It follows from the plan: the server's steps are linear in the noised sums, so the model is a weighted sum
+    of them. How noise comes back in what later users train from is no part of it.
 
     Args:
         numel: trained parameters.
@@ -78,8 +84,8 @@ def noise_in_model(cost: Cost, numel: int) -> float | None:
 
 
 def reach(plan: Plan, numel: int) -> float:
-    """The farthest that the whole run moves the model, where every user's update is as long as clipping lets it be and
-    all agree. Of longer runs `FOLLOWED` rounds stand for all."""
+    """Return the farthest that the whole run moves the model, where every user's update is as long as
+    clipping lets it be and all agree. Of longer runs `FOLLOWED` rounds stand for all."""
     clipping, rounds = plan.clipping, min(plan.run.rounds, FOLLOWED)
     length = clipped_length(plan) * clipping.mean_scale(clipping.norm)
     queries = optimizers.build(plan.server_optimizer).queries
@@ -88,7 +94,7 @@ def reach(plan: Plan, numel: int) -> float:
 
 
 def _last_model(plan: Plan, updates: torch.Tensor) -> torch.Tensor:
-    """The model after one step for each row of `updates`, from zero and without noise."""
+    """Return the model after one step for each row of `updates`, from zero and without noise."""
     optimizer = optimizers.build(plan.server_optimizer)
     params = torch.zeros(updates.shape[1] // optimizer.queries)
     state = optimizer.init(params)
@@ -98,17 +104,18 @@ def _last_model(plan: Plan, updates: torch.Tensor) -> torch.Tensor:
 
 
 def require_signal(cost: Cost, numel: int, update_norm: float | None = None, *, accepted: bool = False) -> list[str]:
-    """Warnings about a plan that may not learn.
+    """Return warnings about a plan that may not learn.
 
     Args:
         numel: trained parameters.
-        update_norm: of a typical update. Only of public or made-up data: a look at people's updates that nothing
-            charges must decide nothing. None: the plan is judged by its own numbers, whatever the data.
+        update_norm: of a typical update. Only of public or made-up data: a look at people's updates that
+            nothing charges must decide nothing. None: the plan is judged by its own numbers, whatever the
+            data.
         accepted: a person said `--accept-noise`: what would be refused is a warning.
 
     Raises:
-        BadInput: noise is expected to be `DROWNED` times as long as what all updates add up to, or the whole run
-            cannot move the model by `LEAST_REACH` of one user's update.
+        BadInput: noise is expected to be `DROWNED` times as long as what all updates add up to, or the whole
+            run cannot move the model by `LEAST_REACH` of one user's update.
     """
     drowned = noise_share(cost, update_norm) * math.sqrt(numel)
     norm, found = cost.plan.clipping.norm, list[BadInput]()

@@ -1,9 +1,11 @@
-"""Which rounds, cohort, clip norm, mechanism and sampler leave a plan the least noise, all at its own promise.
+"""Which rounds, cohort, clip norm, mechanism and sampler leave a plan the least noise, all at its own
+promise.
 
-Every way keeps the plan's population, epsilon, delta and adjacency, and is measured by `signal.noise_share`. A way is
-priced as `fieldfare plan` prices it (`run.pricing.price`). The exception are samplers that a Monte Carlo certifies:
-they are ranked by an estimate (`certification.least_noise`), and the one that is suggested is priced before that.
-Nothing is suggested that has more noise than the plan as it is. Nothing is charged or run, and no data are touched.
+Every way keeps the plan's population, epsilon, delta and adjacency, and is measured by `signal.noise_share`.
+A way is priced as `fieldfare plan` prices it (`run.pricing.price`). The exception are samplers that a Monte
+Carlo certifies: they are ranked by an estimate (`certification.least_noise`), and the one that is suggested
+is priced before that. Nothing is suggested that has more noise than the plan as it is. Nothing is charged or
+run, and no data are touched.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ MOST_BANDS = 64
 DENSE = 256
 """Most rounds for which a dense strategy is sought: a second."""
 NEAR = 0.03
-"""Share of the noise that a shape's mechanism may have above the least, for buffers of model size that it saves."""
+"""Share of the noise that a shape's mechanism may have above the least, for buffers of model size that it
+saves.
+"""
 LEAST_GAIN = 0.01
 """Share of the noise that a change must save: less is within what searches and estimates err by."""
 
@@ -77,7 +81,7 @@ class Way:
         return ", ".join([table["scheme"], *numbers])
 
     def to_json(self) -> dict[str, object]:
-        """The fields for `--json`."""
+        """Return the fields for `--json`."""
         run = self.plan.run
         table: Table = {"rounds": run.rounds, "cohort": run.cohort, "clip_norm": self.plan.clipping.norm}
         table |= {"mechanism": self.mechanism, "participation": self.asked, "noise_multiplier": self.noise_multiplier}
@@ -94,7 +98,9 @@ class Suggested:
     ways: tuple[Way, ...]
     assumed: tuple[str, ...]
     fitted: bool = False
-    """Whether the users cannot fill the plan's rounds, so that `planned` asks all of them more often, or fewer."""
+    """Whether the users cannot fill the plan's rounds, so that `planned` asks all of them more often, or
+    fewer.
+    """
 
     @property
     def because(self) -> list[str]:
@@ -171,7 +177,8 @@ def suggest(
 
 
 def _fitted(plan: Plan, users: int) -> Plan:
-    """The plan, or, where so many users cannot fill its rounds, with a cohort and a separation with which they can.
+    """Return the plan, or, where so many users cannot fill its rounds, with a cohort and a separation with
+    which they can.
 
     Raises `BadInput` where only the plan's author could say how.
     """
@@ -187,7 +194,7 @@ def _fitted(plan: Plan, users: int) -> Plan:
 
 
 def _best_of_each_shape(ways: list[Way]) -> list[Way]:
-    """The way of each number of rounds and users a round, the least noise first.
+    """Return the way of each number of rounds and users a round, the least noise first.
 
     Of a shape's ways whose noise is near the least, the one with the fewest buffers.
     """
@@ -221,7 +228,7 @@ def _priced(plan: Plan, norm: float | None) -> Way:
 
 
 def _estimated(plan: Plan, norm: float | None) -> Way:
-    """`_priced`, without drawing a certificate."""
+    """Return `_priced`, without drawing a certificate."""
     if not plan.draws_its_price:
         return _priced(plan, norm)
     privacy, rounds, cache = plan.privacy, plan.run.rounds, dict[str, bytes]()
@@ -237,7 +244,7 @@ def _estimated(plan: Plan, norm: float | None) -> Way:
 
 
 def _tables(plan: Plan, users: int | None, norm: float | None, work: float, certified: bool) -> Iterator[Table]:
-    """Plans of the grid: every shape with every mechanism that goes with it."""
+    """Yield plans of the grid: every shape with every mechanism that goes with it."""
     whole, clip = plan.model_dump(mode="json", exclude_none=True), plan.clipping.norm
     if norm is not None and clipped_length(plan, clip) > clipped_length(plan, norm):
         clip = norm  # a longer one adds noise and no signal
@@ -267,7 +274,7 @@ def _keep_distance(shape: Table, plan: Plan, norm: float | None) -> None:
 
 
 def _ways(plan: Plan, shape: Table, users: int | None, certified: bool) -> Iterator[tuple[Table, Table]]:
-    """(mechanism, participation) of one shape, under the plan's adjacency."""
+    """Yield (mechanism, participation) of one shape, under the plan's adjacency."""
     rounds, cohort, own = shape["run"]["rounds"], shape["run"]["cohort"], plan.mechanism.model_dump(mode="json")
     same = (rounds, cohort) == (plan.run.rounds, plan.run.cohort)
     if plan.samples:
@@ -288,7 +295,7 @@ def _ways(plan: Plan, shape: Table, users: int | None, certified: bool) -> Itera
 
 
 def _needed_users(plan: Plan) -> int:
-    """The fewest users who can fill the plan's rounds as it promises; about as many as it draws from."""
+    """Return the fewest users who can fill the plan's rounds as it promises; about as many as it draws from."""
     if plan.samples:
         return round(plan.run.cohort * _block(plan))
     apart, most = plan.participation.build().separation_and_count(plan.run.rounds)
@@ -296,7 +303,9 @@ def _needed_users(plan: Plan) -> int:
 
 
 def _spread(rounds: int, cohort: int, users: int) -> Table | None:
-    """Everybody as seldom and as far apart as `users` users can fill the rounds; None where they cannot."""
+    """Return everybody as seldom and as far apart as `users` users can fill the rounds; None where they
+    cannot.
+    """
     if cohort > users:
         return None
     apart, most = min(rounds, users // cohort), -(-rounds * cohort // users)
@@ -306,7 +315,9 @@ def _spread(rounds: int, cohort: int, users: int) -> Table | None:
 
 
 def _sampled(plan: Plan, shape: Table, certified: bool) -> Iterator[tuple[Table, Table]]:
-    """Secret samplers for the planned cohort; with `certified`, also those whose price needs a certificate."""
+    """Yield secret samplers for the planned cohort; with `certified`, also those whose price needs a
+    certificate.
+    """
     rounds = shape["run"]["rounds"]
     block = max(1, min(rounds, round(_block(plan) * plan.run.cohort / shape["run"]["cohort"])))
     stated = {"callable": True} if plan.participation.callable else {}
@@ -333,7 +344,7 @@ def _sampled(plan: Plan, shape: Table, certified: bool) -> Iterator[tuple[Table,
 
 
 def _block(plan: Plan) -> float:
-    """The mean number of rounds between two participations of a user under the plan's sampler."""
+    """Return the mean number of rounds between two participations of a user under the plan's sampler."""
     spec = plan.participation
     if spec.scheme == "b-min-sep":
         return BMinSep(spec.separation or 1, spec.rate or 1).period

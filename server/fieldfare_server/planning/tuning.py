@@ -1,11 +1,13 @@
 """Tuning: trials on a share of the users, compared, and the winner handed to a plan for all others.
 
-A trial is an ordinary run of an ordinary plan on the users of the population's tuning share; the question that compares
-trials on users' own rows is an ordinary `choose`. Nothing here is released without the charge of such a run.
+A trial is an ordinary run of an ordinary plan on the users of the population's tuning share; the question
+that compares trials on users' own rows is an ordinary `choose`. Nothing here is released without the charge
+of such a run.
 
-*Price.* Where the final run costs a user mu^2, each of k trials, and the question if there is one, costs a user of the
-share mu^2 / k, or mu^2 / (k + 1). Prices add (`fieldfare.accounting.filter`), and no user is in both parts: nobody pays
-more than mu^2 for all of it. Charging everybody for k trials and a final run leaves mu^2 / (k + 1) to each.
+*Price.* Where the final run costs a user mu^2, each of k trials, and the question if there is one, costs a
+user of the share mu^2 / k, or mu^2 / (k + 1). Prices add (`fieldfare.accounting.filter`), and no user is in
+both parts: nobody pays more than mu^2 for all of it. Charging everybody for k trials and a final run leaves
+mu^2 / (k + 1) to each.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class Tuning:
     settings: tuple[Mapping[str, JsonValue], ...]
     """Of each trial: keys of the plan, and their values."""
     asks: tuple[str, float, float] | None = None
-    """The measure that compares trials on users' own rows, and its bounds; None: the task's public score does."""
+    """The measure that compares trials on users' own rows, and its bounds; None: the task's public score
+    does.
+    """
     finals: tuple[Plan, ...] = field(init=False)
     """The plan for the others, with each trial's settings."""
 
@@ -62,14 +66,16 @@ class Tuning:
     def of(
         cls, plan: Plan, over: Mapping[str, Sequence[JsonValue]], *, share: float | None = None, score: str = HELD_OUT
     ) -> Tuning:
-        """Every combination of the values `over`, such as {"server_optimizer.learning_rate": [0.1, 0.3]}.
+        """Return every combination of the values `over`, such as {"server_optimizer.learning_rate": [0.1,
+        0.3]}.
 
         Args:
             share: of the users; None: the plan's, or a tenth.
             score: "held-out", "correct", or a measure with its public bounds, such as "loss=0,4".
 
         Raises:
-            BadInput: no or too many trials, a key that no plan has or that trials may not change, a score that is none.
+            BadInput: no or too many trials, a key that no plan has or that trials may not change, or an
+                unknown score.
         """
         if plan.tuning is None or share is not None:
             tuning = {"share": SHARE if share is None else share}
@@ -93,7 +99,9 @@ class Tuning:
         return len(self.settings) + (self.asks is not None)
 
     def trial(self, index: int) -> Plan:
-        """The plan of one trial: on the share, with a cohort as small, and noise for its part of the budget."""
+        """Return the plan of one trial: on the share, with a cohort as small, and noise for its part of the
+        budget.
+        """
         final = self.finals[index]
         assert final.tuning is not None
         share, run = final.tuning.share, final.run
@@ -109,7 +117,9 @@ class Tuning:
         return Plan.parse(final.model_copy(update=changed).model_dump(mode="json", exclude_none=True))
 
     def question(self, runs: Sequence[str], users: int) -> Asked | None:
-        """What compares the released models of `runs` on the share, of `users` users; None: their public scores do."""
+        """Return what compares the released models of `runs` on the share, of `users` users; None: their
+        public scores do.
+        """
         if self.asks is None:
             return None
         measure, low, high = self.asks
@@ -151,24 +161,26 @@ class Tuning:
             cost = price_with_model(plan)
             admit(plan, cost, ledger, names, first=first)
             first.append((plan, cost))
-        # A trial that goes on holds its reservation of whoever may still come, and the others are among them: they were
-        # admitted before it began.
+        # A trial that goes on holds its reservation of whoever may still come, and the others are among them:
+        # they were admitted before it began.
         for final in () if begun else self.finals:
             admit(final, price_with_model(final), ledger, names)
 
     def size(self, names: NDArray[np.uint64]) -> int:
-        """How many of these users, by pseudonym, tune."""
+        """Return how many of these users, by pseudonym, tune."""
         return int((~self.plan.takes(names)).sum())
 
     def offer(self) -> Ways:
-        """What the ways of tuning would cost and leave, side by side. Charges nothing."""
+        """Return what the ways of tuning would cost and leave, side by side. Charges nothing."""
         plan, tuning = self.plan, self.plan.tuning
         assert tuning is not None
         return Ways.of(price_with_model(plan).loss.mu_squared, plan.privacy.delta, tuning.share, self)
 
 
 _ROUNDING = 1.0 + 1e-4
-"""What trials have more of noise, so that their prices, each rounded up, add up to no more than the final run's."""
+"""What trials have more of noise, so that their prices, each rounded up, add up to no more than the final
+run's.
+"""
 
 
 @dataclass(frozen=True)
@@ -197,7 +209,7 @@ class Ways:
 
     @classmethod
     def of(cls, mu_squared: float, delta: float, share: float, tuning: Tuning) -> Ways:
-        """mu_squared: what one run of the whole budget costs a user."""
+        """Compare the ways to tune. mu_squared: what one run of the whole budget costs a user."""
         mu, parts = math.sqrt(mu_squared), tuning.parts
         whole = gaussian_epsilon(mu, delta)
         before = gaussian_epsilon(mu * math.sqrt(parts / (parts + 1)), delta)
@@ -281,5 +293,5 @@ def _measure(score: str) -> tuple[str, float, float] | None:
         Choose(measure=name, models=("a", "b"), low=low, high=high)
     except (KeyError, ValueError):
         near = f"{HELD_OUT}, correct, or loss=0,4"
-        raise BadInput(f"score = {score!r}", "is no score, or has no public bounds.", near) from None
+        raise BadInput(f"score = {score!r}", "is not a score, or has no public bounds.", near) from None
     return name, low, high

@@ -1,4 +1,5 @@
-"""What another plan would cost: a run's plan with other rounds, cohort, mechanism or clip norm. Touches no data.
+"""What another plan would cost: a run's plan with other rounds, cohort, mechanism or clip norm. Touches no
+data.
 
 | a plan that a Monte Carlo certifies | priced by |
 |---|---|
@@ -6,8 +7,8 @@
 | b-min-sep and banded random allocation, up to `CHAINED_ROUNDS` | the same |
 | other ones | the charge without amplification, which is an upper bound |
 
-Every other plan is priced as a run is charged. `WhatIfCost.bound` says which it was. Prices are kept, so that the same
-question is answered at once.
+Every other plan is priced as a run is charged. `WhatIfCost.bound` says which it was. Prices are kept, so that
+the same question is answered at once.
 """
 
 from __future__ import annotations
@@ -30,18 +31,23 @@ from fieldfare_server.planning.admission import Admission, admit
 from fieldfare_server.planning.bound import Bound
 
 LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
-"""Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
+"""Most rounds for which a request may search for a strategy: a few seconds. The command line has no such
+limit.
+"""
 LONGEST_OF_OTHERS = 20_000
 
 CERTIFIED_BINS: Final = 16
 CERTIFIED_ROUNDS: Final = 256
-"""Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two threads."""
+"""Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two
+threads.
+"""
 CHAINED_ROUNDS: Final = 16
-"""Most rounds for which it does for b-min-sep and banded random allocation, whose samples take time for each round. The
-deterministic bounds of `importance` need no samples, but at the demo's plan they leave 1.8 times a run's noise."""
+"""Most rounds for which it does for b-min-sep and banded random allocation, whose samples take time for each
+round. The deterministic bounds of `importance` need no samples, but at the demo's plan they leave 1.8 times a
+run's noise."""
 SAMPLES: Final = (1 << 21, 1 << 19)
-"""Of such a certificate: half of a run's for removing a user. At the demo's plan that is .25 % more noise. Fewer would
-not reach the leak that one run of a population may take."""
+"""Of such a certificate: half of a run's for removing a user. At the demo's plan that is .25 % more noise.
+Fewer would not reach the leak that one run of a population may take."""
 
 MOST_BANDS: Final = 16
 """Of a plan that a request turns into a banded one."""
@@ -63,7 +69,7 @@ class WhatIfCost:
     refusal: str
     nearest: str
     bound: Bound = "as charged"
-    """What the cost is. All but the first are more than a run of this plan costs."""
+    """How the cost was computed. Any other way than "as charged" gives more than a run of this plan costs."""
 
     @property
     def fits(self) -> bool:
@@ -142,9 +148,11 @@ def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
 
 
 def changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what must follow from them.
+    """Return a plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what must follow from
+    them.
 
-    `table` and the tables in it are changed and must be the caller's own. The samplers' rates follow the cohort.
+    `table` and the tables in it are changed and must be the caller's own. The samplers' rates follow the
+    cohort.
     """
     run, privacy, participation = table["run"], table["privacy"], table.setdefault("participation", {})
     cohort = changes.get("cohort")
@@ -178,7 +186,9 @@ def changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _bands(table: Mapping[str, Any]) -> int:
-    """As many bands as rounds between two participations of a user, where that is few: more would cost more."""
+    """Take as many bands as rounds between two participations of a user, where that is few: more would cost
+    more.
+    """
     way = table["participation"]
     apart = way.get("separation") or way.get("period") or way.get("bins") or way.get("groups") or 1
     return max(1, min(MOST_BANDS, int(apart), int(table["run"]["rounds"])))

@@ -1,9 +1,10 @@
 """What the end of a run leaves on disk: its model. Key, noise state and participants are destroyed.
 
-With the key, or with a checkpoint's noise buffers, the released models give back the clipped sums of the users. So as
-soon as the ledger says that a run has ended, its files go, and the journal says that they are gone. The ledger keeps
-the commitment to the key. A crash between the two leaves files of an ended run: the next begin, resume or verify on
-this home removes them, and the doctor names them. Backups are out of reach: see deploy/README.md.
+With the key, or with a checkpoint's noise buffers, the released models give back the clipped sums of the
+users. So as soon as the ledger says that a run has ended, its files go, and the journal says that they are
+gone. The ledger keeps the commitment to the key. A crash between the two leaves files of an ended run: the
+next begin, resume or verify on this home removes them, and the doctor names them. Backups are out of reach:
+see deploy/README.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def write_model(files: RunFiles, tensors: Mapping[str, torch.Tensor]) -> Path:
 
 
 def left_behind(home: StateDirectory, ledger: Ledger) -> list[str]:
-    """The ended runs whose key or checkpoints are still in `home`."""
+    """Return the ended runs whose key or checkpoints are still in `home`."""
     ended = []
     for directory in sorted(home.root.iterdir()) if home.root.is_dir() else ():
         if directory.is_dir() and not directory.name.startswith(".") and RunFiles(home.root, directory.name).secrets():
@@ -68,7 +69,8 @@ def destroy_left_behind(home: StateDirectory, ledger: Ledger, actor: str) -> lis
 
 
 def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> None:
-    """Destroy key, noise state and checkpoints of the ended run `run_id`, its model first where there is none yet.
+    """Destroy key, noise state and checkpoints of the ended run `run_id`, its model first where there is none
+    yet.
 
     Raises:
         BadInput: the run has not ended.
@@ -101,7 +103,7 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
 
 
 def _named(run: RunView, files: RunFiles, params: torch.Tensor | None) -> dict[str, torch.Tensor] | None:
-    """`params` as the tensors of the run's model; without them, the initial ones.
+    """Return `params` as the tensors of the run's model; without them, the initial ones.
 
     None where the run's task cannot be loaded here.
     """

@@ -29,13 +29,13 @@ class ReleasedModel:
 
     run: RunView
     rounds: int
-    """Committed rounds that it has been through."""
+    """How many committed rounds have changed it."""
     tensors: dict[str, torch.Tensor]
     """The full state dict: trained, frozen and tied parameters and buffers."""
 
 
 def released_model(home: StateDirectory, run: RunView, rounds: int | None = None) -> ReleasedModel:
-    """The model of `run` after `rounds` committed rounds; None: after all that are committed.
+    """Return the model of `run` after `rounds` committed rounds; None: after all that are committed.
 
     An ended run has its last model; a run under way has those of its newest checkpoints.
 
@@ -72,7 +72,7 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
 
 
 def _complete(run: RunView, files: RunFiles, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The full state dict, also from a file that holds less: parameters alone, or one flat vector.
+    """Return the full state dict, also from a file that holds less: parameters alone, or one flat vector.
 
     Where the run's task cannot be loaded here, the tensors as they are.
     """
@@ -88,7 +88,8 @@ def _complete(run: RunView, files: RunFiles, tensors: dict[str, torch.Tensor]) -
 
 
 def write_safetensors(model: ReleasedModel, path: Path) -> None:
-    """Write the state dict: `module.load_state_dict(safetensors.torch.load_file(path))` loads it. Nothing is pickled.
+    """Write the state dict: `module.load_state_dict(safetensors.torch.load_file(path))` loads it. Nothing is
+    pickled.
 
     The header's metadata name the run, its rounds and what they cost.
     """
@@ -133,7 +134,7 @@ def write_onnx(model: ReleasedModel, path: Path) -> None:
 
 
 def _example(task: Task) -> torch.Tensor:
-    """Zeros in the shape and dtype of two prepared rows; no user's values."""
+    """Return zeros in the shape and dtype of two prepared rows; no user's values."""
     table: Any = task.users()
     inputs = task.prepare(table.rows(table.sizes.argmax().reshape(1)).columns)[0]
     return torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype)

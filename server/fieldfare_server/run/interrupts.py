@@ -1,9 +1,9 @@
 """Ctrl-C while a run is under way: it is never lost, and it never breaks a step of the ledger in two.
 
-Python raises `KeyboardInterrupt` between any two instructions of the main thread: in the middle of a commit, where the
-database is a step ahead of memory, or in a finaliser or a callback, where exceptions are dropped. So while a run is
-under way a Ctrl-C is noted, and raised where nothing is half done: at once while nodes of this process train, else at
-the next look (`check`).
+Python raises `KeyboardInterrupt` between any two instructions of the main thread: in the middle of a commit,
+where the database is a step ahead of memory, or in a finaliser or a callback, where exceptions are dropped.
+So while a run is under way a Ctrl-C is noted, and raised where nothing is half done: at once while nodes of
+this process train, else at the next look (`check`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Interrupts:
 
     @contextmanager
     def allowed(self, at_once: bool = True) -> Iterator[None]:
-        """Within, a Ctrl-C is raised where it comes; or, within such a part, it waits again for the end of this one."""
+        """Let a Ctrl-C be raised where it comes, inside the block; or, within such a part, it waits again for
+        the end of this one.
+        """
         before = self._at_once
         try:
             self._at_once = at_once

@@ -1,9 +1,10 @@
 """A thread that keeps a run's lease while its coordinator is busy.
 
-Privatising and scoring a large model may take longer than a lease lasts. A run is safe without this thread, because a
-coordinator that was replaced cannot write any more; but its work would be lost, and a round that always takes too long
-would never be committed. A dead process has no threads, so its lease runs out. A session that hangs is given up too:
-the thread renews the lease only for a limited time after the session's last sign of progress.
+Privatising and scoring a large model may take longer than a lease lasts. A run is safe without this thread,
+because a coordinator that was replaced cannot write any more; but its work would be lost, and a round that
+always takes too long would never be committed. A dead process has no threads, so its lease runs out. A
+session that hangs is given up too: the thread renews the lease only for a limited time after the session's
+last sign of progress.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ class LeaseKeeper:
     """Renews a lease at regular intervals from `start` until `stop`."""
 
     def __init__(self, renew: Callable[[], None], every: float, longest: float = LONGEST) -> None:
-        """every: seconds between renewals. longest: seconds without `note_progress` after which the thread ends.
+        """every: seconds between renewals. longest: seconds without `note_progress` after which the thread
+        ends.
 
-        A `LedgerError` of `renew` is logged and the call repeated: the session's next write meets the same error.
+        A `LedgerError` of `renew` is logged and the call repeated: the session's next write meets the same
+        error.
         """
         self._renew, self._every, self._longest = renew, every, longest
         self._stopped = threading.Event()
@@ -39,11 +42,11 @@ class LeaseKeeper:
         self._thread.start()
 
     def note_progress(self) -> None:
-        """The session is alive and moving."""
+        """Note that the session is alive and moving."""
         self._progress_at = time.monotonic()
 
     def stop(self) -> None:
-        """After this returns, the lease is not renewed again. Calling it twice is harmless."""
+        """End the renewals: after this returns, the lease is not renewed again. Calling it twice is harmless."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()

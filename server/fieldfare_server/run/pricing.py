@@ -1,4 +1,6 @@
-"""What a plan costs with the model that its task trains: the size of the model decides the resolution of the noise."""
+"""What a plan costs with the model that its task trains: the size of the model decides the resolution of the
+noise.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ SAMPLED_COHORTS = 4
 
 
 def most_users(plan: Plan) -> int:
-    """The most users that one reply may be the sum of."""
+    """Return the most users that one reply may be the sum of."""
     if not plan.samples:
         return users_asked(plan.run.cohort, plan.run.over_selection)
     cap = plan.participation.cap
@@ -33,13 +35,13 @@ def most_users(plan: Plan) -> int:
 
 
 def numbers_released(plan: Plan, schema: Schema) -> int:
-    """Numbers that a round releases: the queries' updates, and what rides beside them."""
+    """Return numbers that a round releases: the queries' updates, and what rides beside them."""
     return optimizers.build(plan.server_optimizer).queries * schema.numel + len(plan.riders.weights)
 
 
 def stated_noise(plan: Plan, cost: Cost, schema: Schema) -> dict[str, float]:
-    """What the log says of a run's noise: `multiplier`, in clip norms; of discrete noise also its `scale` in cells of
-    the grid, and how many `values` have it, over all rounds of the plan."""
+    """Return what the log says of a run's noise: `multiplier`, in clip norms; of discrete noise also its
+    `scale` in cells of the grid, and how many `values` have it, over all rounds of the plan."""
     stated: dict[str, float] = {"multiplier": cost.noise_multiplier}
     numel = numbers_released(plan, schema)
     if cells := privatiser_of(plan, cost, numel).cells:
@@ -48,7 +50,9 @@ def stated_noise(plan: Plan, cost: Cost, schema: Schema) -> dict[str, float]:
 
 
 def privatiser_of(plan: Plan, cost: Cost, numel: int) -> Privatiser:
-    """How the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as `Privatiser.of`."""
+    """Return how the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as
+    `Privatiser.of`.
+    """
     widest = float(cost.mechanism.row_norms().max())
     bound, users = plan.riders.joint_bound, most_users(plan)
     setting = (plan.privacy.rounding, cost.noise_multiplier, bound, numel, users, widest)
@@ -56,7 +60,7 @@ def privatiser_of(plan: Plan, cost: Cost, numel: int) -> Privatiser:
 
 
 def demand_of(plan: Plan, cost: Cost) -> Demand | None:
-    """What a run of `plan` asks of single users' odometers; None under worst-case accounting."""
+    """Return what a run of `plan` asks of single users' odometers; None under worst-case accounting."""
     if plan.privacy.accounting == "worst-case":
         return None
     separation, _ = cost.participation.separation_and_count(plan.run.rounds)
@@ -65,7 +69,8 @@ def demand_of(plan: Plan, cost: Cost) -> Demand | None:
 
 
 def roughly_asked(plan: Plan, planned: PrivacyLoss) -> Demand:
-    """`demand_of` from what the ledger keeps of a run, without its mechanism: each round at its share of the most.
+    """Return `demand_of` from what the ledger keeps of a run, without its mechanism: each round at its share
+    of the most.
 
     A round costs more with every round before it, so that is never less than what the rounds so far cost.
     """
@@ -82,7 +87,7 @@ def price_with_model(
     schema: Schema | None = None,
     draw: Draw | None = None,
 ) -> Cost:
-    """The cost of a new run of `plan`. Builds the task's model, reads no data.
+    """Return the cost of a new run of `plan`. Builds the task's model, reads no data.
 
     Args:
         schema: of the model that is trained; None: that of the plan's task.
@@ -100,7 +105,7 @@ def price_with_model(
 
 
 def ring_of(privatiser: Privatiser, sums: tuple[float, int, int]) -> Ring | None:
-    """The words of a masked sum; None of a plain one. sums: bound, numbers, users."""
+    """Return the words of a masked sum; None of a plain one. sums: bound, numbers, users."""
     if not privatiser.bits or privatiser.grid is None:
         return None
     bound, numel, users = sums
@@ -108,14 +113,18 @@ def ring_of(privatiser: Privatiser, sums: tuple[float, int, int]) -> Ring | None
 
 
 def _schema_of(task: Task) -> Schema:
-    """Of the task's model, which is built unless the task's own class states it: that needs no PyTorch."""
+    """Return the schema of the task's model, which is built unless the task's own class states it: that needs
+    no PyTorch.
+    """
     # A subclass may build another model, so what it inherits counts for nothing.
     known = vars(type(task)).get("known_schema")
     return known(task) if known else Schema.of(task.build_model())
 
 
 def _task_of(plan: Plan) -> Task:
-    """The plan's task. Raises `BadInput` where there is none, or none that measures what the plan shows."""
+    """Return the plan's task. Raises `BadInput` where there is none, or none that measures what the plan
+    shows.
+    """
     task = load_task(plan.task_reference)
     if plan.metrics is not None:
         plan.metrics.require(task.name, task.measures)
@@ -131,11 +140,20 @@ def price(plan: Plan, /, *more: Plan) -> list[Cost]: ...
 
 
 def price(plan: Plan, /, *more: Plan) -> Cost | list[Cost]:
-    """What a run of `plan` will cost and how much noise it adds. Runs nothing, reads no data, charges nothing.
+    """Return what a run of `plan` will cost and how much noise it adds. Runs nothing, reads no data, charges
+    nothing.
 
     Of several plans, a list of their costs, each by itself.
 
-    With the resolution of the noise for the task's model, where PyTorch and the task are installed here, else without.
+    With the resolution of the noise for the task's model, where PyTorch and the task are installed here, else
+    without.
+
+    Example:
+        >>> import fieldfare as ff
+        >>> plan = ff.Plan(task="digits", epsilon=8, delta=1e-5, rounds=4, cohort=20, mechanism="nu", population="demo")
+        >>> cost = ff.price(plan)
+        >>> print(f"{cost.noise_multiplier:.3f} clip norms of noise, epsilon {cost.epsilon:.3f}")
+        0.667 clip norms of noise, epsilon 8.000
 
     Raises:
         BadInput: the plan cannot be met; names the nearest that can.
@@ -161,7 +179,7 @@ def _price(plan: Plan) -> Cost:
 
 
 def size_of_model(plan: Plan) -> int | None:
-    """Trained parameters of the plan's model; None where PyTorch or the task are not here."""
+    """Count the trained parameters of the plan's model; None where PyTorch or the task are not here."""
     return Schema.of(_task_of(plan).build_model()).numel if _is_here(plan) else None
 
 

@@ -1,7 +1,7 @@
 """One run on the server, from its beginning or its resumption to its end.
 
-`Session` is the run's life cycle: the key, the reservation, the lease, the final model. What happens within a round is
-`Rounds` (from the sum to the released model) and `Cohorts` (who is asked).
+`Session` is the run's life cycle: the key, the reservation, the lease, the final model. What happens within a
+round is `Rounds` (from the sum to the released model) and `Cohorts` (who is asked).
 """
 
 from __future__ import annotations
@@ -127,14 +127,16 @@ class Session:
         """Reserve the plan's cost and start.
 
         Args:
-            identity_is_stable: whether no node can claim the users of another (see `run.app.identity_is_stable`).
+            identity_is_stable: whether no node can claim the users of another (see
+                `run.app.identity_is_stable`).
             actor: who begins the run, for the lease's holder.
             run_id: the new run's id; None: a random one.
             model, dialect: as `Session`'s.
-            users_last: whether a user's name is the same in later runs. Where it is not, an odometer would go on with
-                another user's past: the run is charged to all users alike, whatever its plan says.
+            users_last: whether a user's name is the same in later runs. Where it is not, an odometer would go
+                on with another user's past: the run is charged to all users alike, whatever its plan says.
             priced: the run's cost, and what optimisers decided for it; None: the plan is priced now.
-            users: gives the pseudonyms of a task's users, where they are all known here: no others may resume.
+            users: gives the pseudonyms of a task's users, where they are all known here: no others may
+                resume.
 
         Raises:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
@@ -155,6 +157,8 @@ class Session:
             cost, decided = priced
         elif not plan.draws_its_price:
             cost = price(decided)
+        # Made before the run is in the ledger, which stores a commitment to it: a resumed run proves by that
+        # that it has the same key.
         key = _new_key(plan)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
@@ -168,12 +172,15 @@ class Session:
                 ledger.close()
                 raise
         cost, strategy = settle(cost, decided)
-        # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
+        # Key and strategy are durable before the ledger can name them: a run that exists can always be
+        # resumed.
         files.create(key)
         try:
             StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)
             model = TaskModel(plan.task_reference) if model is None else model
             model.save(files.directory)
+            # Noted before the start, so that a resume with other data is refused even if nothing was ever
+            # committed.
             if users is not None:
                 files.has_users(users(plan.task_reference))
             new = NewRun(
@@ -191,8 +198,10 @@ class Session:
                 demand=demand_of(plan, cost) if users_last else None,
                 noise=stated_noise(plan, cost, model.schema),
             )
+            # From here on the whole price is reserved, and a crash leaves a run that can be resumed.
             handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
         except BaseException:
+            # The ledger does not name them, so nobody could ever resume by them.
             files.remove()
             ledger.close()
             raise
@@ -209,7 +218,8 @@ class Session:
 
     @classmethod
     def rehearse(cls, plan: Plan, *, noise: bool, model: Model | None = None, dialect: Dialect | None = None) -> Self:
-        """A run that is charged to no population, stored nowhere and not private: a baseline on public data.
+        """Return a run that is charged to no population, stored nowhere and not private: a baseline on public
+        data.
 
         noise: add what the plan's mechanism would add, to compare; without it the sum is shown as it is.
         """
@@ -265,6 +275,8 @@ class Session:
                     code="other-users",
                 )
             session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.noise_source))
+            # A crash left it open: it is settled before anything is read from checkpoints, since it may add
+            # the newest one.
             opened = handle.open_round_pending()
             if opened is not None:
                 with logs.about(run_id, handle.next_round):
@@ -287,10 +299,11 @@ class Session:
         return session
 
     def _keep_lease(self, home: StateDirectory, ledger: Ledger, handle: RunHandle) -> None:
-        """From now to the session's end, renew the lease in the background, however long a step takes."""
+        """Renew the lease in the background, from now to the session's end, however long a step takes."""
         self._home = home
         self._witnesses = Witnesses(ledger)
         roster = self.cohorts.roster
+        # Nodes say which row they remember, and are shown its hash with the head: so each can see a fork.
         roster.hear = self._witnesses.hear
         if self.dialect.name == "cohort" and self.cost is not None:
             roster.told = self._terms = terms_record(home, ledger, handle, self.plan, self.cost)
@@ -305,7 +318,8 @@ class Session:
         self.cohorts.roster.bindings = Bindings(self._home.root, self.plan.privacy.population, register)
 
     def shown_heads(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
-        """For each of `nodes`: the records, by name, of the journal's signed head and the run's terms.
+        """Return, for each of `nodes`: the records, by name, of the journal's signed head and the run's
+        terms.
 
         {} for a rehearsal.
 
@@ -369,16 +383,16 @@ class Session:
         return self.cost.noise_multiplier if self.cost else 0.0
 
     def epsilon(self) -> float:
-        """What the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
+        """Return what the committed rounds have spent, at the plan's delta; 0 for a rehearsal."""
         return self.epsilon_of(self.released)
 
     def epsilon_of(self, released: Released) -> float:
-        """What the rounds up to `released` have spent, at the plan's delta; 0 for a rehearsal."""
+        """Return what the rounds up to `released` have spent, at the plan's delta; 0 for a rehearsal."""
         spent = released.spent
         return spent.epsilon(self.plan.privacy.delta) if spent != PrivacyLoss() else 0.0
 
     def model_arrays(self) -> Arrays:
-        """The last committed model's parameters by name, float32."""
+        """Return the last committed model's parameters by name, float32."""
         return self.schema.arrays(self.params)
 
     # -- the end --------------------------------------------------------------------------------------------------
@@ -386,8 +400,8 @@ class Session:
     def finish(self, state: EndState, message: str) -> Path | None:
         """Write the last committed model, end the run, and destroy its key and noise state.
 
-        Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run has ended
-        then, and the next command on this home destroys what is left.
+        Returns the model's path, None for a rehearsal. Raises `CheckpointError` if the disk refuses; the run
+        has ended then, and the next command on this home destroys what is left.
         """
         self.rounds.commits.commit_held()
         path = None
@@ -395,6 +409,8 @@ class Session:
             path = write_model(self.files, self.model.tensors(self.params))
         if self._lease_keeper is not None:
             self._lease_keeper.stop()
+        # First the ledger, then the files: a key that is destroyed while its run goes on could not be
+        # resumed.
         self.account.finish(state, message)
         self.ended = True
         if self._ledger is not None and self._home is not None:
@@ -417,7 +433,9 @@ class Session:
 
 
 def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
-    """Fieldfare's own messages; of a run that asks about released models, with these. Raises `BadInput` without one."""
+    """Choose Fieldfare's own messages; of a run that asks about released models, with these. Raises
+    `BadInput` without one.
+    """
     if plan.run.task != QUESTION:
         return CohortDialect()
     runs = questions.parse(plan.task["question"]).runs  # type: ignore[arg-type]
@@ -433,7 +451,9 @@ def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
 
 
 def _tidy(home: StateDirectory, ledger: Ledger, actor: str) -> None:
-    """Destroy what is left of ended runs. What cannot be destroyed now stops no other run: the doctor names it."""
+    """Destroy what is left of ended runs. What cannot be destroyed now stops no other run: the doctor names
+    it.
+    """
     with contextlib.suppress(CheckpointError):  # it is in the log
         destroy_left_behind(home, ledger, actor)
 
@@ -451,11 +471,11 @@ def require_identity(plan: Plan, stable: bool) -> None:
 
 
 def _new_key(plan: Plan) -> bytes:
-    """The noise key of a new run or rehearsal of `plan`."""
+    """Return the noise key of a new run or rehearsal of `plan`."""
     seed = plan.run.noise_seed
     return secrets.token_bytes(32) if seed is None else seeded_key(seed)
 
 
 def seeded_key(seed: int) -> bytes:
-    """The noise key of a plan with `noise_seed`. Anyone can compute it, so such a run is not private."""
+    """Return the noise key of a plan with `noise_seed`. Anyone can compute it, so such a run is not private."""
     return hashlib.blake2b(str(seed).encode(), digest_size=32, person=b"fieldfare.seed").digest()

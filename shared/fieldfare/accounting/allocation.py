@@ -1,35 +1,37 @@
 """Random allocation: each user takes part in one secret round of every block, drawn afresh for each block.
 
-**Sampler.** In every block of b rounds a user draws one round, uniformly and independently of everything else, and
-takes part in that round alone. Noise is independent. (Feldman and Shenfeld 2025, arXiv 2502.08202 and 2602.17284.)
+**Sampler.** In every block of b rounds a user draws one round, uniformly and independently of everything
+else, and takes part in that round alone. Noise is independent. (Feldman and Shenfeld 2025, arXiv 2502.08202
+and 2602.17284.)
 
-**What is charged.** By the theorem of `balls_in_bins`, for any lower-triangular C, any secret law of a user's pattern
-and any adaptive updates, the run is dominated by the mixture of N(|C| pi, sigma^2 I) over patterns pi against N(0,
-sigma^2 I). Here C = I, blocks have independent draws, and so the pair is a product of one pair for each block:
+**What is charged.** By the theorem of `balls_in_bins`, for any lower-triangular C, any secret law of a user's
+pattern and any adaptive updates, the run is dominated by the mixture of N(|C| pi, sigma^2 I) over patterns pi
+against N(0, sigma^2 I). Here C = I, blocks have independent draws, and so the pair is a product of one pair
+for each block:
 
     P* = mean over j of N(e_j, sigma^2 I_b)   against   Q* = N(0, sigma^2 I_b),       e_j the j-th unit vector.     (1)
 
-Of the last block the run may hold r < b rounds only. A user who drew a round beyond its end takes no part: that is a
-secret law of a pattern too, and in L the b - r other variables are 1 (`CutAllocation`). The constant is smaller in
-convex order than W, so that such a block never costs more than a whole one.
+Of the last block the run may hold r < b rounds only. A user who drew a round beyond its end takes no part:
+that is a secret law of a pattern too, and in L the b - r other variables are 1 (`CutAllocation`). The
+constant is smaller in convex order than W, so that such a block never costs more than a whole one.
 
-**How.** Under Q* the likelihood ratio is L = (W_1 + .. + W_b) / b for independent W = exp(x / sigma - 1 / (2 sigma^2)),
-x standard normal. With it both orders are
+**How.** Under Q* the likelihood ratio is L = (W_1 + .. + W_b) / b for independent W = exp(x / sigma - 1 / (2
+sigma^2)), x standard normal. With it both orders are
 
     H(P* || Q*) = E (L - e^epsilon)_+,     H(Q* || P*) = E (1 - e^epsilon L)_+,                                     (2)
 
-means of convex functions of L. Hence both rise when W is replaced by a variable that is larger in convex order, and
-means of independent variables keep that order. So W, and every mean of two means on the way to b of them, is moved to
-a geometric grid exp(h i) by splitting the mass of a cell between the cell's ends such that its mean stays: what is
-between two ends moves to both. The result is the likelihood ratio of a pair on a grid that dominates (1) in both
-orders, and dominating pairs compose. Every step adds positive numbers, so that small masses keep their relative
-precision. Mass below the grid goes to 0 and to the grid's lower end, mean and all. What L has above the grid's upper
-end is cut off: that raises the second order, and the part of the mean that is lost is charged to the first one at an
-infinite loss.
+means of convex functions of L. Hence both rise when W is replaced by a variable that is larger in convex
+order, and means of independent variables keep that order. So W, and every mean of two means on the way to b
+of them, is moved to a geometric grid exp(h i) by splitting the mass of a cell between the cell's ends such
+that its mean stays: what is between two ends moves to both. The result is the likelihood ratio of a pair on a
+grid that dominates (1) in both orders, and dominating pairs compose. Every step adds positive numbers, so
+that small masses keep their relative precision. Mass below the grid goes to 0 and to the grid's lower end,
+mean and all. What L has above the grid's upper end is cut off: that raises the second order, and the part of
+the mean that is lost is charged to the first one at an infinite loss.
 
-The grid is as fine, relative to a mean's spread, for the first means as for the last, and each step adds about h^2 / 6
-to the variance of log L: with h of 1/80 of the spread, some 1e-4 of epsilon in all. `tests/oracles/allocation.py` has
-the pair by integration and by samples.
+The grid is as fine, relative to a mean's spread, for the first means as for the last, and each step adds
+about h^2 / 6 to the variance of log L: with h of 1/80 of the spread, some 1e-4 of epsilon in all.
+`tests/oracles/allocation.py` has the pair by integration and by samples.
 """
 
 from __future__ import annotations
@@ -61,9 +63,11 @@ _CUT: Final = 1e-18
 @register
 @dataclass(frozen=True)
 class Allocation(SampledEvent):
-    """`count` blocks of `bins` rounds of Gaussian noise; each user takes part in one round of a block, drawn uniformly.
+    """`count` blocks of `bins` rounds of Gaussian noise; each user takes part in one round of a block, drawn
+    uniformly.
 
-    No block shows who took part when, nor how many. noise_multiplier: noise std over the most that one user changes.
+    No block shows who took part when, nor how many. noise_multiplier: noise std over the most that one user
+    changes.
     """
 
     own: ClassVar = frozenset({"bins"})
@@ -118,7 +122,9 @@ class Allocation(SampledEvent):
 @register
 @dataclass(frozen=True)
 class CutAllocation(Allocation):
-    """A block of which the run holds the first `rounds` rounds: with probability rounds / bins the user is in one."""
+    """A block of which the run holds the first `rounds` rounds: with probability rounds / bins the user is in
+    one.
+    """
 
     own: ClassVar = frozenset({"bins", "rounds"})
     participations: ClassVar = ()
@@ -151,7 +157,9 @@ class CutAllocation(Allocation):
 
 
 def spread(bins: int, noise_multiplier: float) -> float:
-    """About the standard deviation of log L: sqrt((exp(1 / sigma^2) - 1) / b) where small, 1 / sigma at most."""
+    """Estimate the standard deviation of log L: sqrt((exp(1 / sigma^2) - 1) / b) where small, 1 / sigma at
+    most.
+    """
     inverse = 1 / noise_multiplier
     return min(math.sqrt(math.expm1(min(inverse * inverse, 700.0)) / bins), inverse)
 
@@ -159,9 +167,11 @@ def spread(bins: int, noise_multiplier: float) -> float:
 def allocated_losses(
     bins: int, noise_multiplier: float, step: float, rounds: int | None = None
 ) -> tuple[DiscreteLoss, DiscreteLoss]:
-    """The losses of one block on multiples of `step`: with the user against without, and without against with.
+    """Return the losses of one block on multiples of `step`: with the user against without, and without
+    against with.
 
-    Formal guarantee: each dominates its order of the pair (1), so that compositions of them bound those of blocks.
+    Formal guarantee: each dominates its order of the pair (1), so that compositions of them bound those of
+    blocks.
 
     Args:
         bins: rounds of a block, at least 1.
@@ -187,7 +197,8 @@ def allocated_losses(
 
 @dataclass(frozen=True, eq=False)
 class _Mean:
-    """The mean of `count` of the variables W, moved to a grid: value exp(h (lowest + i)) with mass `masses[i]`.
+    """The mean of `count` of the variables W, moved to a grid: value exp(h (lowest + i)) with mass
+    `masses[i]`.
 
     h = step 2^power. `zero`: the mass at 0. `lost`: how much of the mean 1 lies above the grid.
     """
@@ -205,13 +216,15 @@ class _Mean:
         return math.ldexp(self.step, self.power)
 
     def refined(self) -> _Mean:
-        """The same on the grid of half the step."""
+        """Return the same on the grid of half the step."""
         masses = np.zeros(2 * self.masses.size - 1)
         masses[::2] = self.masses
         return _Mean(self.count, self.step, self.power - 1, 2 * self.lowest, masses, self.zero, self.lost)
 
     def trimmed(self) -> _Mean:
-        """Without ends that hold next to nothing: the lower one goes to 0 and the new end, the upper one is cut."""
+        """Cut off ends that hold next to nothing: the lower one's mass is divided between 0 and the new lower
+        end, which keeps the mean; the upper one's is moved down to the new upper end.
+        """
         values = np.exp(self.h * np.arange(self.lowest, self.lowest + self.masses.size))
         below = np.cumsum(self.masses)
         first = int(np.searchsorted(below, _CUT))
@@ -230,7 +243,9 @@ class _Mean:
 
 
 def _mean_of(bins: int, noise_multiplier: float, step: float) -> _Mean:
-    """The mean of `bins` variables W: means of 1, 2, 4, ... of them, put together by the binary digits of `bins`."""
+    """Return the mean of `bins` variables W: means of 1, 2, 4, ... of them, put together by the binary digits
+    of `bins`.
+    """
     doubled = _single(noise_multiplier, step)
     whole = doubled if bins & 1 else None
     while bins := bins >> 1:
@@ -242,13 +257,13 @@ def _mean_of(bins: int, noise_multiplier: float, step: float) -> _Mean:
 
 
 def _coarser(count: int, noise_multiplier: float, step: float) -> int:
-    """The largest power of two by which the grid of a mean of `count` may be coarser than `step`."""
+    """Return the largest power of two by which the grid of a mean of `count` may be coarser than `step`."""
     enough = _RELATIVE * spread(count, noise_multiplier)
     return max(0, math.floor(math.log2(enough / step))) if enough > step else 0
 
 
 def _single(noise_multiplier: float, step: float) -> _Mean:
-    """W on its grid."""
+    """Return the distribution of W on its grid."""
     power, s = _coarser(1, noise_multiplier, step), 1 / noise_multiplier
     h = math.ldexp(step, power)
     # The mass of the mean is that of x moved by s, so the upper end lies further out.
@@ -271,13 +286,13 @@ def _single(noise_multiplier: float, step: float) -> _Mean:
 
 
 def _between(x: Vector) -> Vector:
-    """Normal mass between neighbours of the rising x, to full relative precision in both tails."""
+    """Return the normal mass between neighbours of the rising x, to full relative precision in both tails."""
     below, above = ndtr(x), ndtr(-x)
     return np.asarray(np.where(x[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1]))
 
 
 def _together(one: _Mean, other: _Mean, noise_multiplier: float) -> _Mean:
-    """The mean of all variables of two independent means."""
+    """Return the mean of all variables of two independent means."""
     count = one.count + other.count
     target = min(_coarser(count, noise_multiplier, one.step), one.power, other.power)
     same = one is other
@@ -295,7 +310,7 @@ def _together(one: _Mean, other: _Mean, noise_multiplier: float) -> _Mean:
     masses = np.zeros(highest - lowest + 2)
 
     def put(products: Vector, first: int, shift: float) -> None:
-        """Masses at h (first + i) + shift, i = 0, 1, ...: each to the two ends of its cell."""
+        """Place masses at h (first + i) + shift, i = 0, 1, ...: each to the two ends of its cell."""
         cell = math.floor(shift / fine)
         upper = min(max(math.expm1(shift - cell * fine) / math.expm1(fine), 0.0), 1.0)
         start = scale * first + cell - lowest

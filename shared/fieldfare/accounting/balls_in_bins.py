@@ -1,19 +1,20 @@
 """Balls in bins: each user takes part in one secret round of every block, the same throughout the run.
 
-**Sampler.** A user draws one of b bins, uniformly and independently of everything else, for the whole run; in round t
-the users of bin t mod b take part. Rounds of a user are exactly b apart. (Choquette-Choo, Ganesh, Haque, Steinke and
-Thakurta 2024, arXiv 2410.06266, study it. Chua et al. 2412.16802 use the name for the same law in one epoch.)
+**Sampler.** A user draws one of b bins, uniformly and independently of everything else, for the whole run; in
+round t the users of bin t mod b take part. Rounds of a user are exactly b apart. (Choquette-Choo, Ganesh,
+Haque, Steinke and Thakurta 2024, arXiv 2410.06266, study it. Chua et al. 2412.16802 use the name for the same
+law in one epoch.)
 
 **What is charged** follows from one theorem, which is proven here and rests on no paper's claim.
 
-*Kahane's inequality* (1986; Rhodes and Vargas 2014, Theorem 2.1). Let X, Y be centred Gaussian vectors with
-E X_i X_j <= E Y_i Y_j for all i, j, and p_i >= 0. For f convex of at most linear growth, E f(sum p_i exp(X_i -
+*Kahane's inequality* (1986; Rhodes and Vargas 2014, Theorem 2.1). Let X, Y be centred Gaussian vectors with E
+X_i X_j <= E Y_i Y_j for all i, j, and p_i >= 0. For f convex of at most linear growth, E f(sum p_i exp(X_i -
 Var X_i / 2)) is at most the same of Y.
 
-*Theorem.* A user's pattern pi is secret and independent of everything else. In round t an adversary who has seen all
-earlier outputs, and who knows all other users' data and coins, picks u_t of norm at most 1. World P shows y_t =
-sum_{s <= t} C_ts pi_s u_s + sigma z_t, world Q shows sigma z_t. Then for every epsilon, in both orders, the
-hockey-stick divergence is at most that of
+*Theorem.* A user's pattern pi is secret and independent of everything else. In round t an adversary who has
+seen all earlier outputs, and who knows all other users' data and coins, picks u_t of norm at most 1. World P
+shows y_t = sum_{s <= t} C_ts pi_s u_s + sigma z_t, world Q shows sigma z_t. Then for every epsilon, in both
+orders, the hockey-stick divergence is at most that of
 
     P* = mean over bins j of N(m_j, sigma^2 I)   against   Q* = N(0, sigma^2 I),      m_j = |C| pi_j.              (1)
 
@@ -24,12 +25,13 @@ round t the history fixes u_1 .. u_t. The covariance of the exponents of round t
 sigma^2 <= (|C| pi)_t (|C| pi')_t / sigma^2, because |<u_s, u_s'>| <= 1; so Kahane's inequality gives the same from
 round t on. f(x) = (x - e^epsilon)_+ and (1 - e^epsilon x)_+ are the two orders. []
 
-It is tight where C has no negative entry. Where it has some, C in the place of |C| is *wrong*: for [[1, 0], [-.5, 1]],
-b = 2, sigma = 1 and epsilon = 1, C would say .0587 where the updates (1, -1) reach .1019. C may be tall, if every row
-is drawn after the rounds that it contains (`mode_products` checks it). A user who does not answer contributes 0, also
-where the silence depends on data and history.
+It is tight where C has no negative entry. Where it has some, C in the place of |C| is *wrong*: for [[1, 0],
+[-.5, 1]], b = 2, sigma = 1 and epsilon = 1, C would say .0587 where the updates (1, -1) reach .1019. C may be
+tall, if every row is drawn after the rounds that it contains (`mode_products` checks it). A user who does not
+answer contributes 0, also where the silence depends on data and history.
 
-**Monte Carlo** of the pair (1) in u_j = <y, m_j>, which is Gaussian with covariance K: T drops out (`importance`).
+**Monte Carlo** of the pair (1) in u_j = <y, m_j>, which is Gaussian with covariance K: T drops out
+(`importance`).
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ _MOST_ENTRIES: Final = 1 << 25
 
 
 def gram(mechanism: Mechanism, bins: int) -> Vector:
-    """<|C| pi_i, |C| pi_j> of every two bins i, j, over all rounds of the mechanism: shape (bins, bins), sigma 1.
+    """Return <|C| pi_i, |C| pi_j> of every two bins i, j, over all rounds of the mechanism: shape (bins,
+    bins), sigma 1.
 
     Raises:
         BadInput: too many bins, or a strategy to which the module's theorem does not apply.
@@ -73,7 +76,7 @@ def gram(mechanism: Mechanism, bins: int) -> Vector:
 
 
 def _products(mechanism: Mechanism, rounds: int, bins: int) -> Vector:
-    """`gram` of the first `rounds` rounds; a bin to which none of them belongs has zeros."""
+    """Return `gram` of the first `rounds` rounds; a bin to which none of them belongs has zeros."""
     if isinstance(mechanism, Stamped):
         return _products_of_blocks(mechanism, bins)
     if rounds <= _LARGEST_MATRIX:
@@ -96,7 +99,7 @@ def _products(mechanism: Mechanism, rounds: int, bins: int) -> Vector:
 
 
 def _products_of_blocks(mechanism: Stamped, bins: int) -> Vector:
-    """Blocks share no row of C, so their products add up. A block need not begin in the first bin."""
+    """Add up the products of blocks, which share no row of C. A block need not begin in the first bin."""
     total, start, seen = np.zeros((bins, bins)), 0, dict[int, Vector]()
     for length in mechanism.lengths():
         if length not in seen:
@@ -108,7 +111,9 @@ def _products_of_blocks(mechanism: Stamped, bins: int) -> Vector:
 
 
 def _modes_of_filter(coefs: Vector, bins: int) -> Vector:
-    """A bin's columns of |C| sum to a filter of |c| whose period is b, moved by the bin and cut at the horizon."""
+    """Sum each bin's columns of |C|, to a filter of |c| whose period is b, moved by the bin and cut at the
+    horizon.
+    """
     summed = np.abs(coefs).astype(np.float64)
     for start in range(bins, summed.size, bins):
         summed[start : start + bins] += summed[start - bins : start][: summed.size - start]
@@ -119,7 +124,7 @@ def _modes_of_filter(coefs: Vector, bins: int) -> Vector:
 
 
 def _modes_of_tree(tree: OnlineTree | PlainTree, rounds: int, bins: int) -> Vector:
-    """How many rounds of each bin lie in each charged node. A node is drawn when it closes (`birth`)."""
+    """Count how many rounds of each bin lie in each charged node. A node is drawn when it closes (`birth`)."""
     spans = np.array(list(nodes(rounds)), dtype=np.int64)
     if tree.read_only:
         spans = spans[read_rows(rounds)]
@@ -129,7 +134,8 @@ def _modes_of_tree(tree: OnlineTree | PlainTree, rounds: int, bins: int) -> Vect
 
 
 def mode_products(mechanism: Mechanism, bins: int, rounds: int | None = None) -> Vector:
-    """m_j of equation (1) at sigma 1, one column for each bin, for the first `rounds` rounds: shape (rows of C, bins).
+    """Return m_j of equation (1) at sigma 1, one column for each bin, for the first `rounds` rounds: shape
+    (rows of C, bins).
 
     Raises `BadInput` where a row of C is drawn before a round that it contains: the proof goes row by row.
     """
@@ -146,7 +152,9 @@ def mode_products(mechanism: Mechanism, bins: int, rounds: int | None = None) ->
 
 
 class Bins:
-    """The law of balls in bins for `importance`: a bin is uniform, and K = (<m_i, m_j>) says all of C and sigma."""
+    """The law of balls in bins for `importance`: a bin is uniform, and K = (<m_i, m_j>) says all of C and
+    sigma.
+    """
 
     chunk: Final = 1 << 14
     orders: Final = np.geomspace(0.05, 40.0, 200)
@@ -172,7 +180,7 @@ class Bins:
         return log_mean(self._log_weights(a, s))
 
     def draw(self, uniforms: Vector, tilts: Sequence[Tilt]) -> Vector:
-        """u, shape (n, b)."""
+        """Return u, shape (n, b)."""
         u = ndtri(uniforms[:, 1:]) @ self._root.T
         for tilt in tilts:
             moved = tilt.s * self._to_mean
@@ -199,11 +207,11 @@ class Bins:
 
 
 def law_of(mechanism: Mechanism, bins: int) -> Bins:
-    """The law at noise multiplier 1. Raises `BadInput` as `gram`."""
+    """Return the law at noise multiplier 1. Raises `BadInput` as `gram`."""
     return Bins(gram(mechanism, bins))
 
 
 def law_of_filter(coefs: Vector, bins: int) -> Bins:
-    """The same of a Toeplitz strategy by its first column, shape (T,)."""
+    """Return the same of a Toeplitz strategy by its first column, shape (T,)."""
     modes = _modes_of_filter(coefs, bins)
     return Bins(modes.T @ modes)

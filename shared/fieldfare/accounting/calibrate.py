@@ -30,7 +30,8 @@ def calibrate(
     adjacency: Adjacency = "zero_out",
     already: PrivacyLoss | None = None,
 ) -> float:
-    """The least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at most `epsilon`.
+    """Return the least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at
+    most `epsilon`.
 
     Closed form without sampled events, else a search over numerical compositions (seconds).
 
@@ -95,7 +96,8 @@ def calibrate(
         high, low = low, low / 2
     if cost(math.exp(math.log(high))) > epsilon:  # high is the least already, to the last bit: nothing is amplified
         return high
-    # Smooth and falling in log sigma. The root finder may stop on either side; only the upper one is enough noise.
+    # Smooth and falling in log sigma. The root finder may stop on either side; only the upper one is enough
+    # noise.
     root = brentq(
         lambda log: math.log(cost(math.exp(log)) / epsilon), math.log(low), math.log(high), xtol=_RELATIVE / 4
     )

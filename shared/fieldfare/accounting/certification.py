@@ -1,8 +1,9 @@
 """Certified charges of secret samplers by Monte Carlo, and the noise for which one is expected to fit a plan.
 
-A `Law` (`importance`) says what is sampled: `law_of` has one for every sampler and strategy for which it is proven. All
-points of a curve and both orders share the failure probability (a union), and the whole of it is added to delta: with
-probability 1 - beta over the seed, which is independent of data and run, the run is (epsilon, delta)-DP.
+A `Law` (`importance`) says what is sampled: `law_of` has one for every sampler and strategy for which it is
+proven. All points of a curve and both orders share the failure probability (a union), and the whole of it is
+added to delta: with probability 1 - beta over the seed, which is independent of data and run, the run is
+(epsilon, delta)-DP.
 
 Searches use a public seed and certify nothing.
 """
@@ -34,7 +35,9 @@ _MOST_COINS: Final = 1_100_000_000
 _LEVELS: Final = 48
 """Points of a curve, besides that of the plan's own epsilon."""
 _DEEPEST: Final = 1e-3
-"""The last point's delta, as a share of the plan's: what the price of a run in a population leaks is of that size."""
+"""The last point's delta, as a share of the plan's: what the price of a run in a population leaks is of that
+size.
+"""
 _PILOT: Final = 1 << 16
 """Samples that set the stakes of the bound."""
 _ROUGH, _FINE = 1 << 14, 1 << 17
@@ -47,7 +50,7 @@ _REMOVE, _ADD, _PILOT_REMOVE, _PILOT_ADD = range(4)
 
 
 def law_of(mechanism: Mechanism, participation: Participation) -> Law:
-    """What a certificate of this sampler with this strategy draws, at noise multiplier 1.
+    """Return what a certificate of this sampler with this strategy draws, at noise multiplier 1.
 
     Raises `BadInput` where its charge is not proven, or cannot be computed.
     """
@@ -57,7 +60,7 @@ def law_of(mechanism: Mechanism, participation: Participation) -> Law:
 
 
 def samples_of(law: Law) -> tuple[int, int]:
-    """How many samples a run's certificate has: for removing a user, and for adding one."""
+    """Return how many samples a run's certificate has: for removing a user, and for adding one."""
     remove, add = SAMPLES
     while remove > 1 << 16 and remove * law.coins > _MOST_COINS:
         remove, add = remove // 2, max(add // 2, 1 << 15)
@@ -74,7 +77,8 @@ def certify(
     attempt: int = 1,
     samples: tuple[int, int] | None = None,
 ) -> Certified:
-    """The certified curve of a run: its points at `epsilons` are bounds but for the probability `failure`.
+    """Return the certified curve of a run: its points at `epsilons` are bounds but for the probability
+    `failure`.
 
     Args:
         law: of `law_of`.
@@ -114,7 +118,7 @@ def certify(
 
 
 def _round_up(value: float) -> float:
-    """Seven digits, upwards: another machine's last digits then rarely show."""
+    """Round up to seven digits: another machine's last digits then rarely show."""
     scale = 10.0 ** (6 - math.floor(math.log10(value)))
     return math.ceil(value * scale) / scale
 
@@ -123,14 +127,18 @@ def _round_up(value: float) -> float:
 
 
 class _Forecast:
-    """What a certification would say at other noise, by the same normals for each: smooth, and no certificate."""
+    """What a certification would say at other noise, by the same normals for each: smooth, and no
+    certificate.
+    """
 
     def __init__(self, law: Law, count: int, failure: float, samples: tuple[int, int] | None = None) -> None:
         self._law, self._count, self._samples = law, count, samples or samples_of(law)
         self._log_odds = math.log(2 * (_LEVELS + 1) / failure)
 
     def delta(self, noise_multiplier: float, epsilon: float, *, certified: bool = True) -> float:
-        """The bound that is to be expected (certified), or the estimate itself; 1 with too little noise for either."""
+        """Return the bound that is to be expected (certified), or the estimate itself; 1 with too little
+        noise for either.
+        """
         if noise_multiplier < self._law.least_noise:
             return 1.0
         pair = Pair(self._law.at(noise_multiplier), epsilon)
@@ -146,7 +154,7 @@ class _Forecast:
         return worst
 
     def curve(self, noise_multiplier: float, epsilons: Vector, target: float) -> Vector:
-        """Estimates of delta at many epsilons, falling."""
+        """Return estimates of delta at many epsilons, falling."""
         if noise_multiplier < self._law.least_noise:
             return np.ones(len(epsilons))
         pair = Pair(self._law.at(noise_multiplier), target)
@@ -158,12 +166,26 @@ class _Forecast:
 
 
 def estimate_delta(law: Law, noise_multiplier: float, epsilon: float, count: int = _ROUGH) -> float:
-    """delta of the pair in its worse order, by `count` samples of a public seed: for optimisers. Never a charge."""
+    """Return delta of the pair in its worse order, by `count` samples of a public seed: for optimisers. Never
+    a charge.
+
+    Args:
+        law: of the run's sampler with its strategy, from `law_of`.
+        noise_multiplier: standard deviation of z in clip norms.
+        epsilon: where delta is asked for, at least 0.
+        count: how many samples are drawn.
+    """
     return _Forecast(law, count, FAILURE).delta(noise_multiplier, epsilon, certified=False)
 
 
 def estimate_noise(law: Law, epsilon: float, delta: float, count: int = _ROUGH) -> float:
-    """The noise multiplier at which `estimate_delta` is `delta`: for optimisers. Never a charge."""
+    """Return the noise multiplier at which `estimate_delta` is `delta`: for optimisers. Never a charge.
+
+    Args:
+        law: of the run's sampler with its strategy, from `law_of`.
+        epsilon, delta: what the estimate is to meet.
+        count: how many samples are drawn.
+    """
     forecast = _Forecast(law, count, FAILURE)
     return _search(lambda sigma: forecast.delta(sigma, epsilon, certified=False), law, epsilon, delta, 1e-4)
 
@@ -171,10 +193,11 @@ def estimate_noise(law: Law, epsilon: float, delta: float, count: int = _ROUGH) 
 def least_noise(
     law: Law, epsilon: float, delta: float, *, samples: tuple[int, int] | None = None, attempt: int = 1
 ) -> float:
-    """The noise multiplier with which a certification is expected to come out at most at (epsilon, delta).
+    """Return the noise multiplier with which a certification is expected to come out at most at (epsilon,
+    delta).
 
-    A little more for each later `attempt`. Found with a public seed, so that it says nothing of a certification's own
-    samples, and is the same on every machine up to last digits.
+    A little more for each later `attempt`. Found with a public seed, so that it says nothing of a
+    certification's own samples, and is the same on every machine up to last digits.
 
     Raises `BudgetRefused` where delta is too small for any certificate.
     """
@@ -203,7 +226,7 @@ def least_noise(
 
 
 def _search(cost: Callable[[float], float], law: Law, epsilon: float, goal: float, tolerance: float) -> float:
-    """Where the falling `cost` of a noise multiplier is `goal`."""
+    """Return where the falling `cost` of a noise multiplier is `goal`."""
 
     def off(log: float) -> float:
         return math.log(max(cost(math.exp(log)), 1e-300) / goal)
@@ -217,9 +240,15 @@ def _search(cost: Callable[[float], float], law: Law, epsilon: float, goal: floa
 
 
 def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) -> tuple[float, ...]:
-    """Where a run's curve is certified: at `epsilon`, and where delta falls in equal steps to a share of `delta`.
+    """Return where a run's curve is certified: at `epsilon`, and where delta falls in equal steps to a share
+    of `delta`.
 
     A function of the plan alone: public samples find it, never those of a certification.
+
+    Args:
+        law: of the run's sampler with its strategy, from `law_of`.
+        noise_multiplier: standard deviation of z in clip norms.
+        epsilon, delta: the plan's goal; epsilon is always among the points.
     """
     mu = math.sqrt(law.largest) / noise_multiplier
     furthest = min(gaussian_epsilon(mu, _DEEPEST * delta), LARGEST_EPSILON)
@@ -232,7 +261,14 @@ def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) 
 
 
 def estimated_epsilon(law: Law, noise_multiplier: float, delta: float) -> float:
-    """About the epsilon of a noise multiplier at `delta`, by public samples: where its curve is to be sharpest."""
+    """Estimate the epsilon of a noise multiplier at `delta`, by public samples: where its curve is to be
+    sharpest.
+
+    Args:
+        law: of the run's sampler with its strategy, from `law_of`.
+        noise_multiplier: standard deviation of z in clip norms.
+        delta: at which epsilon is asked for, above 0.
+    """
     forecast = _Forecast(law, _ROUGH, FAILURE)
     high = gaussian_epsilon(math.sqrt(law.largest) / noise_multiplier, delta)
     if forecast.delta(noise_multiplier, 0.0, certified=False) <= delta or high <= 1e-6:

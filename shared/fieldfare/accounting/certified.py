@@ -1,9 +1,10 @@
-"""A run's whole privacy curve, certified by Monte Carlo: the unit in which `balls_in_bins` hands over a charge.
+"""A run's whole privacy curve, certified by Monte Carlo: the unit in which `balls_in_bins` hands over a
+charge.
 
-A curve is a list of points (epsilon, delta) at which H(P || Q) and H(Q || P) of a dominating pair are both at most
-delta, the failure probability of the Monte Carlo included. H is convex in e^epsilon and falls, so between two points
-it lies below their chord in e^epsilon, and beyond the last point below its delta. Everything here is exact for the
-lower convex envelope of the points.
+A curve is a list of points (epsilon, delta) at which H(P || Q) and H(Q || P) of a dominating pair are both at
+most delta, the failure probability of the Monte Carlo included. H is convex in e^epsilon and falls, so
+between two points it lies below their chord in e^epsilon, and beyond the last point below its delta.
+Everything here is exact for the lower convex envelope of the points.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Certified(CostEvent):
         points: (epsilon, delta), epsilon increasing from 0. `failure` is part of every delta.
         failure: probability, over the seed, that the points are no bounds.
         seed: what the samples were drawn from, 32 hex digits. It was fixed before they were drawn.
-        attempt: which certification of this plan it is, from 1: each later one has half the failure probability.
+        attempt: which certification of this plan it is, from 1: each later one has half the failure
+            probability.
         samples: drawn for (removing a user, adding one).
 
     Raises:
@@ -82,14 +84,16 @@ class Certified(CostEvent):
         return x, h
 
     def delta(self, epsilon: float) -> float:
-        """An upper bound on delta at `epsilon` >= 0, never above that without amplification."""
+        """Return an upper bound on delta at `epsilon` >= 0, never above that without amplification."""
         x, h = self._envelope
         # Beyond the last vertex the curve falls: its delta there stays a bound.
         chord = float(np.interp(math.exp(min(epsilon, LARGEST_EPSILON)), x, h)) * (1 + 1e-12)
         return min(chord, gaussian_delta(self.mu, epsilon))
 
     def by_points(self, delta: float) -> float:
-        """An upper bound on epsilon at `delta` by the points alone; inf where the last of them is above `delta`."""
+        """Return an upper bound on epsilon at `delta` by the points alone; inf where the last of them is
+        above `delta`.
+        """
         x, h = self._envelope
         delta *= 1 - 1e-12
         if h[-1] > delta:
@@ -101,14 +105,16 @@ class Certified(CostEvent):
         return math.log(float(x[after - 1] + share * (x[after] - x[after - 1]))) * (1 + 1e-12)
 
     def curve(self, delta: float) -> float:
-        """An upper bound on epsilon at `delta`, never above that without amplification."""
+        """Return an upper bound on epsilon at `delta`, never above that without amplification."""
         return min(self.without_amplification().curve(delta), self.by_points(delta))
 
     def price(self, leak: float) -> Price:
         return cheaper(self.mu**2, self.least_mu(leak) if leak > 0 else math.inf, leak)
 
     def compose(self, other: CostEvent) -> None:
-        """Never one event: two certified runs together count as the Gaussians that they are without amplification."""
+        """Refuse to be one event: two certified runs together count as the Gaussians that they are without
+        amplification.
+        """
         return None
 
     def without_amplification(self) -> Gaussian:
@@ -125,11 +131,11 @@ class Certified(CostEvent):
         return Words("certified-monte-carlo", method, "Approximate DP", "certified", ACROSS, (bound,))
 
     def least_mu(self, leak: float) -> float:
-        """The least mu for which E(mu, `leak`) of `filter` lies above the curve; inf where no mu does.
+        """Return the least mu for which E(mu, `leak`) of `filter` lies above the curve; inf where no mu does.
 
-        Each chord is a test: of mass m in one world and a in the other, where delta = m - a e^epsilon. A convex curve
-        of chords lies below another convex one if and only if each chord's whole line does. Epsilons below 0 are the
-        other order's, which the points bound too.
+        Each chord is a test: of mass m in one world and a in the other, where delta = m - a e^epsilon. A
+        convex curve of chords lies below another convex one if and only if each chord's whole line does.
+        Epsilons below 0 are the other order's, which the points bound too.
         """
         x, h = self._envelope
         if h[-1] > leak:
@@ -143,10 +149,11 @@ class Certified(CostEvent):
         return max(0.0, float(np.max(ndtri(first) - ndtri_exp(np.log(a[inside]) - math.log1p(-leak)))))
 
     def with_resolution(self, r: float) -> Certified:
-        """The curve where each world's real release and the exact one are r / 2 GDP apart (`privatise`).
+        """Return the curve where each world's real release and the exact one are r / 2 GDP apart
+        (`privatise`).
 
-        With d = g_{r/2}(4 r): P~ <= e^{4r} P + d and Q <= e^{4r} Q~ + d on every set, hence at epsilon + 8 r the delta
-        e^{4r} delta + d (1 + e^{epsilon + 4r}). At epsilon 0 total variations add up.
+        With d = g_{r/2}(4 r): P~ <= e^{4r} P + d and Q <= e^{4r} Q~ + d on every set, hence at epsilon + 8 r
+        the delta e^{4r} delta + d (1 + e^{epsilon + 4r}). At epsilon 0 total variations add up.
         """
         if r == 0:
             return self
@@ -160,7 +167,9 @@ class Certified(CostEvent):
         return replace(self, mu=self.mu + r, points=tuple(points))
 
     def agrees_with(self, other: Certified, tolerance: float = 1e-6) -> bool:
-        """Whether both are of the same samples, and their numbers the same up to another machine's last digits."""
+        """Return whether both are of the same samples, and their numbers the same up to another machine's
+        last digits.
+        """
         made = (self.seed, self.attempt, self.samples, len(self.points)) == (
             other.seed,
             other.attempt,
@@ -174,7 +183,7 @@ class Certified(CostEvent):
         return made and all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(ours, theirs, strict=True))
 
     def to_json(self) -> dict[str, Any]:
-        """Finite JSON; floats in full precision."""
+        """Return finite JSON; floats in full precision."""
         return {
             "attempt": self.attempt,
             "failure": self.failure,
@@ -186,7 +195,7 @@ class Certified(CostEvent):
 
     @classmethod
     def from_json(cls, table: object) -> Certified:
-        """The inverse of `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
+        """Return the inverse of `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
         if not isinstance(table, dict) or set(table) != {"attempt", "failure", "mu", "points", "samples", "seed"}:
             raise ValueError("not a certified curve")
         flat = itertools.chain.from_iterable(table["points"])
@@ -200,13 +209,13 @@ class Certified(CostEvent):
 
 
 def _above(before: tuple[float, float], middle: tuple[float, float], after: tuple[float, float]) -> bool:
-    """Whether `middle` lies on or above the chord from `before` to `after`."""
+    """Return whether `middle` lies on or above the chord from `before` to `after`."""
     rise = (after[1] - before[1]) * (middle[0] - before[0])
     return (middle[1] - before[1]) * (after[0] - before[0]) >= rise
 
 
 def sampler_of(participation: Participation) -> str:
-    """Who takes part by which secret draws, in words: a curve does not say it."""
+    """Return who takes part by which secret draws, in words: a curve does not say it."""
     if isinstance(participation, BMinSep):
         return (
             f"each user after a pause of {participation.separation - 1} rounds with probability "

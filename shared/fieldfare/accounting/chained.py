@@ -1,26 +1,29 @@
 """Secret samplers of banded strategies whose pattern is a Markov chain: the pair by dynamic programs.
 
-By the theorem of `balls_in_bins` the run is dominated by the mixture of N(m_pi, I), m_pi = |C| pi / sigma, against
-N(0, I), for any law p of the secret pattern pi. Let c_t be column t of |C| / sigma, u_t = <y, c_t>, D_st = <c_s, c_t>,
-and let C have at most w rows in a column, from the diagonal down, so that D_st = 0 where |s - t| >= w. Then
+By the theorem of `balls_in_bins` the run is dominated by the mixture of N(m_pi, I), m_pi = |C| pi / sigma,
+against N(0, I), for any law p of the secret pattern pi. Let c_t be column t of |C| / sigma, u_t = <y, c_t>,
+D_st = <c_s, c_t>, and let C have at most w rows in a column, from the diagonal down, so that D_st = 0 where
+|s - t| >= w. Then
 
     P / Q = E_pi exp(sum_t pi_t u_t - g_pi / 2),      g_pi = sum_st pi_s D_st pi_t                                  (1)
 
-and what `importance` asks for besides, Z_{a,s} and E_pi exp(a (u_pi - g_pi / 2)), is the same mean of other weights.
+and what `importance` asks for besides, Z_{a,s} and E_pi exp(a (u_pi - g_pi / 2)), is the same mean of other
+weights.
 
-**b-min-sep** (Dong and Ganesh 2026, arXiv 2602.09338). A user who may take part does so with probability p in each
-round, and then rests for b - 1 rounds. *Warm start*: a user may take part from round 0 on with probability
-1 / (1 + (b - 1) p), and from round i = 1 .. b - 1 on with p / (1 + (b - 1) p) each, so that every round has the same
-chance, 1 / (b - 1 + 1 / p). With w <= b no two rounds of a user share noise: g_pi = sum_t pi_t D_tt, and the mean for a
-user who may take part from round i on is
+**b-min-sep** (Dong and Ganesh 2026, arXiv 2602.09338). A user who may take part does so with probability p in
+each round, and then rests for b - 1 rounds. *Warm start*: a user may take part from round 0 on with
+probability 1 / (1 + (b - 1) p), and from round i = 1 .. b - 1 on with p / (1 + (b - 1) p) each, so that every
+round has the same chance, 1 / (b - 1 + 1 / p). With w <= b no two rounds of a user share noise: g_pi = sum_t
+pi_t D_tt, and the mean for a user who may take part from round i on is
 
     F_i = (1 - p) F_{i+1} + p exp(u_i - D_ii / 2) F_{i+b},      F_i = 1 for i >= T.                                 (2)
 
-With wider bands the next column overlaps, and (2) is wrong. p = 1 is balls in bins, b = 1 is Poisson sampling.
+With wider bands the next column overlaps, and (2) is wrong. p = 1 is balls in bins, b = 1 is Poisson
+sampling.
 
-**Random allocation**: a uniform round in each block of b, blocks independent. Rounds of a block and of the next but
-one are at least b + 1 apart, so with w <= b + 1 only neighbouring blocks share noise. For f_j(s), the part of blocks
-0 .. j in which the last round is s,
+**Random allocation**: a uniform round in each block of b, blocks independent. Rounds of a block and of the
+next but one are at least b + 1 apart, so with w <= b + 1 only neighbouring blocks share noise. For f_j(s),
+the part of blocks 0 .. j in which the last round is s,
 
     f_{j+1}(s') = exp(u_s' - D_s's' / 2) / b  sum_s f_j(s) exp(-D_ss').                                             (3)
 
@@ -115,10 +118,12 @@ class Chain(ABC):
 
     @abstractmethod
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:
-        """The rounds of tilted patterns, one of each a time, shape (n,): from uniforms of shape (n, turns)."""
+        """Return the rounds of tilted patterns, one of each a time, shape (n,): from uniforms of shape (n,
+        turns).
+        """
 
     def draw(self, uniforms: Vector, tilts: Sequence[Tilt]) -> Vector:
-        """u, shape (rounds of whole blocks, n)."""
+        """Return u, shape (rounds of whole blocks, n)."""
         y = np.zeros((len(uniforms), len(self._columns) + self._bands))
         y[:, : self._rounds] = ndtri(uniforms[:, self._turns :])
         below = np.arange(self._bands)
@@ -153,7 +158,9 @@ class Chain(ABC):
     def apart(self) -> Apart | None: ...
 
     def _gains(self, a: float, s: float) -> Vector:
-        """What a round adds to the log of a pattern's tilted weight, but for products with other rounds."""
+        """Return what a round adds to the log of a pattern's tilted weight, but for products with other
+        rounds.
+        """
         return np.asarray(a * (a - 1) / 2 * self._square + s * self._to_mean)
 
 
@@ -282,7 +289,7 @@ class AllocationLaw(Chain):
         return float(logsumexp(first)) - self._k * math.log(self._b)
 
     def _messages(self, a: float, s: float) -> list[Vector]:
-        """For each block the log weight of all that follows, by the block's round: shape (b,)."""
+        """Return, for each block, the log weight of all that follows, by the block's round: shape (b,)."""
         gains, out = self._gains(a, s).reshape(self._k, self._b), [np.zeros(self._b)]
         for j in reversed(range(self._k - 1)):
             weights = a * (a - 1) * self._near[j] + gains[j + 1] + out[0]
@@ -327,15 +334,16 @@ class AllocationLaw(Chain):
 
 
 def law_of(mechanism: Mechanism, participation: Participation) -> Chain:
-    """The law at noise multiplier 1.
+    """Return the law at noise multiplier 1.
 
-    Raises `BadInput` where the strategy has more bands than the module's programs hold for, or too many rounds.
+    Raises `BadInput` where the strategy has more bands than the module's programs hold for, or too many
+    rounds.
     """
     return of_matrix(np.abs(_require_square(mechanism, participation)), participation)
 
 
 def of_matrix(c: Vector, participation: Participation) -> Chain:
-    """`law_of` the strategy |C| itself, shape (T, T)."""
+    """Return `law_of` the strategy |C| itself, shape (T, T)."""
     rows, columns = np.nonzero(c)
     bands = int((rows - columns).max()) + 1
     require_bands(bands, participation)

@@ -9,21 +9,23 @@
 | `add_remove` | random allocation | amplified for independent noise; banded: as below; else refused |
 | `add_remove` | balls in bins, b-min-sep | by a certificate (`certification`), which `cost` makes; here Gaussian |
 
-Why only there. Under `add_remove` each user is included by a coin, and one user's coin changes no other user's
-inclusion, so the two worlds are coupled round by round. A selector that fills a cohort of fixed size would put another
-user in the place of a missing one, which changes two updates. Under `zero_out` the number of reports is public in this
-system; given that number, a Poisson sample has a fixed size, and the pair of `sampled` no longer dominates. For
-`replace_one` with Poisson sampling no dominating pair for all epsilon is proven (Lebeda et al. 2024), so none is used.
+Why only there. Under `add_remove` each user is included by a coin, and one user's coin changes no other
+user's inclusion, so the two worlds are coupled round by round. A selector that fills a cohort of fixed size
+would put another user in the place of a missing one, which changes two updates. Under `zero_out` the number
+of reports is public in this system; given that number, a Poisson sample has a fixed size, and the pair of
+`sampled` no longer dominates. For `replace_one` with Poisson sampling no dominating pair for all epsilon is
+proven (Lebeda et al. 2024), so none is used.
 
-Cohorts of a fixed size, uniform without replacement, are charged without amplification too. A federation shows how many
-users answered. An observer who knows which users never answer then knows that the others were chosen more often than
-cohort / users.
+Cohorts of a fixed size, uniform without replacement, are charged without amplification too. A federation
+shows how many users answered. An observer who knows which users never answer then knows that the others were
+chosen more often than cohort / users.
 
-**Reduction** (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", Theorem 4). Let C be lower
-triangular with at most b non-zero entries per column, from the diagonal down, and let a user be eligible only in rounds
-r, r + b, r + 2b, ... The columns of these rounds then have disjoint rows: block by block, the output is a Gaussian
-mechanism of which the user changes at most ||C_t||, with a fresh coin for each block. Hence ceil(T / b) Poisson-sampled
-Gaussian events of noise multiplier sigma / max_t ||C_t||. Independent noise is b = 1.
+**Reduction** (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", Theorem 4). Let C be
+lower triangular with at most b non-zero entries per column, from the diagonal down, and let a user be
+eligible only in rounds r, r + b, r + 2b, ... The columns of these rounds then have disjoint rows: block by
+block, the output is a Gaussian mechanism of which the user changes at most ||C_t||, with a fresh coin for
+each block. Hence ceil(T / b) Poisson-sampled Gaussian events of noise multiplier sigma / max_t ||C_t||.
+Independent noise is b = 1.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ def charge_for(
     rounds: int,
     adjacency: Adjacency = "zero_out",
 ) -> PrivacyLoss:
-    """The privacy loss of the first `rounds` rounds of `mechanism`, an upper bound for every allowed participation.
+    """Return the privacy loss of the first `rounds` rounds of `mechanism`, an upper bound for every allowed
+    participation.
 
     Monotone in `rounds`; no rounds cost nothing. See the module for when sampling amplifies.
 
@@ -99,8 +102,8 @@ def charge_for(
         rounds: from 0 to the mechanism's horizon.
 
     Raises:
-        BadInput: `add_remove` without Poisson sampling, values out of range, or sampled rounds with so little noise
-            that their numerical composition would exhaust memory (which is refused before it begins).
+        BadInput: `add_remove` without Poisson sampling, values out of range, or sampled rounds with so little
+            noise that their numerical composition would exhaust memory (which is refused before it begins).
     """
     if not 0 < noise_multiplier < math.inf:
         raise BadInput(f"noise_multiplier = {noise_multiplier}", "must be a finite number above 0.", "1.0")

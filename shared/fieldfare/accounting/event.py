@@ -61,12 +61,12 @@ class Price:
         return math.sqrt(self.mu_squared)
 
     def to_json(self) -> str:
-        """Canonical JSON; floats in full precision, so `from_json` gives an equal price."""
+        """Return the canonical JSON; floats in full precision, so `from_json` gives an equal price."""
         return json.dumps({"leak": self.leak, "mu_squared": self.mu_squared}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Price:
-        """The inverse of `to_json`. Raises `BadInput` for anything else."""
+        """Return the inverse of `to_json`. Raises `BadInput` for anything else."""
         try:
             data = json.loads(text)
             values = (float(data["mu_squared"]), float(data["leak"]))
@@ -78,7 +78,9 @@ class Price:
 
 
 def cheaper(plain: float, mu: float, leak: float) -> Price:
-    """The price without amplification, of mu^2 `plain`, or that of `mu`, rounded up, with `leak` where it is less."""
+    """Return the price without amplification, of mu^2 `plain`, or that of `mu`, rounded up, with `leak` where
+    it is less.
+    """
     if mu < math.inf:
         mu = math.nextafter(mu * (1 + 1e-12), math.inf)
     return Price(mu * mu, leak) if mu * mu < plain else Price(plain, 0.0)
@@ -97,24 +99,26 @@ class CostEvent(ABC):
 
     @abstractmethod
     def curve(self, delta: float) -> float:
-        """The smallest epsilon known for which it alone is (epsilon, delta)-DP."""
+        """Return the smallest epsilon known for which it alone is (epsilon, delta)-DP."""
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:
-        """The smallest delta known for which it alone is (epsilon, delta)-DP, epsilon >= 0."""
+        """Return the smallest delta known for which it alone is (epsilon, delta)-DP, epsilon >= 0."""
 
     @abstractmethod
     def price(self, leak: float) -> Price:
-        """What it alone takes across runs at that leak (`filter`). Raises `BadInput` where it has no price."""
+        """Return what it alone takes across runs at that leak (`filter`). Raises `BadInput` where it has no
+        price.
+        """
 
     @abstractmethod
     def compose(self, other: CostEvent) -> Self | None:
-        """The one event that is this and `other`, in either order; None where they are two."""
+        """Return the one event that is this and `other`, in either order; None where they are two."""
 
     @abstractmethod
     def without_amplification(self) -> CostEvent:
-        """An event that it never exceeds, and in which no draw is secret."""
+        """Return an event that it never exceeds, and in which no draw is secret."""
 
     @abstractmethod
     def to_json(self) -> Any:
-        """Numbers and text, from which a charge reads it back."""
+        """Return numbers and text, from which a charge reads it back."""

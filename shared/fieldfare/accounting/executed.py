@@ -14,7 +14,8 @@ class Execution:
     """How a run's real-valued Gaussian noise is made.
 
     Args:
-        resolution: mu^2 that floats' resolution costs beyond the noise; of sampled events r^2, r as in `in_full`.
+        resolution: mu^2 that floats' resolution costs beyond the noise; of sampled events r^2, r as in
+            `in_full`.
         discrete: whether the noise is discrete.
         events: whether the rounds are sampled events, each charged by itself.
     """
@@ -24,9 +25,11 @@ class Execution:
     events: bool = False
 
     def in_full(self, loss: PrivacyLoss) -> PrivacyLoss:
-        """The charge for `loss`, that of exact noise: discrete noise costs a little more, and floats their resolution.
+        """Return the charge for `loss`, that of exact noise: discrete noise costs a little more, and floats
+        their resolution.
 
-        An event of noise multiplier sigma costs 1 / (1 / sigma + r). A certified charge has its resolution already.
+        An event of noise multiplier sigma costs 1 / (1 / sigma + r). A certified charge has its resolution
+        already.
         """
         if loss.certified:
             return loss
@@ -39,7 +42,8 @@ class Execution:
         return discretised.as_gaussian(loss)
 
     def implied_noise(self, charged: PrivacyLoss, column: float, sensitivity: float) -> float:
-        """The noise multiplier of a run whose whole charge is `charged`: the inverse of `in_full`, up to last digits.
+        """Return the noise multiplier of a run whose whole charge is `charged`: the inverse of `in_full`, up
+        to last digits.
 
         nan where no one multiplier is: of certified charges, and of losses that are no run's.
 

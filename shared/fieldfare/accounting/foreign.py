@@ -1,4 +1,5 @@
-"""Losses that other trainers report, priced for the filter: Gaussian mu, zCDP rho, (epsilon, delta), or sampled.
+"""Losses that other trainers report, priced for the filter: Gaussian mu, zCDP rho, (epsilon, delta), or
+sampled.
 
 | reported | price |
 |---|---|
@@ -8,11 +9,11 @@
 | (epsilon, delta) | "with probability delta tell, else randomised response": one vertex, leak delta |
 | Poisson-sampled Gaussian (rate, sigma, steps) | as our own sampled runs; amplified only where presence is secret |
 
-*rho.* delta(e) <= min over a > 1 of exp((a - 1)(a rho - e)) (1 - 1/a)^(a - 1) / a (Canonne, Kamath and Steinke 2020,
-Proposition 12), and the total variation TV obeys TV log((1 + TV) / (1 - TV)) <= rho: on the best event p - q = TV, so
-2 rho >= KL + KL' >= TV (logit p - logit q), least at p = 1 - q. The true curve is convex in exp(e), so the lower hull
-of these bounds on a grid is a bound, and each segment of it is priced exactly. About 1.36 to 1.6 times sqrt(2 rho):
-a Gaussian mechanism whose mu is known costs less.
+*rho.* delta(e) <= min over a > 1 of exp((a - 1)(a rho - e)) (1 - 1/a)^(a - 1) / a (Canonne, Kamath and
+Steinke 2020, Proposition 12), and the total variation TV obeys TV log((1 + TV) / (1 - TV)) <= rho: on the
+best event p - q = TV, so 2 rho >= KL + KL' >= TV (logit p - logit q), least at p = 1 - q. The true curve is
+convex in exp(e), so the lower hull of these bounds on a grid is a bound, and each segment of it is priced
+exactly. About 1.36 to 1.6 times sqrt(2 rho): a Gaussian mechanism whose mu is known costs less.
 
 *(epsilon, delta).* Kairouz, Oh and Viswanath 2015: mu = -2 Phi^-1(1 / (1 + exp(epsilon))) after the leak.
 """
@@ -38,7 +39,9 @@ from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
 
 LARGEST_MU, LARGEST_RHO, LARGEST_EPSILON = 500.0, 8.0, 500.0
-"""A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits."""
+"""A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their
+digits.
+"""
 
 SMALLEST_RHO = 1e-7
 """A smaller rho is priced as this one, which bounds it: below, the hull of the bounds drowns in round-off."""
@@ -63,7 +66,7 @@ class Foreign(Table):
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Foreign:
-        """The loss of a table. Raises `BadInput` that names what is wrong."""
+        """Return the loss of a table. Raises `BadInput` that names what is wrong."""
         try:
             return cls.model_validate(dict(table))
         except ValidationError as error:
@@ -89,7 +92,7 @@ class Foreign(Table):
         return self
 
     def price(self, adjacency: Adjacency, leak: float) -> Price:
-        """What it takes from a population of `adjacency`, of whose D `leak` is left.
+        """Return what it takes from a population of `adjacency`, of whose D `leak` is left.
 
         Raises `BadInput` for sampled losses that cannot be priced.
         """
@@ -117,22 +120,26 @@ class Foreign(Table):
 
 
 def _of_rho(rho: float) -> float:
-    """The least mu, rounded up, for which each rho-zCDP mechanism is a post-processing of the Gaussian's experiment."""
+    """Return the least mu, rounded up, for which each rho-zCDP mechanism is a post-processing of the
+    Gaussian's experiment.
+    """
     grid = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400) * (rho + 14.0 * math.sqrt(rho) + 1e-9)])
-    # Beyond the grid (delta < 1e-21) no vertex can ask for more: the bound falls as exp(-(e - rho)^2 / (4 rho)), the
-    # Gaussian's curve slower, as exp(-(e - mu^2 / 2)^2 / (2 mu^2)), because mu^2 > 2 rho.
+    # Beyond the grid (delta < 1e-21) no vertex can ask for more: the bound falls as exp(-(e - rho)^2 / (4
+    # rho)), the Gaussian's curve slower, as exp(-(e - mu^2 / 2)^2 / (2 mu^2)), because mu^2 > 2 rho.
     return mu_of_curve(grid, np.minimum([_delta(rho, float(e)) for e in grid], _total_variation(rho)))
 
 
 def _delta(rho: float, epsilon: float) -> float:
-    """Canonne, Kamath and Steinke 2020, Proposition 12, at the better of many orders: each order is a bound."""
+    """Bound delta by Canonne, Kamath and Steinke 2020, Proposition 12, at the better of many orders: each
+    order is a bound.
+    """
     orders = 1.0 + np.geomspace(1e-3, 1e4, 600)
     log = (orders - 1) * (orders * rho - epsilon) + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)
     return float(np.exp(min(0.0, float(log.min()))))
 
 
 def _total_variation(rho: float) -> float:
-    """The largest TV with TV log((1 + TV) / (1 - TV)) <= rho, rounded up."""
+    """Return the largest TV with TV log((1 + TV) / (1 - TV)) <= rho, rounded up."""
     top = 1.0 - 1e-15
     if top * (math.log1p(top) - math.log1p(-top)) <= rho:
         return 1.0

@@ -1,9 +1,9 @@
 """The exact privacy of one Gaussian mechanism, and the looser conversion from zCDP.
 
-A mechanism is mu-GDP when telling its two output distributions apart is at least as hard as telling N(0, 1) from
-N(mu, 1) (Dong, Roth and Su 2022). Showing C x + z with sensitivity s and noise multiplier sigma is (s/sigma)-GDP,
-also when x is chosen adaptively. Then, with Phi the standard normal distribution function (Balle and Wang 2018,
-Theorem 8; Dong et al. 2022, Corollary 2.13),
+A mechanism is mu-GDP when telling its two output distributions apart is at least as hard as telling N(0, 1)
+from N(mu, 1) (Dong, Roth and Su 2022). Showing C x + z with sensitivity s and noise multiplier sigma is
+(s/sigma)-GDP, also when x is chosen adaptively. Then, with Phi the standard normal distribution function
+(Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 2.13),
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).                               (1)
 
@@ -11,7 +11,8 @@ Both terms share one density: with x = epsilon/mu - mu/2, phi(x) = e^epsilon phi
 
     delta(epsilon) = phi(x) [R(x) - R(x + mu)],     R(s) = Phi(-s) / phi(s)   (the Mills ratio).               (2)
 
-This form needs no e^epsilon and does not underflow. Where the difference would cancel, it is integrated instead:
+This form needs no e^epsilon and does not underflow. Where the difference would cancel, it is integrated
+instead:
 
     R(x) - R(x + mu) = int_x^{x + mu} H(s) ds,      H(s) = -R'(s) = 1 - s R(s) > 0.                            (3)
 """
@@ -35,12 +36,13 @@ _NODES, _WEIGHTS = (each.tolist() for each in np.polynomial.legendre.leggauss(8)
 
 
 def _mills(s: float) -> float:
-    """R(s) for s > -35; smaller arguments overflow."""
+    """Return the Mills ratio R(s) for s > -35; smaller arguments overflow."""
     return math.sqrt(math.pi / 2) * float(erfcx(s / math.sqrt(2)))
 
 
 def _mills_slope(s: float) -> float:
-    """H(s) = 1 - s R(s) to full relative precision: for larger s by the continued fraction R / (s + 2/(s + 3/...)).
+    """Return H(s) = 1 - s R(s) to full relative precision: for larger s by the continued fraction R / (s +
+    2/(s + 3/...)).
 
     What is cut off the fraction is below 1e-16 of it.
     """
@@ -63,8 +65,8 @@ def _log_bracket(x: float, mu: float) -> float:
 def gaussian_log_delta(mu: float, epsilon: float) -> float:
     """log delta(epsilon) of a mu-GDP mechanism, equation (1), for mu >= 0 and epsilon >= 0; -inf for mu = 0.
 
-    delta is accurate to 1e-12 relative for mu in [1e-6, 50] while delta > 1e-300. Raises `BadInput` for arguments that
-    are negative or not a number.
+    delta is accurate to 1e-12 relative for mu in [1e-6, 50] while delta > 1e-300. Raises `BadInput` for
+    arguments that are negative or not a number.
     """
     _require_mu(mu)
     if not epsilon >= 0:
@@ -84,16 +86,18 @@ def gaussian_log_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(epsilon) of a mu-GDP mechanism: the smallest delta for which it is (epsilon, delta)-DP. See the module."""
+    """Return delta(epsilon) of a mu-GDP mechanism: the smallest delta for which it is (epsilon, delta)-DP.
+    See the module.
+    """
     return math.exp(gaussian_log_delta(mu, epsilon))
 
 
 @lru_cache(maxsize=4096)
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 for which a mu-GDP mechanism is (epsilon, delta)-DP; 0 < delta < 1.
+    """Return the smallest epsilon >= 0 for which a mu-GDP mechanism is (epsilon, delta)-DP; 0 < delta < 1.
 
-    The inverse of (1) to about 1e-13 relative where that problem is well conditioned. inf for mu = inf or beyond
-    1e150. Raises `BadInput`.
+    The inverse of (1) to about 1e-13 relative where that problem is well conditioned. inf for mu = inf or
+    beyond 1e150. Raises `BadInput`.
     """
     _require_mu(mu)
     _require_delta(delta)
@@ -112,11 +116,14 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _newton_root(mu: float, target: float, high: float) -> float:
-    """The root of log delta(epsilon) = `target` below `high`, from above as `_decreasing_root`; 0 where it is not sure.
+    """Return the root of log delta(epsilon) = `target` below `high`, from above as `_decreasing_root`; 0
+    where it is not sure.
 
-    By Newton's method, since equation (2) gives the slope as well: d log delta / d epsilon = -phi(x) R(x + mu) / delta.
+    By Newton's method, since equation (2) gives the slope as well: d log delta / d epsilon = -phi(x) R(x +
+    mu) / delta.
     """
-    # A first guess from delta(epsilon) ~ phi(x) mu H(x), H(x) ~ 1 / (1 + x^2), for small mu; else from the bound.
+    # A first guess from delta(epsilon) ~ phi(x) mu H(x), H(x) ~ 1 / (1 + x^2), for small mu; else from the
+    # bound.
     x = high / mu - mu / 2
     for _ in range(3):
         x = math.sqrt(max(0.0, 2 * (math.log(mu) - math.log1p(x * x) - _LOG_ROOT_2PI - target)))
@@ -139,7 +146,8 @@ def _newton_root(mu: float, target: float, high: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu for which every mu-GDP mechanism is (epsilon, delta)-DP; epsilon >= 0, 0 < delta < 1.
+    """Return the largest mu for which every mu-GDP mechanism is (epsilon, delta)-DP; epsilon >= 0, 0 < delta
+    < 1.
 
     Its reciprocal is the analytic Gaussian mechanism's noise multiplier at sensitivity 1. Raises `BadInput`.
     """
@@ -158,10 +166,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """epsilon at `delta` of any rho-zCDP mechanism: looser than the exact curve of the Gaussian with that rho.
+    """Return epsilon at `delta` of any rho-zCDP mechanism: looser than the exact curve of the Gaussian with
+    that rho.
 
-    inf over alpha > 1 of rho alpha + log(1/(alpha delta))/(alpha - 1) + log(1 - 1/alpha), cut at 0 (Canonne, Kamath
-    and Steinke 2020, Proposition 12; Bun and Steinke 2016 for rho-zCDP). Raises `BadInput`.
+    inf over alpha > 1 of rho alpha + log(1/(alpha delta))/(alpha - 1) + log(1 - 1/alpha), cut at 0 (Canonne,
+    Kamath and Steinke 2020, Proposition 12; Bun and Steinke 2016 for rho-zCDP). Raises `BadInput`.
     """
     if not rho >= 0:
         raise BadInput(f"rho = {rho}", "must be at least 0.", "0")
@@ -187,7 +196,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    """delta at `epsilon` >= 0 of any rho-zCDP mechanism: the inverse of `zcdp_epsilon` in delta. Raises `BadInput`.
+    """Return delta at `epsilon` >= 0 of any rho-zCDP mechanism: the inverse of `zcdp_epsilon` in delta.
+    Raises `BadInput`.
 
     inf over alpha > 1 of exp((alpha - 1)(rho alpha - epsilon + log(1 - 1/alpha))) / alpha.
     """
@@ -214,7 +224,9 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest rho for which `zcdp_epsilon(rho, delta)` is at most `epsilon` > 0. Raises `BadInput`."""
+    """Return the largest rho for which `zcdp_epsilon(rho, delta)` is at most `epsilon` > 0. Raises
+    `BadInput`.
+    """
     if not 0 < epsilon < math.inf:
         raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1")
     _require_delta(delta)
@@ -233,10 +245,11 @@ def _log_density(x: float) -> float:
 
 
 def _decreasing_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """A zero of a decreasing function with function(low) >= 0 >= function(high), from above: function <= 0 there.
+    """Return a zero of a decreasing function with function(low) >= 0 >= function(high), from above: function
+    <= 0 there.
 
-    Illinois false position; every third step bisects, as a safeguard. It stops when the bracket is two neighbouring
-    floats wide.
+    Illinois false position; every third step bisects, as a safeguard. It stops when the bracket is two
+    neighbouring floats wide.
     """
     at_low, at_high = function(low), function(high)
     if at_high > 0:  # rounding at the analytic end of the bracket
@@ -276,7 +289,8 @@ def _require_delta(delta: float) -> None:
 
 @dataclass(frozen=True)
 class Gaussian(CostEvent):
-    """Plain Gaussian mechanisms: they compose exactly by mu^2, also adaptively (Dong et al. 2022, Corollary 3.3).
+    """Plain Gaussian mechanisms: they compose exactly by mu^2, also adaptively (Dong et al. 2022, Corollary
+    3.3).
 
     mu_squared: sum of (sensitivity / noise standard deviation)^2, at least 0.
     """

@@ -1,30 +1,30 @@
 """Importance samples of the dominating pair of a secret sampler, and the certified upper bound of their mean.
 
 The pair is P, the mixture over a user's patterns pi of N(m_pi, I), m_pi = |C| pi / sigma, against Q = N(0, I)
-(`balls_in_bins` has the theorem). A `Law` is the law p of the pattern together with what the samples need of it. With
-g_pi = |m_pi|^2, mbar = E m_pi, gbar = E g_pi and v = |mbar|^2:
+(`balls_in_bins` has the theorem). A `Law` is the law p of the pattern together with what the samples need of
+it. With g_pi = |m_pi|^2, mbar = E m_pi, gbar = E g_pi and v = |mbar|^2:
 
-**Proposals.** R_{a,s} draws pi with weight p(pi) exp(a (a - 1) g_pi / 2 + s <mbar, m_pi>) / Z_{a,s} and y around
-a m_pi + s mbar. Two kinds are mixed, R_a = R_{a,0} and S_s = R_{1,s}.
+**Proposals.** R_{a,s} draws pi with weight p(pi) exp(a (a - 1) g_pi / 2 + s <mbar, m_pi>) / Z_{a,s} and y
+around a m_pi + s mbar. Two kinds are mixed, R_a = R_{a,0} and S_s = R_{1,s}.
 
 *Removing a user.* R mixes P itself (then X <= 1); for a > 1 R_a, for which R_a / Q >= (P / Q)^a / Z_a by the
-inequality of power means and so X <= Z_a e^{-(a - 1) epsilon} (a - 1)^{a - 1} / a^a; and S_s, which is P tilted by
-exp(s <y, mbar>) and has the small variance. With x = P / Q, X <= (x - e^epsilon) / sum_l w_l x^{a_l} / Z_l: M is the
-maximum over x.
+inequality of power means and so X <= Z_a e^{-(a - 1) epsilon} (a - 1)^{a - 1} / a^a; and S_s, which is P
+tilted by exp(s <y, mbar>) and has the small variance. With x = P / Q, X <= (x - e^epsilon) / sum_l w_l
+x^{a_l} / Z_l: M is the maximum over x.
 
-*Adding a user.* R mixes Q moved by -s mbar, s >= 0. By Jensen log(P / Q) >= <y, mbar> - gbar / 2, so where X > 0,
-<y, mbar> <= gbar / 2 - epsilon =: e, and X <= 1 / sum_s w_s exp(-s e - s^2 v / 2).
+*Adding a user.* R mixes Q moved by -s mbar, s >= 0. By Jensen log(P / Q) >= <y, mbar> - gbar / 2, so where X
+> 0, <y, mbar> <= gbar / 2 - epsilon =: e, and X <= 1 / sum_s w_s exp(-s e - s^2 v / 2).
 
-**The bound.** Both divergences are means of X = (P - e^epsilon Q)_+ / R over samples of R, and 0 <= X <= M with a known
-M. Let Y = X / M, and let a stake 0 < l <= 1 be fixed by other samples. For the true mean mu of Y the product of
-1 + l (mu - Y_i) is non-negative with mean 1, so by Markov's inequality it exceeds 1 / beta with probability at most
-beta. Hence (Waudby-Smith and Ramdas 2024, with one stake)
+**The bound.** Both divergences are means of X = (P - e^epsilon Q)_+ / R over samples of R, and 0 <= X <= M
+with a known M. Let Y = X / M, and let a stake 0 < l <= 1 be fixed by other samples. For the true mean mu of Y
+the product of 1 + l (mu - Y_i) is non-negative with mean 1, so by Markov's inequality it exceeds 1 / beta
+with probability at most beta. Hence (Waudby-Smith and Ramdas 2024, with one stake)
 
     U = M m,   m the root of  sum_i log(1 + l (m - Y_i)) = log(1 / beta)                                            (2)
 
-is above the mean but for probability beta. Samples come from the product's own map of Philox bits to normals, so that
-another machine finds the same bound up to its last digits. Uniforms lie on a grid of 2^-53, which is far below every
-figure here.
+is above the mean but for probability beta. Samples come from the product's own map of Philox bits to normals,
+so that another machine finds the same bound up to its last digits. Uniforms lie on a grid of 2^-53, which is
+far below every figure here.
 """
 
 from __future__ import annotations
@@ -108,19 +108,19 @@ class Law(Protocol):
         """(a - 1) sqrt(largest) of the R_a among which the best one is sought."""
 
     def at(self, noise_multiplier: float) -> Law:
-        """The same with so many times the noise."""
+        """Return the same law with so many times the noise."""
 
     def log_z(self, a: float, s: float) -> float:
         """log Z_{a,s}."""
 
     def draw(self, uniforms: Vector, tilts: Sequence[Tilt]) -> Vector:
-        """What the methods below need of y, one row a sample, from uniforms of shape (n, coins)."""
+        """Return what the methods below need of y, one row a sample, from uniforms of shape (n, coins)."""
 
     def log_power(self, u: Vector, a: float) -> Vector:
         """log E_pi exp(a (<y, m_pi> - g_pi / 2)) of what `draw` returned, shape (n,): log(P / Q) at a = 1."""
 
     def along(self, u: Vector) -> Vector:
-        """<y, mbar>, shape (n,)."""
+        """Return <y, mbar>, shape (n,)."""
 
     def projected(self) -> tuple[Vector, Vector]:
         """Values of <m_pi, mbar> / |mbar|, none above the true one, and their probabilities: shape (n,) each."""
@@ -138,11 +138,11 @@ class Draws:
     add: bool
 
     def first(self, count: int) -> Draws:
-        """The first `count` samples."""
+        """Return the first `count` samples."""
         return Draws(self.log_ratio[:count], self.log_proposal[:count], self.add)
 
     def values(self, epsilon: float) -> Vector:
-        """X of the module at `epsilon`, shape (n,)."""
+        """Return X of the module at `epsilon`, shape (n,)."""
         if self.add:
             return np.maximum(0.0, -np.expm1(np.minimum(epsilon + self.log_ratio, 0.0))) * np.exp(-self.log_proposal)
         gain = np.maximum(0.0, -np.expm1(np.minimum(epsilon - self.log_ratio, 0.0)))
@@ -181,13 +181,13 @@ class Pair:
         self._moves = list(zip([0.1, *[0.9 / len(_SHIFTS_ADD)] * len(_SHIFTS_ADD)], moved, strict=True))
 
     def bound(self, epsilon: float, add: bool) -> float:
-        """M: no sample's X is larger."""
+        """Return M: no sample's X is larger."""
         if add:
             furthest = self._gbar / 2 - epsilon
             logs = [math.log(w) - s * furthest - s * s * self._v / 2 for w, s in self._moves]
             return math.exp(-float(np.logaddexp.reduce(logs)))
-        # sup of (x - e^epsilon) / sum_l w_l x^a_l / Z_l over t = log x. Both rise with t, so on a cell of a grid the
-        # quotient is at most that of its ends, numerator above and denominator below.
+        # sup of (x - e^epsilon) / sum_l w_l x^a_l / Z_l over t = log x. Both rise with t, so on a cell of a
+        # grid the quotient is at most that of its ends, numerator above and denominator below.
         t = epsilon + np.linspace(0.0, _REACH, _CELLS + 1)
         terms = [math.log(w) + a * t - log_z for w, a, log_z in self._tilts] + [math.log(self._shifts[0][0]) + t]
         below = log_sum(terms)
@@ -198,7 +198,9 @@ class Pair:
         return math.exp(max(float((above[1:] - below[:-1]).max()), beyond))
 
     def draw(self, seed: bytes, stream: int, count: int, add: bool) -> Draws:
-        """`count` samples of the proposal of one order, a function of (seed, stream) alone, whatever the threads."""
+        """Return `count` samples of the proposal of one order, a function of (seed, stream) alone, whatever
+        the threads.
+        """
         ratio, proposal = np.empty(count), np.empty(count)
         chunk, coins = self._law.chunk, self._law.coins
 
@@ -236,38 +238,38 @@ def _component(weights: list[float], coin: Vector) -> NDArray[np.intp]:
 
 
 def choose(log_weights: Vector, coin: Vector) -> NDArray[np.intp]:
-    """Indices with probabilities in proportion to exp(log_weights), one for each uniform of `coin`."""
+    """Return indices with probabilities in proportion to exp(log_weights), one for each uniform of `coin`."""
     cumulated = np.cumsum(np.exp(log_weights - log_weights.max()))
     return np.minimum(np.searchsorted(cumulated / cumulated[-1], coin, side="right"), len(log_weights) - 1)
 
 
 def log_mean(values: Vector) -> float:
-    """log of the mean of exp(values)."""
+    """Return log of the mean of exp(values)."""
     top = float(values.max())
     return top + math.log(float(np.exp(values - top).mean()))
 
 
 def log_mean_rows(values: Vector) -> Vector:
-    """`log_mean` of every row."""
+    """Return `log_mean` of every row."""
     top = values.max(axis=1)
     return np.asarray(top + np.log(np.exp(values - top[:, None]).mean(axis=1)))
 
 
 def log_sum(logs: list[Vector]) -> Vector:
-    """log of the sum of exp of several vectors."""
+    """Return log of the sum of exp of several vectors."""
     stacked = np.stack(logs)
     top = stacked.max(axis=0)
     return np.asarray(top + np.log(np.exp(stacked - top).sum(axis=0)))
 
 
 def _uniforms(seed: bytes, stream: int, chunk: int, count: int) -> Vector:
-    """`count` uniforms in (0, 1) with 53 bits: their Philox counters belong to (stream, chunk) alone."""
+    """Return `count` uniforms in (0, 1) with 53 bits: their Philox counters belong to (stream, chunk) alone."""
     generator = np.random.Philox(key=int.from_bytes(seed, "little"), counter=[0, 0, chunk, stream])
     return ((generator.random_raw(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
 def upper_bound(values: Vector, most: float, stake: float, log_odds: float, count: float | None = None) -> float:
-    """U of equation (2), never above `most`.
+    """Return U of equation (2), never above `most`.
 
     Args:
         values: X_i in [0, most], shape (n,).
@@ -305,13 +307,20 @@ def upper_bound(values: Vector, most: float, stake: float, log_odds: float, coun
 
 
 def stake_of(values: Vector, most: float, count: float, log_odds: float) -> float:
-    """The stake l for `count` samples that are like these."""
+    """Return the stake l for `count` samples that are like these.
+
+    Args:
+        values: X_i in [0, most], shape (n,): a pilot's, which the bound does not use again.
+        most: the largest value that X can have.
+        count: how many samples the bound will have.
+        log_odds: log of 1 over the bound's failure probability.
+    """
     spread = float(np.var(values / most))
     return min(1.0, math.sqrt(2 * log_odds / (count * spread))) if spread > 0 else 1.0
 
 
 def enough(pilot: Vector, most: float, log_odds: float, count: int) -> int:
-    """How many of `count` samples bring a bound within about 2 % of the mean, by the pilot."""
+    """Return how many of `count` samples bring a bound within about 2 % of the mean, by the pilot."""
     mean = float(pilot.mean())
     if mean < _NOTHING:
         return count

@@ -1,34 +1,38 @@
 """What each user has spent: individual accounting over all runs of a population, and its fixed-point unit.
 
-**Odometer.** For user u, run r (noise multiplier sigma_r, adjacency factor f = 1 or 2) and realised pattern P = P_u,r,
+**Odometer.** For user u, run r (noise multiplier sigma_r, adjacency factor f = 1 or 2) and realised pattern P
+= P_u,r,
 
     odo_u = base + sum_r f^2 N_r(P)^2 / sigma_r^2,     N_r(P)^2 = sum_{i,j in P} |G_ij|,                       (1)
 
-with G over *all* rows that the run may still release: a round goes on being revealed by later rows, also if the user is
-never asked again. `base` is what all users are charged alike: worst-case runs, and charges by others whose
-participation is unknown.
+with G over *all* rows that the run may still release: a round goes on being revealed by later rows, also if
+the user is never asked again. `base` is what all users are charged alike: worst-case runs, and charges by
+others whose participation is unknown.
 
-**Theorem (individual filter; Feldman and Zrnic 2021 for Renyi DP, Koskela, Tobaben and Honkela 2023, arXiv 2209.15596,
-for Gaussian DP).** If no user is ever asked whose odometer would exceed M, everything that all runs release, with the
-public record of participation, is a post-processing of E(sqrt M, D) for each user: the (epsilon, delta) of the
-population's rectangle (`filter`) holds for every one of them.
+**Theorem (individual filter; Feldman and Zrnic 2021 for Renyi DP, Koskela, Tobaben and Honkela 2023, arXiv
+2209.15596, for Gaussian DP).** If no user is ever asked whose odometer would exceed M, everything that all
+runs release, with the public record of participation, is a post-processing of E(sqrt M, D) for each user: the
+(epsilon, delta) of the population's rectangle (`filter`) holds for every one of them.
 
-*Proof.* In both worlds the same function of the public past decides cohorts, dropouts, starts and stops; only u's
-update is replaced. Given the past, each whitened row is normal around b v_t, of which only the component along v_t
-knows the world b: a step E(|v_t|, 0). On every path sum |v_t|^2 <= (1) <= M. The filter's theorem holds path by path.
+*Proof.* In both worlds the same function of the public past decides cohorts, dropouts, starts and stops; only
+u's update is replaced. Given the past, each whitened row is normal around b v_t, of which only the component
+along v_t knows the world b: a step E(|v_t|, 0). On every path sum |v_t|^2 <= (1) <= M. The filter's theorem
+holds path by path.
 
 Conditions, and who sees to them:
 
-* C1 participation depends on public things and on who is available, not on what users train on, except in the same way
-  in both worlds. What the record itself tells of a user is not covered: the guarantee is given who answered. *Stated.*
-* C2 nothing about a user's update decides whether the user takes part: a bad update counts as zero. *Enforced* where
-  replies are summed.
-* C3 odometers are functions of the public record, never of norms, so their histogram costs nothing. *By construction.*
+* C1 participation depends on public things and on who is available, not on what users train on, except in the
+  same way in both worlds. What the record itself tells of a user is not covered: the guarantee is given who
+  answered. *Stated.*
+* C2 nothing about a user's update decides whether the user takes part: a bad update counts as zero.
+  *Enforced* where replies are summed.
+* C3 odometers are functions of the public record, never of norms, so their histogram costs nothing. *By
+  construction.*
 * C4 where presence is secret so is participation: no odometers. *Enforced* by `Plan` and the ledger.
 * C5 one M for all users; the epsilon that is reported is M's. *By construction.*
 
-**Unit.** Odometers are whole numbers of 2^-44 mu^2, each increment rounded up. Sums are exact, in any order, on any
-machine; a user is overcharged by less than 1.2e-10 in 2 000 participations.
+**Unit.** Odometers are whole numbers of 2^-44 mu^2, each increment rounded up. Sums are exact, in any order,
+on any machine; a user is overcharged by less than 1.2e-10 in 2 000 participations.
 """
 
 from __future__ import annotations
@@ -77,7 +81,9 @@ class Demand:
 
 
 def units_up(mu_squared: Floats) -> Units:
-    """mu^2 in units, rounded up. Raises ValueError on what is negative, not finite, or above `MOST_UNITS`."""
+    """Return mu^2 in units, rounded up. Raises ValueError on what is negative, not finite, or above
+    `MOST_UNITS`.
+    """
     values = np.asarray(mu_squared, dtype=np.float64)
     if values.size and not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= MOST_UNITS * UNIT):
         raise ValueError("a charge is finite and at least 0")
@@ -86,15 +92,17 @@ def units_up(mu_squared: Floats) -> Units:
 
 
 def from_units(units: int) -> float:
-    """mu^2 of `units`, rounded up to the next float."""
+    """Return mu^2 of `units`, rounded up to the next float."""
     value = math.ldexp(float(units), -44)
     return value if int(float(units)) >= units else math.nextafter(value, math.inf)
 
 
 def round_off(rounds: int) -> float:
-    """Bound on the relative error of float64 sums of products over `rounds` rounds (Higham 2002, section 3.1).
+    """Bound the relative error of float64 sums of products over `rounds` rounds (Higham 2002, section
+    3.1).
 
-    Of a sum of n products, |error| <= n u sum |terms|, u = 2^-53; 16 more for the few operations after it. Relative to
-    the product of the two columns' norms, by Cauchy and Schwarz, where terms of a sum have opposite signs.
+    Of a sum of n products, |error| <= n u sum |terms|, u = 2^-53; 16 more for the few operations after it.
+    Relative to the product of the two columns' norms, by Cauchy and Schwarz, where terms of a sum have
+    opposite signs.
     """
     return (rounds + 16) * 2.0**-53

@@ -1,11 +1,12 @@
 """Bounds that papers state and Fieldfare shows, but never charges.
 
-They hold for what a federation does not do - releasing only the last model of one pass over convex losses - or are
-looser than the charge. An `Informational` value is no `PrivacyLoss`: no ledger accepts it.
+They hold for what a federation does not do - releasing only the last model of one pass over convex losses -
+or are looser than the charge. An `Informational` value is no `PrivacyLoss`: no ledger accepts it.
 
 What is *not* here: the claims of Arora, Marinov and Ullah ("Private Stochastic Convex Optimization: Efficient
-Algorithms for Non-smooth Objectives", early version) that noisy follow-the-regularised-leader gains privacy with the
-number of steps. They are false; `tests/core/mechanisms/test_false_bounds.py` keeps the counterexamples.
+Algorithms for Non-smooth Objectives", early version) that noisy follow-the-regularised-leader gains privacy
+with the number of steps. They are false; `tests/core/mechanisms/test_false_bounds.py` keeps the
+counterexamples.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Informational:
     charged: Literal[False] = False
 
     def epsilon(self, delta: float) -> float:
-        """By the zCDP conversion (`zcdp_epsilon`)."""
+        """Convert from zCDP (`zcdp_epsilon`)."""
         return zcdp_epsilon(self.rho, delta)
 
 
@@ -55,18 +56,19 @@ def last_iterate(
     smoothness: float,
     participations: int,
 ) -> Informational:
-    """Amplification by iteration: rho^2/2-zCDP with rho = max_k eta_k / sqrt(sum_{j >= k} sigma_j^2).
+    """Bound amplification by iteration: rho^2/2-zCDP with rho = max_k eta_k / sqrt(sum_{j >= k} sigma_j^2).
 
-    From "Better Rates for Private Linear Regression in the Proportional Regime via Aggressive Clipping" (Bombari,
-    Seroussi and Mondelli 2025), equation (4.1), after Feldman, Koren and Talwar 2020, Theorem 3.1.
+    From "Better Rates for Private Linear Regression in the Proportional Regime via Aggressive Clipping"
+    (Bombari, Seroussi and Mondelli 2025), equation (4.1), after Feldman, Koren and Talwar 2020, Theorem 3.1.
 
     Args:
         step_sizes: eta_k, shape (n,).
-        noise: sigma_k, shape (n,): step k adds Gaussian noise of std 2 C sigma_k / m to the model, where C is the clip
-            norm and m the number of users that a step averages over.
+        noise: sigma_k, shape (n,): step k adds Gaussian noise of std 2 C sigma_k / m to the model, where C is
+            the clip norm and m the number of users that a step averages over.
 
     Raises:
-        BadInput: names the assumption that fails. A federation that sends its models to clients fails the first.
+        BadInput: names the assumption that fails. A federation that sends its models to clients fails the
+            first.
     """
     eta, sigma = _schedule(step_sizes, "step_sizes"), _schedule(noise, "noise")
     if eta.shape != sigma.shape:
@@ -89,7 +91,9 @@ def last_iterate(
 
 
 def simple_zcdp_epsilon(rho: float, delta: float) -> float:
-    """rho + 2 sqrt(rho log(1/delta)) (Bun and Steinke 2016, Proposition 1.3): what papers print, and looser."""
+    """Return rho + 2 sqrt(rho log(1/delta)) (Bun and Steinke 2016, Proposition 1.3): what papers print, and
+    looser.
+    """
     if not rho >= 0:
         raise BadInput(f"rho = {rho}", "must be at least 0.", "0")
     if not 0 < delta < 1:

@@ -1,12 +1,14 @@
-"""What somebody who knows mechanism and sampler makes of a release: the likelihood ratio of one user's presence.
+"""What somebody who knows mechanism and sampler makes of a release: the likelihood ratio of one user's
+presence.
 
-A user who contributes s_t in the rounds t of a pattern pi, along one known direction, shifts the release along it by
-diag(s) pi. The noise has covariance B B^T = L L^T. With m_t = column t of L^-1 diag(s) and the whitened release y,
+A user who contributes s_t in the rounds t of a pattern pi, along one known direction, shifts the release
+along it by diag(s) pi. The noise has covariance B B^T = L L^T. With m_t = column t of L^-1 diag(s) and the
+whitened release y,
 
     log P / Q = log E_pi exp(sum_t pi_t u_t - g_pi / 2),      u_t = <m_t, y>,   g_pi = |sum_t pi_t m_t|^2,
 
-and no test of presence is stronger than one that compares it with a threshold (Neyman and Pearson). Where the pattern
-is public there is nothing to average over.
+and no test of presence is stronger than one that compares it with a threshold (Neyman and Pearson). Where the
+pattern is public there is nothing to average over.
 """
 
 from __future__ import annotations
@@ -94,7 +96,9 @@ def secret_log_ratios(mechanism: Mechanism, participation: Participation, shifts
 
 
 def share(participation: Participation) -> float | None:
-    """The chance that secret draws include a user in a round, the same for all; None for any other participation."""
+    """Return the chance that secret draws include a user in a round, the same for all; None for any other
+    participation.
+    """
     match participation:
         case Poisson(rate) | TruncatedPoisson(rate):
             return rate
@@ -108,5 +112,5 @@ def share(participation: Participation) -> float | None:
 
 
 def _log_mean(logs: Vector) -> Vector:
-    """log of the mean of exp over the first axis."""
+    """Return log of the mean of exp over the first axis."""
     return np.asarray(logsumexp(logs, axis=0) - math.log(len(logs)))

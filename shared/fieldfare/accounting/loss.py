@@ -1,4 +1,6 @@
-"""Privacy loss, a multiset of events that composes: the unit in which budgets are reserved, spent and compared."""
+"""Privacy loss, a multiset of events that composes: the unit in which budgets are reserved, spent and
+compared.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,11 @@ class PrivacyLoss:
     """A (fully adaptive) composition of Gaussian, Poisson-sampled Gaussian, and zero-concentrated mechanisms.
 
     Args:
-        mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >= 0.
-        sampled: events with amplification by sampling. Equal ones are merged and the tuple is sorted, so that losses of
-            the same composition are equal and take O(distinct kinds) space after any number of rounds.
+        mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >=
+            0.
+        sampled: events with amplification by sampling. Equal ones are merged and the tuple is sorted, so that
+            losses of the same composition are equal and take O(distinct kinds) space after any number of
+            rounds.
         concentrated: sum of rho over all mechanisms of which only rho-zCDP is known (discrete noise), >= 0.
         certified: whole runs whose curve a Monte Carlo certified (`balls_in_bins`), in the order of their seeds.
         leak: sum of the probabilities with which answers of unknown names tell everything (`thresholded`), below 1.
@@ -123,7 +127,9 @@ class PrivacyLoss:
         return _sampled.price(self.mu_squared, self.sampled, leak)
 
     def sampler(self, participation: Participation) -> str | None:
-        """Who takes part by which secret draws, where they lower the loss; None where no amplification is claimed."""
+        """Return who takes part by which secret draws, where they lower the loss; None where no amplification
+        is claimed.
+        """
         if self.sampled:
             return self.sampled[0].sampler
         return sampler_of(participation) if self.certified else None
@@ -134,7 +140,9 @@ class PrivacyLoss:
         return tuple((curve.attempt, curve.seed) for curve in self.certified)
 
     def part_of(self, whole: PrivacyLoss) -> bool:
-        """Whether this is part of `whole`: no part larger, no more events of any sampled kind. No tolerance."""
+        """Return whether this is part of `whole`: no part larger, no more events of any sampled kind. No
+        tolerance.
+        """
         if not (self.mu_squared <= whole.mu_squared and self.concentrated <= whole.concentrated):
             return False
         if self.leak > whole.leak:
@@ -147,9 +155,10 @@ class PrivacyLoss:
         return counts | {event.times(1): event.count for event in self.sampled}
 
     def quieter(self, factor: float) -> PrivacyLoss | None:
-        """The loss of the same sampled rounds with `factor` times the noise.
+        """Return the loss of the same sampled rounds with `factor` times the noise.
 
-        None without any: Gaussian rounds need no search for it, and a certificate would have to be drawn again.
+        None without any: Gaussian rounds need no search for it, and a certificate would have to be drawn
+        again.
         """
         if self.certified or not self.sampled:
             return None
@@ -162,7 +171,7 @@ class PrivacyLoss:
         return max([self.mu_squared, *(event.noise_multiplier**-2 for event in self.sampled)])
 
     def as_concentrated(self) -> PrivacyLoss:
-        """The same loss, known by zCDP alone. Raises `BadInput` with sampled events."""
+        """Return the same loss, known by zCDP alone. Raises `BadInput` with sampled events."""
         if self.amplified:
             raise BadInput("sampled events", "have no concentrated form.", "no amplification by sampling")
         return PrivacyLoss(concentrated=self.rho)
@@ -175,17 +184,20 @@ class PrivacyLoss:
         return PrivacyLoss(self.mu_squared + other.mu_squared, events, rho, curves, self.leak + other.leak)
 
     def without_amplification(self) -> PrivacyLoss:
-        """The same with every user in every round of theirs: a loss without sampling that this one never exceeds."""
+        """Return the same with every user in every round of theirs: a loss without sampling that this one
+        never exceeds.
+        """
         extra = math.fsum(event.mu_squared for event in self.sampled)
         extra += math.fsum(curve.mu**2 for curve in self.certified)
         return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated, leak=self.leak)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon known for which the whole is (epsilon, delta)-DP; exact for plain Gaussians.
+        """Return the smallest epsilon known for which the whole is (epsilon, delta)-DP; exact for plain
+        Gaussians.
 
-        With sampled events it is an upper bound, never above the one without amplification: numerical composition
-        rounds the loss upwards, and where it has no grid (see `sampled.grid_for`) amplification is not claimed.
-        Raises `BadInput` unless 0 < delta < 1.
+        With sampled events it is an upper bound, never above the one without amplification: numerical
+        composition rounds the loss upwards, and where it has no grid (see `sampled.grid_for`) amplification
+        is not claimed. Raises `BadInput` unless 0 < delta < 1.
         """
         if self.leak:
             rest = (delta - self.leak) / (1 - self.leak)
@@ -209,12 +221,15 @@ class PrivacyLoss:
         return min(plain, _sampled.delta(self.mu_squared, self.sampled, epsilon))
 
     def _plain(self) -> CostEvent:
-        """All of it without amplification, as one event: by mu where that is known of all, else by rho."""
+        """Return all of it without amplification, as one event: by mu where that is known of all, else by
+        rho.
+        """
         whole = self.without_amplification()
         return Concentrated(whole.rho) if whole.concentrated else Gaussian(whole.mu_squared)
 
     def within(self, least: PrivacyLoss, most: PrivacyLoss) -> PrivacyLoss:
-        """This loss moved up to `least` and down to `most`, by parts; its events become those that `most` has.
+        """Return this loss moved up to `least` and down to `most`, by parts; its events become those that
+        `most` has.
 
         For losses that are parts of `most` but for the last digits of another machine.
         """
@@ -230,7 +245,7 @@ class PrivacyLoss:
         )
 
     def agrees_with(self, other: PrivacyLoss) -> bool:
-        """Whether both are one loss, computed on two machines: the last digits may differ."""
+        """Return whether both are one loss, computed on two machines: the last digits may differ."""
         pairs = [(self.mu_squared, other.mu_squared), (self.concentrated, other.concentrated)]
         if self.leak != other.leak:
             return False
@@ -245,7 +260,7 @@ class PrivacyLoss:
         return close and all(one.agrees_with(two) for one, two in curves)
 
     def to_json(self) -> str:
-        """Canonical JSON; floats in full precision, so `from_json` gives an equal loss."""
+        """Return the canonical JSON; floats in full precision, so `from_json` gives an equal loss."""
         events = [event.to_json() for event in self.sampled]
         table: dict[str, object] = {"mu_squared": self.mu_squared, "sampled": events}
         if self.concentrated:  # absent where there is none, so that what older versions wrote stays canonical
@@ -258,7 +273,9 @@ class PrivacyLoss:
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLoss:
-        """The inverse of `to_json`. Raises `BadInput` for anything else: a torn or foreign text is not "no loss"."""
+        """Return the inverse of `to_json`. Raises `BadInput` for anything else: a torn or foreign text is not
+        "no loss".
+        """
         try:
             data: Any = json.loads(text)
             if set(data) - {"certified", "concentrated", "leak"} != {"mu_squared", "sampled"}:

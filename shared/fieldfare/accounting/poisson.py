@@ -16,9 +16,11 @@ from fieldfare.participation import CyclicPoisson, Participation, Poisson
 @register
 @dataclass(frozen=True)
 class PoissonGaussian(SampledEvent):
-    """`count` rounds of Gaussian noise, each of which includes every user independently with probability `rate`.
+    """`count` rounds of Gaussian noise, each of which includes every user independently with probability
+    `rate`.
 
-    No round shows who was included, nor how many. noise_multiplier: noise std over the most that one user changes.
+    No round shows who was included, nor how many. noise_multiplier: noise std over the most that one user
+    changes.
     """
 
     own: ClassVar = frozenset({"rate"})
@@ -51,7 +53,9 @@ class PoissonGaussian(SampledEvent):
 
     @property
     def spread(self) -> float:
-        """About the standard deviation of one round's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma at most."""
+        """About the standard deviation of one round's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma
+        at most.
+        """
         inverse = 1 / self.noise_multiplier
         return min(self.rate * math.sqrt(math.expm1(min(inverse * inverse, 700.0))), inverse)
 

@@ -1,15 +1,15 @@
 """What a run has spent so far, from the users who really took part.
 
-Under `zero_out` and `replace_one`, who took part when is public: the selector and the network decide it, not what users
-trained on. Given the pattern P of a user, everything that the run ever shows of the mechanism differs between the two
-worlds by at most sum over pairs of |<C_i, C_j>|, i, j in P (all rows of C), and its first t rounds by at most the
-planned sensitivity of the first t rows. Both grow with t, so
+Under `zero_out` and `replace_one`, who took part when is public: the selector and the network decide it, not
+what users trained on. Given the pattern P of a user, everything that the run ever shows of the mechanism
+differs between the two worlds by at most sum over pairs of |<C_i, C_j>|, i, j in P (all rows of C), and its
+first t rounds by at most the planned sensitivity of the first t rows. Both grow with t, so
 
     spent(t) = (factor * min(planned(t), max over users of realised norm) / sigma)^2                            (1)
 
-is an upper bound that never shrinks and never exceeds what the run reserved. Charges that depend on what happened
-compose up to a fixed budget as fixed ones do: mu^2 adds up under full adaptivity (Smith and Thakurta 2022, for
-Gaussian mechanisms), and the ledger stops at the population's budget.
+is an upper bound that never shrinks and never exceeds what the run reserved. Charges that depend on what
+happened compose up to a fixed budget as fixed ones do: mu^2 adds up under full adaptivity (Smith and Thakurta
+2022, for Gaussian mechanisms), and the ledger stops at the population's budget.
 
 Where presence is secret so is participation, and the run is charged the worst case of `charge_for`.
 """
@@ -58,8 +58,8 @@ _PLANNED_POINTS = 64
 class RealisedCharge:
     """The running charge of one run. `add` takes a round's participants and returns what is spent by then.
 
-    O(cohort x participations) a round for independent and Toeplitz mechanisms; others ask `pattern_norms` for the
-    cohort's patterns. 16 bytes a user and 8 bytes a participation.
+    O(cohort x participations) a round for independent and Toeplitz mechanisms; others ask `pattern_norms` for
+    the cohort's patterns. 16 bytes a user and 8 bytes a participation.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class RealisedCharge:
         """
         Args:
             users: how many indices to make room for now; `add` makes room for more.
-            whole: the certified charge of the whole run, which every round costs: when a run stops may depend on what
-                it released. None: as `charge_for`, whose errors this raises.
+            whole: the certified charge of the whole run, which every round costs: when a run stops may depend
+                on what it released. None: as `charge_for`, whose errors this raises.
         """
         self.mechanism, self.participation = mechanism, participation
         self.noise_multiplier, self.adjacency = noise_multiplier, adjacency
@@ -87,10 +87,14 @@ class RealisedCharge:
         """What the run reserves: the most that `spent` ever becomes."""
         self.rounds = 0
         """Rounds charged so far are below this."""
+        # Where presence is secret, a charge that followed from who took part would tell it: the planned one
+        # is charged instead.
         self._realised = not hides_presence(adjacency)
         self._products = mechanism.column_products()
         self._newest: tuple[int, tuple[float, Floats]] = (-1, (0.0, np.empty(0)))
         fast = self._products is not None
+        # A planned charge of the other kinds takes a sensitivity each: few points stand for the rounds before
+        # them.
         self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
         self._planned_at, self._planned_value = 0, PrivacyLoss()
         self._spent = PrivacyLoss()
@@ -120,8 +124,8 @@ class RealisedCharge:
             The loss of all rounds up to and including `round`.
 
         Raises:
-            BadInput: a round out of order, or a pattern that the participation does not allow, for which no planned
-                charge would be a bound. Nothing changes then.
+            BadInput: a round out of order, or a pattern that the participation does not allow, for which no
+                planned charge would be a bound. Nothing changes then.
         """
         self._require_next(round)
         cohort = np.asarray(users, dtype=np.int64)
@@ -143,9 +147,16 @@ class RealisedCharge:
         rounds: int,
         whole: PrivacyLoss | None = None,
     ) -> Self:
-        """From the ledger: `patterns` of users 0, 1, 2, ... over the `rounds` committed rounds of a run.
+        """Rebuild from the ledger: `patterns` of users 0, 1, 2, ... over the `rounds` committed rounds of a
+        run.
 
         Adds the same rounds as the run did, so `spent` is the same to the last bit. Raises as `add`.
+
+        Args:
+            mechanism, participation, noise_multiplier, adjacency: of the run's plan and its cost.
+            patterns: for each user, the increasing rounds of the run in which they took part.
+            rounds: committed rounds of the run; every round in `patterns` is below it.
+            whole: as for a new charge.
         """
         # Arrays and not lists: a large run has millions of participations.
         flat_users, flat_rounds, known = array("q"), array("i"), 0
@@ -161,6 +172,7 @@ class RealisedCharge:
         charge = cls(mechanism, participation, noise_multiplier, adjacency, users=known, whole=whole)
         order = np.argsort(times, kind="stable")
         starts = np.searchsorted(times[order], np.arange(rounds + 1))
+        # Round by round, as the run did, so that `spent` is the same to the last bit.
         for round in range(rounds):
             charge.add(round, users[order[starts[round] : starts[round + 1]]])
         return charge
@@ -183,12 +195,13 @@ class RealisedCharge:
             return self._planned_for(self.rounds)
         norm = adjacency_factor(self.adjacency) * self.largest_norm / self.noise_multiplier
         realised = norm * norm
-        # planned(t) does not fall with t: a charge below an earlier planned(t) is below this one, which is then never
-        # computed.
+        # planned(t) does not fall with t: a charge below an earlier planned(t) is below this one, which is
+        # then never computed.
         if realised <= self._planned_value.mu_squared:
             charge = realised
         else:
             charge = min(realised, self._planned_for(self.rounds).mu_squared)
+        # A charge never shrinks, and never exceeds what was reserved.
         return PrivacyLoss(max(self._spent.mu_squared, min(charge, self.planned.mu_squared)))
 
     def _planned_for(self, rounds: int) -> PrivacyLoss:
@@ -212,7 +225,8 @@ class RealisedCharge:
             )
 
     def growth(self, round: int, users: Users) -> Growth:
-        """What taking part in `round` would add to each user's squared norm, all rows of C. Changes nothing.
+        """Return what taking part in `round` would add to each user's squared norm, all rows of C. Changes
+        nothing.
 
         Args:
             round: above all rounds of these users.
@@ -238,7 +252,7 @@ class RealisedCharge:
         return Growth(squared - self._squared[cohort], earlier)
 
     def _products_of(self, round: int) -> tuple[float, Floats]:
-        """The inner products of column `round`; a round's selection and its charge ask for the same."""
+        """Return the inner products of column `round`; a round's selection and its charge ask for the same."""
         assert self._products is not None
         if self._newest[0] != round:
             self._newest = (round, self._products(round))
@@ -255,7 +269,9 @@ class RealisedCharge:
 def _may_follow(
     participation: Participation, rounds: int, last: NDArray[np.int32], count: NDArray[np.int32], round: int
 ) -> NDArray[np.bool_]:
-    """Which users with (last round or -1, count) may take part in `round`; their patterns so far are allowed."""
+    """Return which users with (last round or -1, count) may take part in `round`; their patterns so far are
+    allowed.
+    """
     if not isinstance(participation, (Single, MinSeparation, Poisson, *IN_STEP)):
         raise BadInput(
             f"participation {type(participation).__name__}", "is not one whose realised patterns can be checked."

@@ -1,19 +1,19 @@
 """Gaussian mechanisms amplified by sampling, composed by privacy loss distributions.
 
-One event: every user is included independently with probability q and N(0, sigma^2) noise is added to a sum of which
-one user changes at most 1. For adding or removing a user, the dominating pairs are
+One event: every user is included independently with probability q and N(0, sigma^2) noise is added to a sum
+of which one user changes at most 1. For adding or removing a user, the dominating pairs are
 
     (1 - q) N(0, sigma^2) + q N(1, sigma^2)   against   N(0, sigma^2),   in both orders
 
-(Zhu, Dong and Wang 2022, Theorem 11), and dominating pairs compose, also adaptively. Each order's privacy loss
-distribution is discretised upwards by connecting the dots (Doroshenko et al. 2022) and composed by FFT (`composition`,
-which says why dp_accounting is not used). The worse order counts. This module computes the points to connect, all at
-once and to full relative precision. Blocks in which a user takes part once, in a secret round, have a pair of theirs
-(`allocation`).
+(Zhu, Dong and Wang 2022, Theorem 11), and dominating pairs compose, also adaptively. Each order's privacy
+loss distribution is discretised upwards by connecting the dots (Doroshenko et al. 2022) and composed by FFT
+(`composition`, which says why dp_accounting is not used). The worse order counts. This module computes the
+points to connect, all at once and to full relative precision. Blocks in which a user takes part once, in a
+secret round, have a pair of theirs (`allocation`).
 
-The grid is chosen before anything is computed on it, so that no request (tiny epsilon, tiny sigma, huge counts) can
-exhaust memory or time: beyond `MOST_POINTS` points there is no grid, and callers fall back on the bound without
-amplification, or refuse.
+The grid is chosen before anything is computed on it, so that no request (tiny epsilon, tiny sigma, huge
+counts) can exhaust memory or time: beyond `MOST_POINTS` points there is no grid, and callers fall back on the
+bound without amplification, or refuse.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _TAIL = 12.0
 class SampledEvent(CostEvent):
     """Rounds or blocks in which secret draws include a user: what a sampler is charged as.
 
-    A new sampler is one file with one frozen dataclass under `@register`: `noise_multiplier` (noise std over the most
-    that one user changes), `count` (of equal rounds or blocks) and fields of its own, the participations that it
-    charges, and what is abstract here. Its sampler has to include each user independently of all others, and `losses`
-    have to dominate its rounds.
+    A new sampler is one file with one frozen dataclass under `@register`: `noise_multiplier` (noise std over
+    the most that one user changes), `count` (of equal rounds or blocks) and fields of its own, the
+    participations that it charges, and what is abstract here. Its sampler has to include each user
+    independently of all others, and `losses` have to dominate its rounds.
     """
 
     rank: ClassVar = 2
@@ -78,27 +78,29 @@ class SampledEvent(CostEvent):
     @classmethod
     @abstractmethod
     def of(cls, participation: Any) -> Self:
-        """One of the events that charge `participation`, at noise multiplier 1."""
+        """Return one of the events that charge `participation`, at noise multiplier 1."""
 
     @classmethod
     def groups(cls, participation: Any) -> int:
-        """Rounds between two events."""
+        """Return the rounds between two events."""
         return 1
 
     def over(self, participation: Any, rounds: int, horizon: int) -> tuple[SampledEvent, ...]:
-        """What the first `rounds` rounds, at least 1, of a run of `horizon` are charged, of events such as this."""
+        """Return what the first `rounds` rounds, at least 1, of a run of `horizon` are charged, of events
+        such as this.
+        """
         return (self.times(-(-rounds // self.groups(participation))),)
 
     def times(self, count: int) -> Self:
-        """So many of these rounds or blocks."""
+        """Return the event of so many of these rounds or blocks."""
         return replace(self, count=count)  # type: ignore[type-var]
 
     def order(self) -> tuple[object, ...]:
-        """By what events of a loss are sorted, so that equal losses have equal texts."""
+        """Return the key by which the events of a loss are sorted, so that equal losses have equal texts."""
         return type(self).__name__, astuple(self)  # type: ignore[call-overload]
 
     def at(self, noise_multiplier: float) -> Self:
-        """The same with other noise."""
+        """Return the same with other noise."""
         return replace(self, noise_multiplier=noise_multiplier)  # type: ignore[type-var]
 
     @property
@@ -113,7 +115,9 @@ class SampledEvent(CostEvent):
 
     @property
     def mu_squared(self) -> float:
-        """mu^2 of all of it for an observer who knows the cohorts: each user takes part once in a round or block."""
+        """mu^2 of all of it for an observer who knows the cohorts: each user takes part once in a round or
+        block.
+        """
         inverse = 1 / self.noise_multiplier
         return self.count * inverse * inverse
 
@@ -124,7 +128,8 @@ class SampledEvent(CostEvent):
 
     @abstractmethod
     def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
-        """One round's or block's loss with the user against without, and without against with, on multiples of `step`.
+        """Return one round's or block's loss with the user against without, and without against with, on
+        multiples of `step`.
 
         Each dominates its order of the pair.
         """
@@ -160,7 +165,7 @@ class SampledEvent(CostEvent):
 
     @classmethod
     def from_table(cls, noise_multiplier: float, count: int, own: Mapping[str, object]) -> SampledEvent:
-        """The inverse of `to_json`. own: its other fields. Raises TypeError for what is no number."""
+        """Return the inverse of `to_json`. own: its other fields. Raises TypeError for what is not a number."""
         return cls(noise_multiplier=noise_multiplier, count=count, **own)  # type: ignore[call-arg]
 
 
@@ -171,7 +176,8 @@ EventT = TypeVar("EventT", bound=type[SampledEvent])
 
 
 def register(kind: EventT) -> EventT:
-    """Let charges hold events of this class, ledgers read them back, and its samplers be charged as it: a decorator.
+    """Let charges hold events of this class, ledgers read them back, and its samplers be charged as it: a
+    decorator.
 
     Raises ValueError where another class has the same fields, or charges one of its samplers.
     """
@@ -185,7 +191,9 @@ def register(kind: EventT) -> EventT:
 
 
 def charged_as(participation: Participation) -> type[SampledEvent] | None:
-    """The events that charge this sampler where presence is secret; None where none do, or a certificate does."""
+    """Return the events that charge this sampler where presence is secret; None where none do, or a
+    certificate does.
+    """
     return _CHARGED.get(type(participation))
 
 
@@ -197,7 +205,9 @@ _LISTED = frozenset({"rate"})
 
 
 def event_from_json(table: Any) -> SampledEvent:
-    """The inverse of an event's `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
+    """Return the inverse of an event's `to_json`. Raises `BadInput`, TypeError or ValueError for anything
+    else.
+    """
     listed = isinstance(table, list)
     named = dict(zip(("rate", "noise_multiplier", "count"), table, strict=True)) if listed else dict(table)
     noise_multiplier, count = number(named.pop("noise_multiplier")), whole(named.pop("count"))
@@ -208,7 +218,7 @@ def event_from_json(table: Any) -> SampledEvent:
 
 
 def number(value: object) -> float:
-    """Return `value` as a float. Raises TypeError for what is no number, and for a truth value."""
+    """Return `value` as a float. Raises TypeError for what is not a number, and for a truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     return float(value)
@@ -222,11 +232,13 @@ def whole(value: object) -> int:
 
 
 def grid_for(mu_squared: float, events: Events) -> float | None:
-    """The grid step for composing these, a power of two times `FINEST`; None where no allowed step is coarse enough.
+    """Return the grid step for composing these, a power of two times `FINEST`; None where no allowed step is
+    coarse enough.
 
-    The step is as fine as the narrowest event needs, and as coarse as `MOST_POINTS` forces. The discretisation error is
-    of second order in step over standard deviation of the event's loss: 2e-5 of epsilon for most, and 1e-4 where steps
-    would be below 1e-4. Counts enter as powers of two only, so that neighbouring rounds share cached distributions.
+    The step is as fine as the narrowest event needs, and as coarse as `MOST_POINTS` forces. The
+    discretisation error is of second order in step over standard deviation of the event's loss: 2e-5 of
+    epsilon for most, and 1e-4 where steps would be below 1e-4. Counts enter as powers of two only, so that
+    neighbouring rounds share cached distributions.
     """
     widest, total, narrowest = 0.0, mu_squared / 2 + _TAIL * math.sqrt(mu_squared), math.inf
     for event in events:
@@ -236,7 +248,8 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
         deviation = event.spread
         widest = max(widest, reach)
         rounds = 1 << max(0, event.count - 1).bit_length()
-        # Mean loss ~ variance / 2 per round; the composition's tails are cut at Chernoff bounds, 2 reach at most.
+        # Mean loss ~ variance / 2 per round; the composition's tails are cut at Chernoff bounds, 2 reach at
+        # most.
         total += min(rounds * min(deviation**2, reach), rounds * reach) + _TAIL * math.sqrt(rounds) * deviation + reach
         narrowest = min(narrowest, deviation)
     enough = min(COARSEST, max(_RELATIVE * narrowest, min(1e-4, 4 * _RELATIVE * narrowest)))
@@ -249,13 +262,15 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
 
 
 def _reach(noise_multiplier: float) -> float:
-    """The largest loss of one event at rate 1, negligible mass aside; inf where the noise all but vanishes."""
+    """Return the largest loss of one event at rate 1, negligible mass aside; inf where the noise all but
+    vanishes.
+    """
     inverse = 1 / noise_multiplier
     return _TAIL * inverse + 0.5 * inverse * inverse
 
 
 def refusal(mu_squared: float, events: Events) -> str | None:
-    """Why these cannot be composed numerically, or None."""
+    """Return why these cannot be composed numerically, or None."""
     if grid_for(mu_squared, events) is not None:
         return None
     worst = min(events, key=lambda event: event.noise_multiplier / math.sqrt(max(event.count, 1)))
@@ -267,9 +282,15 @@ def refusal(mu_squared: float, events: Events) -> str | None:
 
 @lru_cache(maxsize=8192)
 def epsilon(mu_squared: float, events: Events, delta: float) -> float:
-    """An upper bound on epsilon at `delta`; inf where there is no grid or `delta` is too small for one.
+    """Return an upper bound on epsilon at `delta`; inf where there is no grid or `delta` is too small for
+    one.
 
     Cached: ledger, page and progress ask for the same losses, and each costs some milliseconds.
+
+    Args:
+        mu_squared: of everything that no draw amplifies, together; 0 for nothing.
+        events: the sampled rounds or blocks.
+        delta: at which epsilon is asked for.
     """
     if delta < SMALLEST_DELTA:
         return math.inf
@@ -280,7 +301,7 @@ def epsilon(mu_squared: float, events: Events, delta: float) -> float:
 
 
 def delta(mu_squared: float, events: Events, at: float) -> float:
-    """An upper bound on delta at epsilon `at`; 1 where there is no grid."""
+    """Return an upper bound on delta at epsilon `at`; 1 where there is no grid."""
     step = grid_for(mu_squared, events)
     if step is None:
         return 1.0
@@ -288,17 +309,23 @@ def delta(mu_squared: float, events: Events, at: float) -> float:
 
 
 def compositions(mu_squared: float, events: Events) -> tuple[Composition, Composition] | None:
-    """Everything together, in each order of the two worlds by itself; None where there is no grid."""
+    """Return everything together, in each order of the two worlds by itself; None where there is no grid."""
     step = grid_for(mu_squared, events)
     return None if step is None else _composed(mu_squared, events, step)
 
 
 def price(mu_squared: float, events: Events, leak: float) -> Price:
-    """The least price of all of them together at `leak`; that without sampling where amplification cannot be claimed.
+    """Return the least price of all of them together at `leak`; that without sampling where amplification
+    cannot be claimed.
 
-    Composed as one, in both orders, each by itself. The least mu is read off the vertices of the trade-off curve:
-    exact, without a grid of epsilons, because a convex curve lies below a piecewise linear one if and only if it does
-    at the vertices.
+    Composed as one, in both orders, each by itself. The least mu is read off the vertices of the trade-off
+    curve: exact, without a grid of epsilons, because a convex curve lies below a piecewise linear one if and
+    only if it does at the vertices.
+
+    Args:
+        mu_squared: of everything that no draw amplifies, together; 0 for nothing.
+        events: the sampled rounds or blocks.
+        leak: how much of the population's D this may take, at least 0.
     """
     plain = mu_squared + math.fsum(event.mu_squared for event in events)
     orders = compositions(mu_squared, events) if leak > 0 else None
@@ -307,11 +334,11 @@ def price(mu_squared: float, events: Events, leak: float) -> Price:
 
 
 def _least_mu(order: Composition, leak: float) -> float:
-    """Least mu for one order of the two worlds: the largest of Phi^-1((m - d)/(1 - d)) - Phi^-1(a/(1 - d)) over
-    vertices.
+    """Return the least mu for one order of the two worlds: the largest of Phi^-1((m - d)/(1 - d)) -
+    Phi^-1(a/(1 - d)) over vertices.
 
-    m is the mass of the first world from a loss up (the composition's own error added), a the second world's. The first
-    vertex with a positive loss covers epsilon down to 0; negative epsilons are the other order's.
+    m is the mass of the first world from a loss up (the composition's own error added), a the second world's.
+    The first vertex with a positive loss covers epsilon down to 0; negative epsilons are the other order's.
     """
     mass, log_other = order.vertices()
     if order.infinite + order.slack >= leak:
@@ -328,7 +355,7 @@ def _least_mu(order: Composition, leak: float) -> float:
 
 @lru_cache(maxsize=4)
 def _composed(mu_squared: float, events: Events, step: float) -> tuple[Composition, Composition]:
-    """Everything together, in both orders of the two worlds."""
+    """Return everything together, in both orders of the two worlds."""
     parts = [(_orders(event.times(1), step), event.count) for event in events]
     if mu_squared > 0:
         parts.append((_plain_orders(mu_squared, step), 1))
@@ -347,9 +374,16 @@ def _plain_orders(mu_squared: float, step: float) -> tuple[DiscreteLoss, Discret
 
 
 def poisson_losses(rate: float, noise_multiplier: float, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
-    """The losses of one Poisson-sampled round, in both orders, on multiples of `step`."""
+    """Return the losses of one Poisson-sampled round, in both orders, on multiples of `step`.
+
+    Args:
+        rate: the probability that a user is drawn in the round, above 0 and at most 1.
+        noise_multiplier: standard deviation of the round's noise in clip norms.
+        step: of the grid of losses.
+    """
     reach = _reach(noise_multiplier)
-    # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their negatives.
+    # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their
+    # negatives.
     high = math.ceil(float(np.logaddexp(_log_complement(rate), math.log(rate) + reach)) / step)
     low = math.floor(float(np.logaddexp(_log_complement(rate), math.log(rate) - reach)) / step)
     grid = np.arange(low, high + 1, dtype=np.float64) * step
@@ -361,7 +395,7 @@ def poisson_losses(rate: float, noise_multiplier: float, step: float) -> tuple[D
 
 
 def _deltas_with_user(epsilons: Vector, rate: float, noise_multiplier: float) -> Vector:
-    """H of (1 - q) P + q Q over P: q times that of Q over P at log((e^epsilon - 1 + q) / q)."""
+    """Return H of (1 - q) P + q Q over P: q times that of Q over P at log((e^epsilon - 1 + q) / q)."""
     moderate = np.minimum(epsilons, 1.0)
     above = np.expm1(moderate) + rate
     inside = above > 0
@@ -374,7 +408,9 @@ def _deltas_with_user(epsilons: Vector, rate: float, noise_multiplier: float) ->
 
 
 def _deltas_without_user(epsilons: Vector, rate: float, noise_multiplier: float) -> Vector:
-    """H of P over (1 - q) P + q Q: w times that of P over Q at log(q e^epsilon / w), w = 1 - (1 - q) e^epsilon > 0."""
+    """Return H of P over (1 - q) P + q Q: w times that of P over Q at log(q e^epsilon / w), w = 1 - (1 - q)
+    e^epsilon > 0.
+    """
     left = 1 - (1 - rate) * np.exp(np.minimum(epsilons, 700.0))
     inside = left > 0
     out = np.zeros_like(epsilons)
@@ -384,7 +420,9 @@ def _deltas_without_user(epsilons: Vector, rate: float, noise_multiplier: float)
 
 
 def _gaussian_deltas(epsilons: Vector, mu: float) -> Vector:
-    """Equation (2) of `gaussian` for an array; negative epsilons by symmetry: delta(-e) = 1 - e^-e (1 - delta(e))."""
+    """Return equation (2) of `gaussian` for an array; negative epsilons by symmetry: delta(-e) = 1 - e^-e (1
+    - delta(e)).
+    """
     size = np.abs(epsilons)
     x = np.clip(size / mu - mu / 2, -1e8, 1e8)
     density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)

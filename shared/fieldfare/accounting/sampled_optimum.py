@@ -1,9 +1,9 @@
 """Strategies chosen for a certified charge: the least noise in a prefix sum at the plan's (epsilon, delta).
 
-With sampling it pays to forget old noise sooner than without: at the demo's plan and epsilon 1 the best nu is about .23
-instead of .05. What is minimised is sigma(C) ||A C^-1||_F, where sigma(C) is the uncertified estimate of
-`certification` with the same normals for every C, so that it is smooth in C. It decides a strategy, never a charge:
-whatever comes out is certified.
+With sampling it pays to forget old noise sooner than without: at the demo's plan and epsilon 1 the best nu is
+about .23 instead of .05. What is minimised is sigma(C) ||A C^-1||_F, where sigma(C) is the uncertified
+estimate of `certification` with the same normals for every C, so that it is smooth in C. It decides a
+strategy, never a charge: whatever comes out is certified.
 
 Every kind is sought in one family of Toeplitz coefficients, all positive and falling, as |C| = C asks:
 
@@ -46,10 +46,11 @@ def choose(
     delta: float,
     cache: MutableMapping[str, bytes],
 ) -> None:
-    """Put into `cache` what the optimiser of `spec` would decide for the amplified charge, under its own names.
+    """Put into `cache` what the optimiser of `spec` would decide for the amplified charge, under its own
+    names.
 
-    Kinds without a free choice, stamped ones, and whatever `cache` has already, stay as they are. Samplers other than
-    balls in bins are certified for bands alone.
+    Kinds without a free choice, stamped ones, and whatever `cache` has already, stay as they are. Samplers
+    other than balls in bins are certified for bands alone.
     """
     if spec.restart_every is not None or rounds > _MOST_ROUNDS:
         return
@@ -69,13 +70,15 @@ def choose(
 
 
 def family(rate: float, shift: float, n: int) -> Vector:
-    """The first n coefficients (1)."""
+    """Return the first n coefficients (1)."""
     t = np.arange(1, n)
     return np.concatenate([[1.0], np.cumprod(rate * (t - shift) / t)])
 
 
 class _Objective:
-    """log(sigma(C) ||A C^-1||_F) over the family, with the noise of the last strategy as the next one's first guess."""
+    """log(sigma(C) ||A C^-1||_F) over the family, with the noise of the last strategy as the next one's first
+    guess.
+    """
 
     def __init__(self, rounds: int, participation: Participation, epsilon: float, delta: float) -> None:
         self._n, self._participation, self._epsilon, self._delta = rounds, participation, epsilon, delta
@@ -118,7 +121,7 @@ class _Objective:
         return there
 
     def best_rate(self) -> float:
-        """r of the best strategy with s = 1/2."""
+        """Return r of the best strategy with s = 1/2."""
         search = minimize_scalar(
             lambda log: self.value(family(1 - math.exp(log), 0.5, self._n)),
             bounds=(math.log(1e-3), math.log(0.999)),
@@ -128,7 +131,7 @@ class _Objective:
         return 1 - math.exp(float(search.x))
 
     def best_pair(self, bands: int) -> tuple[float, float]:
-        """(r, s) of the best strategy of so many bands."""
+        """Return (r, s) of the best strategy of so many bands."""
 
         def pair(point: Vector) -> tuple[float, float]:
             forget, shift = 1 / (1 + np.exp(-np.clip(point, -12.0, 12.0)))

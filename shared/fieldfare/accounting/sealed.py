@@ -1,31 +1,34 @@
 """The best of sealed trials: of K trials, K a secret number, only the best is ever shown.
 
-Every trial is a post-processing of N(b mu, 1), b being the world, with settings drawn apart from the data; scores are
-ordered, ties by coins. K has a public law p_1, ..., p_n with generating function f(x) = sum p_k x^k. Nothing but the
-best of the K is shown: no score, no loser, and not K, by a log or by the time that trials take. So n trials are always
-made, and the first K of them count.
+Every trial is a post-processing of N(b mu, 1), b being the world, with settings drawn apart from the data;
+scores are ordered, ties by coins. K has a public law p_1, ..., p_n with generating function f(x) = sum p_k
+x^k. Nothing but the best of the K is shown: no score, no loser, and not K, by a log or by the time that
+trials take. So n trials are always made, and the first K of them count.
 
-**Theorem.** With L(u) = mu^2 / 2 + mu Phi^-1(u), r(u) = max over v <= u of f'(v) / f'(Phi(Phi^-1(v) - mu)), R = r(1)
-and g as equation (1) of `gaussian`, for all real e and both orders of the worlds, H_e(best || best') is at most each of
+**Theorem.** With L(u) = mu^2 / 2 + mu Phi^-1(u), r(u) = max over v <= u of f'(v) / f'(Phi(Phi^-1(v) - mu)), R
+= r(1) and g as equation (1) of `gaussian`, for all real e and both orders of the worlds, H_e(best || best')
+is at most each of
 
     int_0^1 f'(u) (1 - exp(e - L(u)) / r(u))_+ du,                                                                  (1)
     E[K] g_mu(e - ln R),                                                                                            (2)
     sum_k p_k g_(mu sqrt k)(e).                                                                                     (3)
 
-*Proof.* Let Q, Q' be a trial's law with its Gaussian observation X, and F, F' its chances of a score of at most s. The
-best of K has density f'(F) with respect to Q: the sum over k of p_k k F^(k-1). So H_e is the integral over Q of
-(f'(F) - exp(e - L) f'(F'))_+, where L = log dQ / dQ' is a function of X, normal with mean mu^2 / 2 and variance mu^2
-under Q. "Score at most s" is a test of the two worlds, so F' >= Phi(Phi^-1(F) - mu), and f' increases: f'(F') >=
-f'(F) / r(F). What is left is the mean of c(F, L), c(u, l) = f'(u) (1 - exp(e - l) / r(u))_+, with F uniform and L as
-above, however they depend on each other. dc/dl = exp(e - l) f'(u) / r(u) where it is not 0, and r and f' / r increase
-with u: where r stands still f' does, and elsewhere f' / r = f'(Phi(Phi^-1(u) - mu)). So c is supermodular, its mean is
-greatest where F and L rise together, and that is (1). (2) follows from (1) by f' <= f'(1) = E[K] and r <= R. For (3):
-given K = k, the best is a post-processing of k trials, and they of N(b mu sqrt k, 1). K has one law in both worlds, and
-H_e is jointly convex. Swapped worlds have the same L, and the same g. QED
+*Proof.* Let Q, Q' be a trial's law with its Gaussian observation X, and F, F' its chances of a score of at
+most s. The best of K has density f'(F) with respect to Q: the sum over k of p_k k F^(k-1). So H_e is the
+integral over Q of (f'(F) - exp(e - L) f'(F'))_+, where L = log dQ / dQ' is a function of X, normal with mean
+mu^2 / 2 and variance mu^2 under Q. "Score at most s" is a test of the two worlds, so F' >= Phi(Phi^-1(F) -
+mu), and f' increases: f'(F') >= f'(F) / r(F). What is left is the mean of c(F, L), c(u, l) = f'(u) (1 - exp(e
+- l) / r(u))_+, with F uniform and L as above, however they depend on each other. dc/dl = exp(e - l) f'(u) /
+r(u) where it is not 0, and r and f' / r increase with u: where r stands still f' does, and elsewhere f' / r =
+f'(Phi(Phi^-1(u) - mu)). So c is supermodular, its mean is greatest where F and L rise together, and that is
+(1). (2) follows from (1) by f' <= f'(1) = E[K] and r <= R. For (3): given K = k, the best is a
+post-processing of k trials, and they of N(b mu sqrt k, 1). K has one law in both worlds, and H_e is jointly
+convex. Swapped worlds have the same L, and the same g. QED
 
-(1) is near the truth where e is large, (3) where it is small; the price is that of the lower hull of all three. In
-(1) the integrand increases with u, so its values at the right ends of intervals give no less than the integral. Liu and
-Talwar 2019 and Papernot and Steinke 2022 (arXiv 2110.03620) have the question, with bounds by Renyi divergences.
+(1) is near the truth where e is large, (3) where it is small; the price is that of the lower hull of all
+three. In (1) the integrand increases with u, so its values at the right ends of intervals give no less than
+the integral. Liu and Talwar 2019 and Papernot and Steinke 2022 (arXiv 2110.03620) have the question, with
+bounds by Renyi divergences.
 """
 
 from __future__ import annotations
@@ -45,14 +48,14 @@ _CELLS, _CURVE = 20_000, 400
 
 
 def law(trials: int) -> Floats:
-    """p_1, ..., p_n, shape (trials,): p_k in proportion to 1 / k, the logarithmic law cut at n."""
+    """Return p_1, ..., p_n, shape (trials,): p_k in proportion to 1 / k, the logarithmic law cut at n."""
     weights = 1.0 / np.arange(1, trials + 1, dtype=np.float64)
     chances: Floats = np.asarray(weights / weights.sum(), np.float64)
     return chances
 
 
 def density(chances: Floats, rank: Floats) -> Floats:
-    """f'(rank), shape of `rank`."""
+    """Return f'(rank), shape of `rank`."""
     value: Floats = np.asarray(
         np.polynomial.polynomial.polyval(rank, chances * np.arange(1, chances.size + 1)), np.float64
     )
@@ -60,7 +63,13 @@ def density(chances: Floats, rank: Floats) -> Floats:
 
 
 def curve(mu: float, chances: Floats, epsilons: Floats) -> Floats:
-    """The least of (1), (2) and (3), rounded up, for each epsilon >= 0, shape of `epsilons`."""
+    """Return the least of (1), (2) and (3), rounded up, for each epsilon >= 0, shape of `epsilons`.
+
+    Args:
+        mu: of each trial.
+        chances: the probability of 1, 2, ... trials, shape (trials,), from `law`.
+        epsilons: at least 0.
+    """
     # Right ends of cells, closer together near 1, where the loss is large.
     ends = np.unique(np.concatenate([np.linspace(0, 1, _CELLS + 1)[1:], 1 - np.geomspace(1e-16, 0.5, _CELLS)]))
     left = np.concatenate([[0.0], ends[:-1]])
@@ -78,12 +87,14 @@ def curve(mu: float, chances: Floats, epsilons: Floats) -> Floats:
 
 
 def mu_of_curve(epsilons: Floats, above: Floats) -> float:
-    """The least mu, rounded up, whose Gaussian curve lies above every curve, in both orders, that these points bound.
+    """Return the least mu, rounded up, whose Gaussian curve lies above every curve, in both orders, that
+    these points bound.
 
-    epsilons: from 0 on, shape (n,). above: bounds of delta at them. A true curve is convex in exp(epsilon), so the
-    lower hull of bounds is a bound, and each segment of it is priced exactly.
+    epsilons: from 0 on, shape (n,). above: bounds of delta at them. A true curve is convex in exp(epsilon),
+    so the lower hull of bounds is a bound, and each segment of it is priced exactly.
     """
-    # As a function of x = exp(e): (0, 1), the swapped order at 1/x (delta(-e) = 1 - x + x delta'(e)), then the grid.
+    # As a function of x = exp(e): (0, 1), the swapped order at 1/x (delta(-e) = 1 - x + x delta'(e)), then
+    # the grid.
     x = np.concatenate([[0.0], np.exp(-epsilons[:0:-1]), np.exp(epsilons)])
     below = 1.0 - np.exp(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * above[:0:-1]
     points = list(zip(x.tolist(), np.concatenate([[1.0], below, above]).tolist(), strict=True))
@@ -106,7 +117,14 @@ def _turns_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, 
 
 
 def largest_mu(budget: float, trials: int, leak: float) -> float:
-    """The mu of each of so many sealed trials whose best costs no more than mu `budget`, to one part in a thousand."""
+    """Return the mu of each of so many sealed trials whose best costs no more than mu `budget`, to one part
+    in a thousand.
+
+    Args:
+        budget: the mu that the best trial may cost.
+        trials: how many there are at most.
+        leak: as in `least_mu`.
+    """
     low, high = 0.0, budget
     while high - low > 1e-3 * budget:
         middle = (low + high) / 2
@@ -116,7 +134,8 @@ def largest_mu(budget: float, trials: int, leak: float) -> float:
 
 @lru_cache(maxsize=256)
 def least_mu(mu: float, trials: int, leak: float) -> float:
-    """The least mu*, rounded up, for which the best of sealed trials of `mu` is a post-processing of E(mu*, leak).
+    """Return the least mu*, rounded up, for which the best of sealed trials of `mu` is a post-processing of
+    E(mu*, leak).
 
     leak: above 0; however small: beyond the end of the grid, all that is left of the curve is below it.
     """

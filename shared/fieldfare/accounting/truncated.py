@@ -7,8 +7,9 @@ without a cap, and of something else, with probability tau of A. Hockey-stick di
 
     delta(epsilon) <= (1 - tau) delta_uncapped(epsilon) + tau,      1 - tau >= (1 - P(Bin(n - 1, q) >= m))^T         (1)
 
-in both orders. So a capped round is an uncapped one that shows everything with probability P(Bin(n - 1, q) >= m). Coins
-of users who cannot be asked, or who enrol later, count as tossed. n is public: it must hold in both worlds.
+in both orders. So a capped round is an uncapped one that shows everything with probability P(Bin(n - 1, q) >=
+m). Coins of users who cannot be asked, or who enrol later, count as tossed. n is public: it must hold in both
+worlds.
 """
 
 from __future__ import annotations
@@ -89,12 +90,25 @@ class TruncatedGaussian(PoissonGaussian):
 
 
 def excess(rate: float, cap: int, enrolled: int) -> float:
-    """P(Bin(enrolled - 1, rate) >= cap): that the others alone fill a round's places."""
+    """Return P(Bin(enrolled - 1, rate) >= cap): that the others alone fill a round's places.
+
+    Args:
+        rate: the probability that a user is drawn in a round.
+        cap: places in a round.
+        enrolled: how many users may be drawn.
+    """
     return float(betainc(cap, enrolled - cap, rate)) if cap < enrolled else 0.0
 
 
 def least_cap(rate: float, enrolled: int, rounds: int, most: float) -> int:
-    """The smallest cap that any of `rounds` rounds exceeds with probability at most `most`."""
+    """Return the smallest cap that any of `rounds` rounds exceeds with probability at most `most`.
+
+    Args:
+        rate: the probability that a user is drawn in a round.
+        enrolled: how many users may be drawn.
+        rounds: of the whole run.
+        most: the probability, for all rounds together (a union bound).
+    """
     low, high = 0, enrolled
     while high - low > 1:
         cap = (low + high) // 2
@@ -103,6 +117,6 @@ def least_cap(rate: float, enrolled: int, rounds: int, most: float) -> int:
 
 
 def _with_infinite(loss: DiscreteLoss, probability: float) -> DiscreteLoss:
-    """`loss`, but an infinite one with this probability, whatever it would have been."""
+    """Return `loss`, but an infinite one with this probability, whatever it would have been."""
     infinite = loss.infinite + probability - loss.infinite * probability
     return DiscreteLoss(loss.step, loss.lowest, loss.probs * (1 - probability), infinite)

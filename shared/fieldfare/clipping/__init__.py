@@ -1,9 +1,10 @@
 """Clipping: what bounds one user's contribution, so that noise of a known size hides it. One kind a file.
 
-Every kind maps a user's update v (d,) to a vector of norm at most `spec.bound`, for every v: zero, denormal, so large
-that its float32 norm overflows, NaN. Only clipping limits what one user can change; all later steps are noise and
-post-processing. Where clients train from several points, they combine the results first and clip once: clipping each
-result and combining later has sensitivity (|a| + |1 - a|) x norm (DiSK, Zhang et al. 2024, section 4.2).
+Every kind maps a user's update v (d,) to a vector of norm at most `spec.bound`, for every v: zero, denormal,
+so large that its float32 norm overflows, NaN. Only clipping limits what one user can change; all later steps
+are noise and post-processing. Where clients train from several points, they combine the results first and
+clip once: clipping each result and combining later has sensitivity (|a| + |1 - a|) x norm (DiSK, Zhang et al.
+2024, section 4.2).
 
 | kind | result for ||v|| = r | `bound` |
 |---|---|---|
@@ -13,9 +14,9 @@ result and combining later has sensitivity (|a| + |1 - a|) x norm (DiSK, Zhang e
 | `per-layer` | each layer flat to its own norm c_l, sum of c_l^2 = norm^2 | norm |
 | `adaptive-quantile` | as `normalised`, with a norm that follows a quantile of ||v|| (Andrew et al. 2021) | 1 |
 
-Where updates are divided by the norm, it decides the bias and not the step ("eta = tau / C"). Norms at or below the
-median of ||v|| are near the optimum for private regression (Bombari et al. 2025): clipping slows the descent by the
-factor mu = P(r <= norm), while the noise grows with the norm.
+Where updates are divided by the norm, it decides the bias and not the step ("eta = tau / C"). Norms at or
+below the median of ||v|| are near the optimum for private regression (Bombari et al. 2025): clipping slows
+the descent by the factor mu = P(r <= norm), while the noise grows with the norm.
 """
 
 from fieldfare.clipping.adaptive_quantile import AdaptiveQuantile

@@ -14,21 +14,25 @@ from fieldfare.registry import NORM
 
 @clippings.register
 class AdaptiveQuantile(ClippingSpec):
-    """A clip norm that follows the `quantile` of the users' update norms (Andrew et al. 2021), with any mechanism.
+    """A clip norm that follows the `quantile` of the users' update norms (Andrew et al. 2021), with any
+    mechanism.
 
-    Each user contributes the vector (clip(v / C_t), w e) of d + 1 coordinates, C_t the norm of this round,
-    e = 1 if ||v|| > C_t else 0, w = `count_weight`. Privatising that one stream with one mechanism prices both:
+    Each user contributes the vector (clip(v / C_t), w e) of d + 1 coordinates, C_t the norm of this round, e
+    = 1 if ||v|| > C_t else 0, w = `count_weight`. Privatising that one stream with one mechanism prices both:
 
-    * sensitivity does not depend on C_t: the update part has norm at most 1, the indicator part at most w, so one
-      contribution has norm at most `joint_bound` = sqrt(1 + w^2), reached exactly (e = 1 implies norm 1). A zero
-      update gives the zero contribution, so this is the sensitivity of `zero_out` and of secret presence; `replace_one`
-      is exactly sqrt(4 + w^2), below the 2 sqrt(1 + w^2) that the adjacency factor charges.
-    * C_t is a function of earlier noised sums, which the mechanism's proof for adaptively chosen inputs covers;
-      correlated noise keeps its cancellation because the stream, and not C_t times it, is what is noised.
+    * sensitivity does not depend on C_t: the update part has norm at most 1, the indicator part at most w, so
+      one contribution has norm at most `joint_bound` = sqrt(1 + w^2), reached exactly (e = 1 implies norm 1).
+      A zero update gives the zero contribution, so this is the sensitivity of `zero_out` and of secret
+      presence; `replace_one` is exactly sqrt(4 + w^2), below the 2 sqrt(1 + w^2) that the adjacency factor
+      charges.
+    * C_t is a function of earlier noised sums, which the mechanism's proof for adaptively chosen inputs
+      covers; correlated noise keeps its cancellation because the stream, and not C_t times it, is what is
+      noised.
     * the indicator's noise enters log C as a prefix sum, which is what correlated mechanisms make small.
 
-    `rescale`: multiply the noised mean by C_t, as published; without it the step is learning_rate x (v / C_t), which
-    keeps learning_rate x norm, and so the scale of the noise in the model, constant (Bombari et al. 2025, section 5).
+    `rescale`: multiply the noised mean by C_t, as published; without it the step is learning_rate x (v /
+    C_t), which keeps learning_rate x norm, and so the scale of the noise in the model, constant (Bombari et
+    al. 2025, section 5).
     """
 
     kind: Literal["adaptive-quantile"] = "adaptive-quantile"
@@ -66,15 +70,16 @@ class AdaptiveQuantile(ClippingSpec):
         return norm if self.rescale else 1.0
 
     def step(self, norm: float, noised_over: float, users: int) -> float:
-        """The next round's norm: norm x exp(-rate x (share not clipped - quantile)), within [least, most].
+        """Return the next round's norm: norm x exp(-rate x (share not clipped - quantile)), within [least,
+        most].
 
         More users below the norm than wanted lower it.
 
         Args:
             norm: of this round.
             noised_over: the noised sum of the indicators, already divided by `count_weight`.
-            users: how many users the sum is over: the number of reports where that is public (`zero_out`), the
-                planned cohort otherwise.
+            users: how many users the sum is over: the number of reports where that is public (`zero_out`),
+                the planned cohort otherwise.
 
         Raises:
             ValueError: no users, or a sum that is not finite.

@@ -1,4 +1,6 @@
-"""What every kind of clipping says of itself: its norm, its bounds, and the factor for a vector of a given norm."""
+"""What every kind of clipping says of itself: its norm, its bounds, and the factor for a vector of a given
+norm.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from fieldfare.lazily import torch
 from fieldfare.registry import NORM, Registry, Table
 
 MARGIN = 2.0**-17
-"""Clipped norms stay this (relative) distance below the bound. It covers the error of `norms` (at most 2^-17.9), the
-rounding of the product to float32, and that of a float64 sum of many users to float32."""
+"""Clipped norms stay this (relative) distance below the bound. It covers the error of `norms` (at most
+2^-17.9), the rounding of the product to float32, and that of a float64 sum of many users to float32."""
 
 Norms = TypeVar("Norms", "torch.Tensor", NDArray[np.float64])
 """Of PyTorch or of numpy: nodes without PyTorch clip by the same formulas."""
@@ -55,15 +57,16 @@ class ClippingSpec(Table):
         return 1.0
 
     def at(self, norm: float) -> Self:
-        """This spec with the norm of a later round, which is what the nodes of that round receive."""
+        """Return this spec with the norm of a later round, which is what the nodes of that round receive."""
         return self.model_copy(update={"norm": norm})
 
     def mean_scale(self, norm: float) -> float:
-        """What multiplies the noised mean update of a round that was clipped at `norm`."""
+        """Return what multiplies the noised mean update of a round that was clipped at `norm`."""
         return 1.0
 
     def factors(self, norms: Norms) -> Norms:
-        """What multiplies a vector of each given norm, float64 (users,) -> float64 (users,). Norms are finite.
+        """Return what multiplies a vector of each given norm, float64 (users,) -> float64 (users,). Norms are
+        finite.
 
         By default min(1, norm / r), in units in which the longest result has the length `bound`.
         """
@@ -72,7 +75,9 @@ class ClippingSpec(Table):
         return shortened / (self.norm / self.bound)
 
     def blocks(self, layout: Layout, numel: int) -> tuple[tuple[slice, Self], ...]:
-        """The parts of a vector of `numel` coordinates that are clipped independently, each with its own spec."""
+        """Return the parts of a vector of `numel` coordinates that are clipped independently, each with its
+        own spec.
+        """
         return ((slice(0, numel), self),)
 
 
@@ -82,7 +87,7 @@ parse = clippings.parse
 
 
 def where(condition: Any, value: Any, other: Any) -> Any:
-    """`torch.where` or `numpy.where`, as `condition` is."""
+    """Return `torch.where` or `numpy.where`, as `condition` is."""
     choose = np.where if isinstance(condition, np.ndarray) else torch.where
     return choose(condition, value, other)
 

@@ -1,4 +1,6 @@
-"""The arithmetic of clipping on a block of updates: norms that never overflow, scaling that never exceeds a bound."""
+"""The arithmetic of clipping on a block of updates: norms that never overflow, scaling that never exceeds a
+bound.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from fieldfare.clipping.base import ClippingSpec, Layout
 from fieldfare.lazily import torch
 
 _BLOCK = 128
-"""Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm by half."""
+"""Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm
+by half.
+"""
 
 _PLAIN = (1e-6, 1e15)
 """Between these largest coordinates, no square that matters overflows or vanishes in float32."""
@@ -16,11 +20,13 @@ _CHUNK = 1 << 20
 
 
 def norms(updates: torch.Tensor) -> torch.Tensor:
-    """The L2 norm of each row, float32 (users, d) -> float64 (users,), within a relative 2^-17.9 = 4.1e-6.
+    """Return the L2 norm of each row, float32 (users, d) -> float64 (users,), within a relative 2^-17.9 =
+    4.1e-6.
 
     Not finite if and only if the row is not. A row's norm depends on that row alone.
     """
-    # float32 inside a block and float64 between blocks: nearly as fast as float32 alone, and the error stays bounded.
+    # float32 inside a block and float64 between blocks: nearly as fast as float32 alone, and the error stays
+    # bounded.
     whole = updates.shape[1] // _BLOCK * _BLOCK
     parts = [updates[:, whole:].to(torch.float64)]
     if whole:
@@ -29,7 +35,8 @@ def norms(updates: torch.Tensor) -> torch.Tensor:
         largest = blocks.amax(dim=1)
         parts.append(torch.linalg.vector_norm(blocks, dim=1, dtype=torch.float64)[:, None])
     row_norms: torch.Tensor = torch.linalg.vector_norm(torch.cat(parts, dim=1), dim=1)
-    # A block's norm is 1 to sqrt(128) times its largest coordinate, so the second reading of all rows is seldom needed.
+    # A block's norm is 1 to sqrt(128) times its largest coordinate, so the second reading of all rows is
+    # seldom needed.
     if whole and not bool(((largest >= 12 * _PLAIN[0]) & (largest <= _PLAIN[1])).all()):
         peak = _peaks(updates)
         odd = (peak != 0) & ~((peak >= _PLAIN[0]) & (peak <= _PLAIN[1]))
@@ -41,8 +48,8 @@ def norms(updates: torch.Tensor) -> torch.Tensor:
 def clip_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> None:
     """Clip each row of `updates`, float32 (users, d), in place.
 
-    Guarantee: every row is finite afterwards and its norm, computed in float64, is at most `spec.bound`. A row with a
-    NaN or an infinity, or beyond `linf_filter`, becomes zero. Rows do not influence each other.
+    Guarantee: every row is finite afterwards and its norm, computed in float64, is at most `spec.bound`. A
+    row with a NaN or an infinity, or beyond `linf_filter`, becomes zero. Rows do not influence each other.
     Raises ValueError on another dtype or shape, or a layout that does not cover d.
     """
     _require(updates)
@@ -61,7 +68,8 @@ def clip_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> None:
 
 
 def count_over(updates: torch.Tensor, spec: ClippingSpec) -> int:
-    """How many rows of `updates`, float32 (users, d), exceed `spec.norm`: the sum of e of `AdaptiveQuantile`.
+    """Return how many rows of `updates`, float32 (users, d), exceed `spec.norm`: the sum of e of
+    `AdaptiveQuantile`.
 
     Call it before `clip_`. It zeroes, and does not count, the rows that `clip_` would zero.
     Raises ValueError on another dtype or shape.
@@ -101,12 +109,12 @@ def _scale_(block: torch.Tensor, factors: torch.Tensor) -> None:
 
 
 def _peaks(updates: torch.Tensor) -> torch.Tensor:
-    """The largest magnitude in each row, (users,). NaN where the row has one."""
+    """Return the largest magnitude in each row, (users,). NaN where the row has one."""
     return torch.maximum(updates.amax(dim=1), -updates.amin(dim=1))
 
 
 def _wide_norms(updates: torch.Tensor) -> torch.Tensor:
-    """As `norms`, in float64, where the square of no float32 overflows or vanishes; slower."""
+    """Compute `norms` in float64, where the square of no float32 overflows or vanishes; slower."""
     squared = torch.zeros(updates.shape[0], dtype=torch.float64, device=updates.device)
     # Row by row: how many rows there are must not decide in which order one of them is added up.
     for place, row in enumerate(updates):
@@ -116,7 +124,7 @@ def _wide_norms(updates: torch.Tensor) -> torch.Tensor:
 
 
 def _chunks(updates: torch.Tensor) -> list[slice]:
-    """Columns in runs of at most `_CHUNK` elements."""
+    """Return columns in runs of at most `_CHUNK` elements."""
     users, numel = updates.shape
     width = max(1, _CHUNK // max(1, users))
     return [slice(start, min(start + width, numel)) for start in range(0, numel, width)]

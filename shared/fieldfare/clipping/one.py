@@ -1,4 +1,6 @@
-"""Clipping of one user's update by numpy, for nodes without PyTorch: the formulas of the kinds, float64 norms."""
+"""Clipping of one user's update by numpy, for nodes without PyTorch: the formulas of the kinds, float64
+norms.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ _CHUNK = 1 << 15
 def clip_one(update: NDArray[np.float32], spec: ClippingSpec, layout: Layout) -> tuple[float, ...]:
     """Clip `update`, float32 (d,), in place. Returns the indicators of `spec.counts`.
 
-    Guarantee: as `clip_` and `count_over`. Afterwards every value is finite, and the norm, computed in float64, is at
-    most `spec.bound`. An update with a NaN or an infinity, or beyond `linf_filter`, becomes zero and is not counted.
+    Guarantee: as `clip_` and `count_over`. Afterwards every value is finite, and the norm, computed in
+    float64, is at most `spec.bound`. An update with a NaN or an infinity, or beyond `linf_filter`, becomes
+    zero and is not counted.
 
     Raises:
         ValueError: another dtype or shape, or a layout that does not cover d.
@@ -38,7 +41,7 @@ def clip_one(update: NDArray[np.float32], spec: ClippingSpec, layout: Layout) ->
 
 
 def _norm(block: NDArray[np.float32]) -> float:
-    """In float64, where the square of no float32 overflows or vanishes."""
+    """Compute the norm in float64, where the square of no float32 overflows or vanishes."""
     with np.errstate(invalid="ignore"):
         wide = (part.astype(np.float64) for part in _chunks(block))
         return math.sqrt(math.fsum(float(part @ part) for part in wide))

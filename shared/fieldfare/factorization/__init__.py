@@ -1,1 +1,3 @@
-"""The arithmetic of mechanisms: factorizations, sensitivities over patterns, objectives. Arrays in, arrays out."""
+"""The arithmetic of mechanisms: factorizations, sensitivities over patterns, objectives. Arrays in, arrays
+out.
+"""

@@ -13,10 +13,10 @@ _MOST = 20_000
 
 
 def in_step_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]] | None:
-    """Every pattern of a fixed (or cyclic) order that no other contains, 0-based, or None.
+    """Return every pattern of a fixed (or cyclic) order that no other contains, 0-based, or None.
 
-    None for other participations, and for orders capped below their length with more than 20 000 patterns. A cost
-    that never falls when a pattern gains a round has its maximum among these.
+    None for other participations, and for orders capped below their length with more than 20 000 patterns. A
+    cost that never falls when a pattern gains a round has its maximum among these.
     """
     if not isinstance(participation, IN_STEP):
         return None
@@ -28,7 +28,9 @@ def in_step_patterns(participation: Participation, rounds: int) -> list[tuple[in
 
 
 def few_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]] | None:
-    """`in_step_patterns`, and for a minimum separation every pattern of it; None when there are more than 20 000."""
+    """Return `in_step_patterns`, and for a minimum separation every pattern of it; None when there are more
+    than 20 000.
+    """
     if not isinstance(participation, MinSeparation):
         return in_step_patterns(participation, rounds)
     b, k = participation.separation_and_count(rounds)
@@ -37,7 +39,7 @@ def few_patterns(participation: Participation, rounds: int) -> list[tuple[int, .
 
 
 def _separated(start: int, rounds: int, separation: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Non-empty patterns in [start, rounds) of at most `count` rounds that are `separation` apart."""
+    """Yield non-empty patterns in [start, rounds) of at most `count` rounds that are `separation` apart."""
     for first in range(start, rounds):
         yield (first,)
         if count > 1:

@@ -4,18 +4,19 @@
 2022). Minimised over the positive definite X that satisfy linear constraints under which the sensitivity is known:
 
 - one participation: X_ii = 1;
-- fixed order of period b (Choquette-Choo, McMahan, Rush, Thakurta 2023b): X_ij = 0 for i = j mod b, and the X_ii of
-  each residue class sum to 1. Orthogonal columns lose nothing: at the optimum M = X^-1 A^T A X^-1 has one value v on a
-  class's diagonal and, being positive semidefinite, |M_ij| <= v off it, so an X_ij would gain less than it costs;
-- minimum separation b (Choquette-Choo et al. 2023a, "(Amplified) Banded Matrix Factorization"): X_ii = 1 and X_ij = 0
-  for |i - j| >= b, so that C has b bands.
+- fixed order of period b (Choquette-Choo, McMahan, Rush, Thakurta 2023b): X_ij = 0 for i = j mod b, and the
+  X_ii of each residue class sum to 1. Orthogonal columns lose nothing: at the optimum M = X^-1 A^T A X^-1 has
+  one value v on a class's diagonal and, being positive semidefinite, |M_ij| <= v off it, so an X_ij would
+  gain less than it costs;
+- minimum separation b (Choquette-Choo et al. 2023a, "(Amplified) Banded Matrix Factorization"): X_ii = 1 and
+  X_ij = 0 for |i - j| >= b, so that C has b bands.
 
-**Method.** L-BFGS over X, with directions projected onto the constraints and steps halved until X stays positive
-definite. One step is a Cholesky factorisation, an inverse and a symmetric product: 2 T^3 operations. Near the optimum
-X^-1 A^T A X^-1 is nearly diagonal, and so is X in the cosine basis, with values l_j ~ 1 / (2 sin(theta_j / 2)). The
-Hessian is then nearly D -> X^-1 D + D X^-1. Its inverse in that basis, l_i l_j / (l_i + l_j), costs two fast cosine
-transforms and makes the number of steps (30 to 60 for one participation) nearly independent of T. The maximum over t is
-reached through p-norms of growing p.
+**Method.** L-BFGS over X, with directions projected onto the constraints and steps halved until X stays
+positive definite. One step is a Cholesky factorisation, an inverse and a symmetric product: 2 T^3 operations.
+Near the optimum X^-1 A^T A X^-1 is nearly diagonal, and so is X in the cosine basis, with values l_j ~ 1 / (2
+sin(theta_j / 2)). The Hessian is then nearly D -> X^-1 D + D X^-1. Its inverse in that basis, l_i l_j / (l_i
++ l_j), costs two fast cosine transforms and makes the number of steps (30 to 60 for one participation) nearly
+independent of T. The maximum over t is reached through p-norms of growing p.
 """
 
 from __future__ import annotations
@@ -45,15 +46,17 @@ class Constraint:
 
     Args:
         free: shape (T, T) of 0 and 1; entries off the diagonal where it is 0 keep their start.
-        classes: None where the diagonal keeps its start; else the class of each round, shape (T,), and the sum of the
-            diagonal over each class keeps its start.
+        classes: None where the diagonal keeps its start; else the class of each round, shape (T,), and the
+            sum of the diagonal over each class keeps its start.
     """
 
     free: Floats
     classes: Indices | None
 
     def project(self, direction: Floats) -> Floats:
-        """Orthogonal projection of a symmetric matrix onto the directions that keep the constraint, in place."""
+        """Return the orthogonal projection of a symmetric matrix onto the directions that keep the
+        constraint, in place.
+        """
         diagonal = np.diag(direction).copy()
         direction *= self.free
         if self.classes is not None:
@@ -63,25 +66,27 @@ class Constraint:
 
 
 def unconstrained(rounds: int) -> Constraint:
-    """One participation: off-diagonal entries are free."""
+    """Constrain nothing off the diagonal, for one participation."""
     return Constraint(1.0 - np.eye(rounds), None)
 
 
 def fixed_order(rounds: int, period: int) -> Constraint:
-    """Columns of one residue class are orthogonal; their squared norms sum to a constant."""
+    """Keep columns of one residue class orthogonal, and the sum of their squared norms constant."""
     t = np.arange(rounds)
     return Constraint((np.subtract.outer(t, t) % period != 0).astype(np.float64), t % period)
 
 
 def banded(rounds: int, bands: int) -> Constraint:
-    """Columns `bands` or more apart are orthogonal."""
+    """Keep columns that are `bands` or more apart orthogonal."""
     t = np.arange(rounds)
     lag = np.abs(np.subtract.outer(t, t))
     return Constraint(((lag > 0) & (lag < bands)).astype(np.float64), None)
 
 
 def start(rounds: int, bands: int, diagonal: Floats) -> Floats:
-    """Gram matrix of the square-root Toeplitz matrix cut to `bands` bands, with the given diagonal, shape (rounds,)."""
+    """Return the Gram matrix of the square-root Toeplitz matrix cut to `bands` bands, with the given
+    diagonal, shape (rounds,).
+    """
     k = np.arange(1, min(bands, rounds))
     c = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
     strategy = np.zeros((rounds, rounds))
@@ -94,7 +99,9 @@ def start(rounds: int, bands: int, diagonal: Floats) -> Floats:
 
 
 def minimise(gram: Floats, constraint: Constraint, objective: Objective) -> Floats:
-    """The X of least mean (or largest) squared prefix error, from the feasible `gram`; never worse than it."""
+    """Return the X of least mean (or largest) squared prefix error, from the feasible `gram`; never worse
+    than it.
+    """
     if objective == "mean":
         return _Search(constraint, 1.0, _TOLERANCE).run(gram)
     best = gram
@@ -106,7 +113,7 @@ def minimise(gram: Floats, constraint: Constraint, objective: Objective) -> Floa
 
 
 def prefix_errors(gram: Floats) -> Floats:
-    """a_t^T X^-1 a_t, shape (T,): the squared row norms of A B."""
+    """Return a_t^T X^-1 a_t, shape (T,): the squared row norms of A B."""
     value = _prefix_parts(gram)
     if value is None:
         raise np.linalg.LinAlgError("the Gram matrix is not positive definite")
@@ -114,7 +121,7 @@ def prefix_errors(gram: Floats) -> Floats:
 
 
 def _prefix_parts(gram: Floats) -> tuple[Floats, Floats] | None:
-    """(errors, A X^-1), or None where X is not positive definite."""
+    """Return (errors, A X^-1), or None where X is not positive definite."""
     factor, failed = dpotrf(gram.T, lower=1, clean=0)
     if failed:
         return None
@@ -139,7 +146,9 @@ class _Search:
         self.scale = 0.0
 
     def run(self, gram: Floats) -> Floats:
-        """The end of the search from the feasible `gram`. Raises `LinAlgError` where that is not positive definite."""
+        """Return the end of the search from the feasible `gram`. Raises `LinAlgError` where that is not
+        positive definite.
+        """
         start = self.value(gram)
         if start is None:
             raise np.linalg.LinAlgError("the start is not positive definite")
@@ -150,7 +159,8 @@ class _Search:
             slope = float(np.vdot(gradient, direction))
             if not slope < 0:
                 break
-            # The first direction has no scale yet: move no entry by more than a tenth of the least diagonal entry.
+            # The first direction has no scale yet: move no entry by more than a tenth of the least diagonal
+            # entry.
             step = 1.0 if self.pairs else 0.1 * float(np.diag(gram).min()) / max(float(np.abs(direction).max()), 1e-300)
             tried = self.search(gram, value, slope, direction, step)
             if tried is None:
@@ -169,7 +179,7 @@ class _Search:
     def search(
         self, gram: Floats, value: float, slope: float, direction: Floats, step: float
     ) -> tuple[float, float, Floats] | None:
-        """The first of step, step / 2, ... that gains enough (Armijo); None when none does."""
+        """Return the first of step, step / 2, ... that gains enough (Armijo); None when none does."""
         for _ in range(40):
             trial = self.value(gram + step * direction)
             if trial is not None and trial[0] <= value + 1e-4 * step * slope:
@@ -178,7 +188,9 @@ class _Search:
         return None
 
     def value(self, gram: Floats) -> tuple[float, Floats] | None:
-        """The objective and its projected gradient -X^-1 A^T diag(w) A X^-1, or None outside the domain."""
+        """Return the objective and its projected gradient -X^-1 A^T diag(w) A X^-1, or None outside the
+        domain.
+        """
         parts = _prefix_parts(gram)
         if parts is None:
             return None
@@ -197,13 +209,15 @@ class _Search:
         return value, self.constraint.project(gradient)
 
     def precondition(self, gradient: Floats) -> Floats:
-        """The module's approximate inverse Hessian times a symmetric matrix, projected onto the constraint."""
+        """Return the module's approximate inverse Hessian times a symmetric matrix, projected onto the
+        constraint.
+        """
         inside = dctn(gradient, type=4, norm="ortho")
         inside *= self.weights
         return self.constraint.project(np.asarray(dctn(inside, type=4, norm="ortho", overwrite_x=True)))
 
     def direction(self, gradient: Floats) -> Floats:
-        """-H gradient by the two-loop recursion."""
+        """Return the direction -H gradient by the two-loop recursion."""
         q = gradient.copy()
         shares = []
         for moved, turned, inverse in reversed(self.pairs):

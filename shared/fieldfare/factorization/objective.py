@@ -1,10 +1,11 @@
-"""What optimised Toeplitz mechanisms minimise: squared sensitivity x squared prefix error, with exact gradients.
+"""What optimised Toeplitz mechanisms minimise: squared sensitivity x squared prefix error, with exact
+gradients.
 
     loss = ||sum_{j < k} C_{j b}||^2 x (mean or max over t) ||row t of A B||^2
 
-The first factor is the squared sensitivity for k participations at least b apart, wherever C's coefficients are
-non-negative and non-increasing (see `toeplitz`). The charge always comes from `toeplitz.sensitivity`. The last row of
-A B is its largest, so the maximum is as smooth as the mean. Everything costs O(n).
+The first factor is the squared sensitivity for k participations at least b apart, wherever C's coefficients
+are non-negative and non-increasing (see `toeplitz`). The charge always comes from `toeplitz.sensitivity`. The
+last row of A B is its largest, so the maximum is as smooth as the mean. Everything costs O(n).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class PrefixLoss:
 
     @classmethod
     def of(cls, n: int, participation: Participation | None, objective: Objective) -> PrefixLoss:
-        """For `participation` (None: single), reduced to its minimum separation and maximum count."""
+        """Build the loss for `participation` (None: single), reduced to its minimum separation and maximum
+        count.
+        """
         separation, count = (n, 1) if participation is None else participation.separation_and_count(n)
         separation = min(separation, n)
         return cls(n, separation, max(1, min(count, -(-n // separation))), objective)
@@ -46,7 +49,9 @@ class PrefixLoss:
         return float(np.log(squared)), gradient
 
     def log_error_squared(self, b: Floats) -> tuple[float, Floats]:
-        """log of the mean (or largest) squared row norm of A B and its gradient in the n coefficients of B."""
+        """Return log of the mean (or largest) squared row norm of A B and its gradient in the n coefficients
+        of B.
+        """
         prefix = np.cumsum(b)
         weights = np.ones(self.n) if self.objective == "max" else np.arange(self.n, 0, -1) / self.n
         weighted = weights * prefix
@@ -55,5 +60,5 @@ class PrefixLoss:
         return float(np.log(error)), gradient
 
     def value(self, c: Floats, b: Floats) -> float:
-        """The loss itself, for given coefficients of C and B."""
+        """Return the loss itself, for given coefficients of C and B."""
         return float(np.exp(self.log_sensitivity_squared(c)[0] + self.log_error_squared(b)[0]))

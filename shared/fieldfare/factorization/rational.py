@@ -1,22 +1,24 @@
 """Noising coefficients by a few exponentials: the fast engine of `nu`, `optimal-cc` and `spectral`.
 
-For B(z) = sqrt(1 - (1 - nu) z) the prefix sums a_t = sum_{s <= t} beta_s are a positive mixture of exponentials,
-a_t = sqrt(nu) + integral x^t dmu(x) with mu >= 0 on [0, 1 - nu] (nu = 0: the arcsine law), and no finite mixture
-equals it. The fit is
+For B(z) = sqrt(1 - (1 - nu) z) the prefix sums a_t = sum_{s <= t} beta_s are a positive mixture of
+exponentials, a_t = sqrt(nu) + integral x^t dmu(x) with mu >= 0 on [0, 1 - nu] (nu = 0: the arcsine law), and
+no finite mixture equals it. The fit is
 
     a^_t = v_0 + sum_{i=1..m} v_i theta_i^t,     v_i > 0,  sum_i v_i = 1,  0 < theta_i < 1,                      (1)
 
 by least squares on log(a^_t / a_t) with equal weight on every octave of t in [1, T). Differences of (1) are
-beta^_0 = 1, beta^_t = -sum_i omega_i theta_i^(t-1) with omega_i = v_i (1 - theta_i): m buffers; v_0 costs none.
+beta^_0 = 1, beta^_t = -sum_i omega_i theta_i^(t-1) with omega_i = v_i (1 - theta_i): m buffers; v_0 costs
+none.
 
-Formal guarantee: the approximation is a mechanism, and its C = B^-1 is what is charged. Positivity in (1) makes
-B^(z)/(1 - z) a Stieltjes function whose zeros interlace its poles, so c^_t is a positive mixture of exponentials too:
-non-negative and decreasing, the condition of the exact sensitivity formula (`toeplitz.sensitivity` checks the numbers
-again). theta and omega are rounded to float32 before they are charged, because a float32 stream multiplies by exactly
-these values; unrounded, 1 - theta ~ 1/T would be wrong by up to 6e-8 T.
+Formal guarantee: the approximation is a mechanism, and its C = B^-1 is what is charged. Positivity in (1)
+makes B^(z)/(1 - z) a Stieltjes function whose zeros interlace its poles, so c^_t is a positive mixture of
+exponentials too: non-negative and decreasing, the condition of the exact sensitivity formula
+(`toeplitz.sensitivity` checks the numbers again). theta and omega are rounded to float32 before they are
+charged, because a float32 stream multiplies by exactly these values; unrounded, 1 - theta ~ 1/T would be
+wrong by up to 6e-8 T.
 
-Source: the integral is Beta(t + 1/2, 1/2); few-buffer streaming follows Dvijotham et al. 2024 (buffered linear
-Toeplitz), whose parameters are optimised for an error where these are fitted to the nu coefficients.
+Source: the integral is Beta(t + 1/2, 1/2); few-buffer streaming follows Dvijotham et al. 2024 (buffered
+linear Toeplitz), whose parameters are optimised for an error where these are fitted to the nu coefficients.
 """
 
 from __future__ import annotations
@@ -37,31 +39,36 @@ MOST_BUFFERS = 16
 
 @dataclass(frozen=True)
 class Exponentials:
-    """beta_0 = 1, beta_t = sum_i omega_i theta_i^(t-1); omega < 0, theta in (0, 1), both shape (m,), float32 values."""
+    """beta_0 = 1, beta_t = sum_i omega_i theta_i^(t-1); omega < 0, theta in (0, 1), both shape (m,), float32
+    values.
+    """
 
     omega: Floats
     theta: Floats
 
     def coefficients(self, n: int) -> Floats:
-        """beta_0, ..., beta_{n-1}, shape (n,)."""
+        """Return beta_0, ..., beta_{n-1}, shape (n,)."""
         powers = np.power(self.theta[:, None], np.arange(max(n - 1, 0)))
         return np.concatenate([[1.0], self.omega @ powers])[:n]
 
     def strategy(self, n: int) -> Floats:
-        """Coefficients of C = B^-1, shape (n,): c_0 = 1, c_t = sum_j rho_j eta_j^(t-1) with every rho_j >= 0.
+        """Return coefficients of C = B^-1, shape (n,): c_0 = 1, c_t = sum_j rho_j eta_j^(t-1) with every
+        rho_j >= 0.
 
-        With u = sqrt(-omega), B C = I reads c_t = u^T M^(t-1) u for the symmetric M = diag(theta) + u u^T, so eta and
-        rho come from one eigendecomposition without cancellation, in O(m n) instead of O(n^2).
+        With u = sqrt(-omega), B C = I reads c_t = u^T M^(t-1) u for the symmetric M = diag(theta) + u u^T, so
+        eta and rho come from one eigendecomposition without cancellation, in O(m n) instead of O(n^2).
         """
         u = np.sqrt(-self.omega)
         eta, vectors = np.linalg.eigh(np.diag(self.theta) + np.outer(u, u))
         powers = np.power(eta[:, None], np.arange(max(n - 1, 0)))
-        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly that.
+        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly
+        # that.
         return np.minimum.accumulate(np.concatenate([[1.0], np.square(vectors.T @ u) @ powers])[:n])
 
 
 def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
-    """The m = `buffers` exponentials nearest to `noising_coefs` (beta_0 = 1, then beta_t <= 0, sum >= 0) in sense (1).
+    """Return the m = `buffers` exponentials nearest to `noising_coefs` (beta_0 = 1, then beta_t <= 0, sum >=
+    0) in sense (1).
 
     Least squares from a fixed start, so the result is deterministic.
 
@@ -94,8 +101,9 @@ def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
         lambda x: np.hstack(jacobian(np.exp(x[:m]), x[m:])),
         **_TIGHT,
     )
-    # A rate that rounds to theta = 1 would be part of the constant v_0, and one that rounds to theta = 0 the term of
-    # t = 0 alone. Both are clipped to representable decays; then the weights are fitted again to the rounded ones.
+    # A rate that rounds to theta = 1 would be part of the constant v_0, and one that rounds to theta = 0 the
+    # term of t = 0 alone. Both are clipped to representable decays; then the weights are fitted again to the
+    # rounded ones.
     theta = _float32(np.exp(-np.exp(free.x[:m])))
     theta = np.unique(np.clip(theta, 2.0**-40, np.nextafter(np.float32(1), np.float32(0)).astype(np.float64)))[::-1]
     rate = -np.log(theta)
@@ -115,12 +123,12 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _basis(times: Indices, rate: Floats) -> Floats:
-    """Column 0 is the constant, column i is exp(-rate_i t): shape (len(times), m + 1)."""
+    """Return the basis: shape (len(times), m + 1)."""
     return np.asarray(np.exp(-times[:, None] * np.concatenate([[0.0], rate])))
 
 
 def towards_zero(x: Floats) -> Floats:
-    """x rounded to float32 values of no larger size, as float64; a decay below 1 stays below 1."""
+    """Return x rounded to float32 values of no larger size, as float64; a decay below 1 stays below 1."""
     near = x.astype(np.float32)
     low = np.where(np.abs(near.astype(np.float64)) > np.abs(x), np.nextafter(near, np.float32(0)), near)
     return low.astype(np.float64)
@@ -131,13 +139,13 @@ def _float32(x: Floats) -> Floats:
 
 
 def _octave_grid(n: int) -> Indices:
-    """Rounds 1, ..., 8, then about 12 to a factor e, up to n - 1."""
+    """Return rounds 1, ..., 8, then about 12 to a factor e, up to n - 1."""
     spaced = np.geomspace(1, n - 1, int(12 * np.log(n)) + 2)
     return np.unique(np.concatenate([np.arange(1, min(n, 9)), np.rint(spaced).astype(np.int64)]))
 
 
 def _start(prefix: Floats, buffers: int) -> tuple[Floats, Floats]:
-    """Rates evenly spaced in log between the horizon's and 3, weighted like the square-root law."""
+    """Return rates evenly spaced in log between the horizon's and 3, weighted like the square-root law."""
     floor = max(prefix[-1] * 0.3, 1e-12)
     slowest = max(0.5 / len(prefix), 0.5 * prefix[-1] ** 2)
     lo, hi = np.log(slowest), np.log(3.0)
@@ -148,10 +156,11 @@ def _start(prefix: Floats, buffers: int) -> tuple[Floats, Floats]:
 
 
 def nearest(c: Floats, beta: Floats, participation: Participation, tolerance: float) -> Exponentials:
-    """The fit with the fewest buffers whose mean and max error are both within `tolerance` of the exact ones.
+    """Return the fit with the fewest buffers whose mean and max error are both within `tolerance` of the
+    exact ones.
 
-    The errors are the sensitivity times the root mean square, and the largest, row norm of A B. One of them alone can
-    agree by cancellation.
+    The errors are the sensitivity times the root mean square, and the largest, row norm of A B. One of them
+    alone can agree by cancellation.
 
     Args:
         c: exact coefficients of C, shape (n,).

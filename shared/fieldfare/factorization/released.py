@@ -1,18 +1,18 @@
 """Charging what is released: the Gram matrix (B B^T)^-1, and its largest pattern.
 
-Released is Y = X + sigma B Z with B of shape (n, m) and rank n. With the Cholesky factor B B^T = L L^T and R = L^-1,
-the rows of R Y are rows of R X plus independent sigma-normal noise, and R is invertible, so nothing is lost. One user
-with the participation pattern P therefore moves the released sequence by at most
+Released is Y = X + sigma B Z with B of shape (n, m) and rank n. With the Cholesky factor B B^T = L L^T and R
+= L^-1, the rows of R Y are rows of R X plus independent sigma-normal noise, and R is invertible, so nothing
+is lost. One user with the participation pattern P therefore moves the released sequence by at most
 
     sqrt(sum_{i, j in P} |G_ij|) / sigma,        G = R^T R = (B B^T)^-1,                                            (1)
 
-adaptively chosen updates included. For a square C = B^-1 this is C^T C, the usual charge. For a tree whose estimator
-reads all nodes it is less, because the noise of the single nodes is never shown. After t rounds the leading rows of
-**B** count: (B_1:t B_1:t^T)^-1, which is not the leading block of G.
+adaptively chosen updates included. For a square C = B^-1 this is C^T C, the usual charge. For a tree whose
+estimator reads all nodes it is less, because the noise of the single nodes is never shown. After t rounds the
+leading rows of **B** count: (B_1:t B_1:t^T)^-1, which is not the leading block of G.
 
-Finding the worst pattern is NP-hard in general (k-clique reduces to it), so `chain_bound` proves an upper bound and
-`climb` a lower one; where they meet, the maximum is exact. For the online tree `WhitenedTree.worst` is exact by dynamic
-programming.
+Finding the worst pattern is NP-hard in general (k-clique reduces to it), so `chain_bound` proves an upper
+bound and `climb` a lower one; where they meet, the maximum is exact. For the online tree `WhitenedTree.worst`
+is exact by dynamic programming.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NEVER = -np.inf
 
 
 def released_gram(noising: Matrix) -> Matrix:
-    """G of equation (1), shape (n, n), for a noising matrix B of shape (n, m) and rank n.
+    """Return G of equation (1), shape (n, n), for a noising matrix B of shape (n, m) and rank n.
 
     Raises numpy.linalg.LinAlgError where B has not full rank.
     """
@@ -58,16 +58,22 @@ def released_gram(noising: Matrix) -> Matrix:
 
 
 def pattern_square(gram: Matrix, pattern: Sequence[int]) -> float:
-    """sum_{i, j in P} |G_ij|, the square of equation (1) at sigma 1."""
+    """Return sum_{i, j in P} |G_ij|, the square of equation (1) at sigma 1."""
     rounds = np.asarray(pattern, dtype=np.int64)
     return float(np.abs(gram[np.ix_(rounds, rounds)]).sum())
 
 
 def chain_bound(gram: Matrix, separation: int, count: int) -> float:
-    """An upper bound on `pattern_square` over all patterns of at most `count` rounds at least `separation` apart.
+    """Return an upper bound on `pattern_square` over all patterns of at most `count` rounds at least
+    `separation` apart.
 
-    The next participation enters exactly. The l-th next one is at least l separations later, so its inner product is at
-    most the largest from there on. O(count n^2) time.
+    The next participation enters exactly. The l-th next one is at least l separations later, so its inner
+    product is at most the largest from there on. O(count n^2) time.
+
+    Args:
+        gram: G of the released noise, symmetric, shape (n, n).
+        separation: rounds from one participation of a user to the next, at least 1.
+        count: participations of one user at most, at least 1.
     """
     absolute = np.abs(gram)
     n = len(absolute)
@@ -92,7 +98,8 @@ def chain_bound(gram: Matrix, separation: int, count: int) -> float:
 def largest_released(
     strategy: Callable[[int], Matrix], participation: Participation, n: int
 ) -> tuple[float, bool] | None:
-    """The largest `pattern_square` of the first n rounds of a square lower-triangular C, and whether it is exact.
+    """Return the largest `pattern_square` of the first n rounds of a square lower-triangular C, and whether
+    it is exact.
 
     Otherwise it is a proven upper bound. It never falls with n.
 
@@ -132,7 +139,8 @@ class ReleasedBounds:
     def smaller(
         self, known: Sensitivity, strategy: Callable[[int], Matrix], participation: Participation, n: int
     ) -> Sensitivity:
-        """`known`, an upper bound for the first n rounds, or what the first n rows of C prove where that is less.
+        """Return `known`, an upper bound for the first n rounds, or what the first n rows of C prove where
+        that is less.
 
         Monotone in n where `known` is. strategy: the number of rounds -> the leading rows and columns of C.
         """
@@ -147,11 +155,18 @@ class ReleasedBounds:
 
 
 def climb(gram: Matrix, separation: int, count: int, starts: int = 6) -> tuple[float, tuple[int, ...]]:
-    """A pattern that no change of one or two neighbouring rounds improves, from `starts` evenly spaced ones.
+    """Return a pattern that no change of one or two neighbouring rounds improves, from `starts` evenly spaced
+    ones.
 
     Returns (its square, its rounds).
 
     A lower bound on the maximum that `chain_bound` bounds from above, and the witness of it.
+
+    Args:
+        gram: G of the released noise, symmetric, shape (n, n).
+        separation: rounds from one participation of a user to the next, at least 1.
+        count: participations of one user at most, at least 1.
+        starts: how many patterns the search begins with.
     """
     absolute = np.abs(gram)
     n = len(absolute)
@@ -194,17 +209,17 @@ def _improve(absolute: Matrix, rounds: list[int], at: int, width: int, b: int) -
 
 
 class WhitenedTree:
-    """Honaker's online tree over `rounds` rounds, whitened: one new number a round, with weights that are known
-    exactly.
+    """Honaker's online tree over `rounds` rounds, whitened: one new number a round, with weights that are
+    known exactly.
 
-    Round t (from 1) completes the node of height h = (trailing zeros of t) that ends at t. Its estimate minus what
-    earlier rounds showed of it is alpha_h . (the node's sums), with fresh noise of variance nu_h:
+    Round t (from 1) completes the node of height h = (trailing zeros of t) that ends at t. Its estimate minus
+    what earlier rounds showed of it is alpha_h . (the node's sums), with fresh noise of variance nu_h:
 
         w_h = float32(1 / (2 - 2^-h)),   nu_0 = 1,   nu_h = w_h^2 + (1 - w_h)^2 nu_{h-1},
         alpha_0 = (1),   alpha_h = (w_h for the left half,  w_h + (1 - w_h) alpha_{h-1} for the right half).
 
-    All weights are positive, so G >= 0 and equal updates are worst. (Honaker 2015; Kairouz et al. 2021, Appendix; the
-    whitened form and its maximum are derived in the tests' reference.)
+    All weights are positive, so G >= 0 and equal updates are worst. (Honaker 2015; Kairouz et al. 2021,
+    Appendix; the whitened form and its maximum are derived in the tests' reference.)
     """
 
     def __init__(self, rounds: int) -> None:
@@ -213,7 +228,8 @@ class WhitenedTree:
         self.shares, self.variances, self.weights = _online_tree(self.heights)
 
     def pattern_squares(self, patterns: NDArray[np.int64], released: int | None = None) -> Matrix:
-        """The square of equation (1) for each row of `patterns`, shape (users, participations), increasing rounds.
+        """Return the square of equation (1) for each row of `patterns`, shape (users, participations),
+        increasing rounds.
 
         released: rounds released so far (default all); participations at or after it count nothing.
         """
@@ -232,19 +248,22 @@ class WhitenedTree:
         return total
 
     def worst(self, separation: int, count: int, released: int | None = None) -> tuple[float, bool] | None:
-        """The largest pattern square over patterns of at most `count` rounds at least `separation` apart; whether
-        exact, else it is an upper bound. It never falls with `released`. None where it would take minutes.
+        """Return the largest pattern square over patterns of at most `count` rounds at least `separation`
+        apart; whether exact, else it is an upper bound. It never falls with `released`. None where it would
+        take minutes.
 
-        Dynamic programming over nodes: a node's state is how many participations it holds and their weighted sum r; a
-        matrix over (first allowed offset, how far the next is barred past its end) holds the best cost of what lies
-        below. A parent's sum is w (c_left + c_right) + (1 - w) r_right, so of a left child only the count goes on.
+        Dynamic programming over nodes: a node's state is how many participations it holds and their weighted
+        sum r; a matrix over (first allowed offset, how far the next is barred past its end) holds the best
+        cost of what lies below. A parent's sum is w (c_left + c_right) + (1 - w) r_right, so of a left child
+        only the count goes on.
         """
         n = self.rounds if released is None else released
         if min(count, -(-n // separation)) <= 1:
             return float(self.pattern_squares(np.arange(n)[:, None], n).max()), True
         if separation == 1 and count >= n:  # every pattern is part of this one
             return float(self.pattern_squares(np.arange(n)[None, :], n)[0]), True
-        # The tables do not depend on `released`: a run makes them once if it always gives its horizon's count.
+        # The tables do not depend on `released`: a run makes them once if it always gives its horizon's
+        # count.
         tables = _online_tables(self.rounds, separation, min(count, -(-self.rounds // separation)))
         return None if tables is None else (_best_roots(tables.left, n, separation, count), tables.exact)
 
@@ -309,7 +328,9 @@ def _online_tables(n: int, b: int, k: int) -> _Tables | None:
 
 
 def _best_roots(left: list[dict[int, Matrix]], n: int, b: int, k: int) -> float:
-    """The best cost of the roots of n's binary expansion, from left to right, with at most k participations."""
+    """Return the best cost of the roots of n's binary expansion, from left to right, with at most k
+    participations.
+    """
     row: dict[int, Matrix] = {0: np.where(np.arange(b) == 0, 0.0, _NEVER)}
     for height in reversed(range(n.bit_length())):
         if not n >> height & 1:
@@ -326,7 +347,9 @@ def _best_roots(left: list[dict[int, Matrix]], n: int, b: int, k: int) -> float:
 
 
 def _through(before: Matrix, after: Matrix) -> Matrix:
-    """The max-plus product: the best way through two neighbouring nodes, over the offset at their border."""
+    """Return the max-plus product: the best way through two neighbouring nodes, over the offset at their
+    border.
+    """
     out = np.full((len(before), after.shape[1]), _NEVER)
     for middle in range(len(after)):
         into, onward = before[:, middle], after[middle]

@@ -1,7 +1,7 @@
 """Coefficients from a power spectrum |B(omega)|^2, and the optimal spectrum for a known quadratic.
 
-B(omega) = sum_t beta_t e^{i omega t}. Source: Choquette-Choo et al. 2023 (arXiv 2310.06771), section 2 and appendix C;
-the factorisation is the classical cepstral one (Kolmogorov).
+B(omega) = sum_t beta_t e^{i omega t}. Source: Choquette-Choo et al. 2023 (arXiv 2310.06771), section 2 and
+appendix C; the factorisation is the classical cepstral one (Kolmogorov).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _LARGEST_GRID = 1 << 22
 
 
 def minimum_phase(power: Floats, n: int) -> Floats:
-    """The causal, causally invertible beta, shape (n,), with |B|^2 = `power` on the FFT grid 2 pi j / len(power).
+    """Return the causal, causally invertible beta, shape (n,), with |B|^2 = `power` on the FFT grid 2 pi j /
+    len(power).
 
     beta_0 > 0 is not normalised. Exact up to aliasing of the cepstrum, which falls with N.
 
@@ -38,7 +39,9 @@ def minimum_phase(power: Floats, n: int) -> Floats:
 
 
 def eigenvalue_vector(eigenvalues: ArrayLike, learning_rate: float) -> Floats:
-    """The Hessian's eigenvalues, shape (d,). Raises `BadInput` unless all are positive and learning_rate x max < 1."""
+    """Return the Hessian's eigenvalues, shape (d,). Raises `BadInput` unless all are positive and
+    learning_rate x max < 1.
+    """
     lam = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
     if lam.ndim != 1 or lam.size == 0 or not np.isfinite(lam).all() or (lam <= 0).any():
         raise BadInput("eigenvalues", "must be positive finite numbers.")
@@ -52,7 +55,13 @@ def eigenvalue_vector(eigenvalues: ArrayLike, learning_rate: float) -> Floats:
 
 
 def response(omega: Floats, eigenvalues: ArrayLike, learning_rate: float) -> Floats:
-    """h(omega) = sum_j lambda_j / |1 - e^{i omega} - eta lambda_j|^2 (equation 21), shape of omega."""
+    """Return h(omega) = sum_j lambda_j / |1 - e^{i omega} - eta lambda_j|^2 (equation 21), shape of omega.
+
+    Args:
+        omega: frequencies, in radians a round.
+        eigenvalues: of the Hessian, positive, shape (d,).
+        learning_rate: eta, above 0.
+    """
     lam = eigenvalue_vector(eigenvalues, learning_rate)
     total = np.zeros_like(omega)
     haversine = 4.0 * np.sin(omega / 2) ** 2  # 2 - 2 cos(omega) without cancellation near 0
@@ -64,10 +73,16 @@ def response(omega: Floats, eigenvalues: ArrayLike, learning_rate: float) -> Flo
 
 
 def optimal_coefficients(eigenvalues: ArrayLike, learning_rate: float, n: int) -> Floats:
-    """The Toeplitz beta, shape (n,), beta_0 = 1, of least stationary error on a known quadratic: |B|^2 = 1/sqrt(h).
+    """Return the Toeplitz beta, shape (n,), beta_0 = 1, of least stationary error on a known quadratic: |B|^2
+    = 1/sqrt(h).
 
-    The printed condition 1/h is an erratum: equality in Cauchy-Schwarz needs 1/sqrt(h) (then one eigenvalue gives
-    nu = eta lambda, Theorem 2.1). The FFT grid doubles until the coefficients agree to 1e-12.
+    The printed condition 1/h is an erratum: equality in Cauchy-Schwarz needs 1/sqrt(h) (then one eigenvalue
+    gives nu = eta lambda, Theorem 2.1). The FFT grid doubles until the coefficients agree to 1e-12.
+
+    Args:
+        eigenvalues: of the Hessian, positive, shape (d,).
+        learning_rate: eta, above 0.
+        n: how many coefficients.
     """
     lam = eigenvalue_vector(eigenvalues, learning_rate)
     slowest = learning_rate * float(lam.min())

@@ -1,7 +1,7 @@
 """Sensitivity of a block-diagonal strategy: copies of one block, the last one cut at the horizon.
 
-Squared column sums add over blocks: a pattern P costs sum_s ||sum_{t in P, t in block s} C_t||^2. Both programs below
-maximise that over patterns of at most k rounds that are at least b apart.
+Squared column sums add over blocks: a pattern P costs sum_s ||sum_{t in P, t in block s} C_t||^2. Both
+programs below maximise that over patterns of at most k rounds that are at least b apart.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ import numpy as np
 from fieldfare.arrays import Floats
 
 _WORK = 20_000_000
-"""Additions of the exact program (well below a second) beyond which the caller reports an upper bound instead."""
+"""Additions of the exact program (well below a second) beyond which the caller reports an upper bound
+instead.
+"""
 
 
 def block_rounds(restart_every: int | None, rounds: int) -> int:
-    """Rounds that one block runs: min(restart_every, rounds)."""
+    """Return how many rounds one block runs: min(restart_every, rounds)."""
     return rounds if restart_every is None else min(restart_every, rounds)
 
 
 def block_lengths(block: int, n: int) -> list[int]:
-    """Rounds of each block among the first n, for blocks of `block` rounds."""
+    """Return the rounds of each block among the first n, for blocks of `block` rounds."""
     whole, rest = divmod(n, block)
     return [block] * whole + ([rest] if rest else [])
 
 
 def best_split(lengths: Sequence[int], gains: Mapping[int, Floats], count: int) -> float:
-    """Upper bound: the best split of `count` participations into blocks. The separation across a restart is forgotten.
+    """Return the upper bound: the best split of `count` participations into blocks. The separation across a
+    restart is forgotten.
 
     Args:
         lengths: rounds of each block, in order.
@@ -48,11 +51,13 @@ def best_split(lengths: Sequence[int], gains: Mapping[int, Floats], count: int) 
 
 
 def tight_patterns(c: Floats, lengths: Sequence[int], separation: int, count: int) -> float | None:
-    """The exact sensitivity for Toeplitz blocks with non-negative non-increasing coefficients, under min-separation.
+    """Return the exact sensitivity for Toeplitz blocks with non-negative non-increasing coefficients, under
+    min-separation.
 
-    Moving a participation earlier inside its block never lowers a norm (equation 1 of `toeplitz`) and never forbids a
-    later one. So some worst pattern is tight: in each block it has rounds o, o + b, ..., where o is the earliest round
-    that the previous participation allows. The state is (participations used, last participation).
+    Moving a participation earlier inside its block never lowers a norm (equation 1 of `toeplitz`) and never
+    forbids a later one. So some worst pattern is tight: in each block it has rounds o, o + b, ..., where o is
+    the earliest round that the previous participation allows. The state is (participations used, last
+    participation).
 
     Args:
         c: coefficients of a whole block, shape (block,).
@@ -67,7 +72,9 @@ def tight_patterns(c: Floats, lengths: Sequence[int], separation: int, count: in
     cached: dict[tuple[int, int], Floats] = {}
 
     def gains(m: int, offset: int) -> Floats:
-        """Squared norms of the tight patterns of 0, 1, ... rounds from `offset` in a block of m rounds."""
+        """Return the squared norms of the tight patterns of 0, 1, ... rounds from `offset` in a block of m
+        rounds.
+        """
         if (m, offset) not in cached:
             most = min(count, -(-(m - offset) // b))
             summed, squares = np.zeros(m), [0.0]

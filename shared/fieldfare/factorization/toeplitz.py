@@ -1,7 +1,7 @@
 """Lower-triangular Toeplitz strategies, described by the first columns c of C and b of B = C^-1.
 
-Column t of C is c shifted down t rows and cut at the last released row, so every norm that the accountant needs is a
-cumulative sum. For i <= j < n the inner product of columns i and j is
+Column t of C is c shifted down t rows and cut at the last released row, so every norm that the accountant
+needs is a cumulative sum. For i <= j < n the inner product of columns i and j is
 
     <C_i, C_j> = g_l(j) = sum_{v < n - j} c_v c_{v + l},   l = j - i.                                           (1)
 
@@ -10,13 +10,15 @@ cumulative sum. For i <= j < n the inner product of columns i and j is
 of the summed columns, and equal u_t attain it. Where one is negative, opposed u_t exceed the norm of the summed
 columns. So every bound below sums absolute values.
 
-*Evenly spaced patterns.* Let t_0 < t_1 < ... have gaps of at least b. Then t_j >= j b and t_j - t_i >= (j - i) b, so
+*Evenly spaced patterns.* Let t_0 < t_1 < ... have gaps of at least b. Then t_j >= j b and t_j - t_i >= (j -
+i) b, so
 
     sum_{i,j} |<C_ti, C_tj>| <= sum_{i,j} D(|i - j| b, max(i, j) b),   D(l, r) = max_{l' >= l, j' >= r} |g_l'(j')|. (2)
 
-If c is non-negative and non-increasing, (1) decreases in l and in j. Then D is attained at (l, r) itself, (2) is the
-value of the pattern {0, b, ..., (k-1) b}, and that pattern is the exact maximum (Kalinin and Lampert 2024, Theorem 2,
-for any k). The condition is checked, never assumed. Without it, (2) is an upper bound and is reported as one.
+If c is non-negative and non-increasing, (1) decreases in l and in j. Then D is attained at (l, r) itself, (2)
+is the value of the pattern {0, b, ..., (k-1) b}, and that pattern is the exact maximum (Kalinin and Lampert
+2024, Theorem 2, for any k). The condition is checked, never assumed. Without it, (2) is an upper bound and is
+reported as one.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _DIRECT = 4_000_000
 
 
 def coefficients(values: ArrayLike, n: int, *, name: str = "coefficients") -> Floats:
-    """The first n entries of a coefficient vector as float64, zero-padded.
+    """Return the first n entries of a coefficient vector as float64, zero-padded.
 
     Args:
         values: the first column of C or B, shape (m,) with m >= 1.
@@ -57,7 +59,8 @@ def coefficients(values: ArrayLike, n: int, *, name: str = "coefficients") -> Fl
         Shape (n,).
 
     Raises:
-        BadInput: `values` is empty, not finite or not a vector, or its first entry, the diagonal, is not positive.
+        BadInput: `values` is empty, not finite or not a vector, or its first entry, the diagonal, is not
+            positive.
     """
     c = np.asarray(values, dtype=np.float64)
     if c.ndim != 1 or c.size == 0:
@@ -72,7 +75,9 @@ def coefficients(values: ArrayLike, n: int, *, name: str = "coefficients") -> Fl
 
 
 def matrix(c: Floats, n: int) -> Floats:
-    """The n x n lower-triangular Toeplitz matrix with first column c (zero-padded). For tests and small n."""
+    """Return the n x n lower-triangular Toeplitz matrix with first column c (zero-padded). For tests and
+    small n.
+    """
     first = coefficients(c, n)
     row = np.zeros(n)
     row[0] = first[0]
@@ -80,7 +85,9 @@ def matrix(c: Floats, n: int) -> Floats:
 
 
 def inverse(c: ArrayLike, n: int) -> Floats:
-    """First n coefficients of the inverse: b_0 = 1/c_0, b_t = -(1/c_0) sum_{j=1..t} c_j b_{t-j}. O(n len(c)) time."""
+    """Return the first n coefficients of the inverse: b_0 = 1/c_0, b_t = -(1/c_0) sum_{j=1..t} c_j b_{t-j}.
+    O(n len(c)) time.
+    """
     values = np.asarray(c, dtype=np.float64)
     first = coefficients(values, max(1, min(n, values.size)))
     impulse = np.zeros(n)
@@ -89,7 +96,7 @@ def inverse(c: ArrayLike, n: int) -> Floats:
 
 
 def round_to_float32(b: Floats) -> Floats:
-    """b rounded to float32 values, as float64: what is charged is what a float32 stream multiplies by.
+    """Return b rounded to float32 values, as float64: what is charged is what a float32 stream multiplies by.
 
     Values below float32's normal range become 0, because a processor may flush them to it.
     """
@@ -98,22 +105,26 @@ def round_to_float32(b: Floats) -> Floats:
 
 
 def row_norms(b: Floats) -> Floats:
-    """||row t of B||, shape (n,): the root of the running sum of squares of the coefficients."""
+    """Return ||row t of B||, shape (n,): the root of the running sum of squares of the coefficients."""
     return np.asarray(np.sqrt(np.cumsum(np.square(b))), dtype=np.float64)
 
 
 def prefix_row_norms(b: Floats) -> Floats:
-    """||row t of A B||, shape (n,), with A the prefix sums."""
+    """Return ||row t of A B||, shape (n,), with A the prefix sums."""
     return row_norms(np.cumsum(b))
 
 
 def is_monotone(c: Floats) -> bool:
-    """Whether c is non-negative and non-increasing, the condition of the exact sensitivity formula. No tolerance."""
+    """Return whether c is non-negative and non-increasing, the condition of the exact sensitivity formula. No
+    tolerance.
+    """
     return bool(np.all(c >= 0) and np.all(np.diff(c) <= 0))
 
 
 def spaced_sum(c: Floats, separation: int, count: int) -> Floats:
-    """sum_{j < count} of c shifted down by j `separation`, cut at len(c): shape (len(c),), O(n) whatever `count`."""
+    """Return sum_{j < count} of c shifted down by j `separation`, cut at len(c): shape (len(c),), O(n)
+    whatever `count`.
+    """
     n, b = len(c), min(separation, len(c))
     rows = -(-n // b)
     padded = np.zeros(rows * b)
@@ -125,7 +136,7 @@ def spaced_sum(c: Floats, separation: int, count: int) -> Floats:
 
 
 def evenly_spaced_norm(c: Floats, separation: int, count: int) -> float:
-    """||sum_{j < count} C_{j separation}|| for the len(c)-round matrix."""
+    """Return ||sum_{j < count} C_{j separation}|| for the len(c)-round matrix."""
     if is_monotone(c) or count * separation >= len(c):
         return float(np.sqrt(np.sum(np.square(spaced_sum(c, separation, count)))))
     # `spaced_sum` subtracts long running sums, which loses digits where terms of either sign cancel.
@@ -136,12 +147,12 @@ def evenly_spaced_norm(c: Floats, separation: int, count: int) -> float:
 
 
 def sensitivity(c: Floats, participation: Participation) -> Sensitivity:
-    """Sensitivity of the len(c)-round Toeplitz strategy with coefficients c under `participation`.
+    """Return the sensitivity of the len(c)-round Toeplitz strategy with coefficients c under `participation`.
 
-    Formal guarantee: the result is at least max over allowed patterns P of sqrt(sum_{i,j in P} |<C_i, C_j>|). It is
-    equal ("exact") for one participation, for non-negative non-increasing c (Kalinin and Lampert 2024, Theorem 2), for
-    bands no wider than the separation, and for uncapped fixed orders with non-negative inner products. Otherwise it is
-    the smallest of this module's upper bounds; `bound` and `how` say which.
+    Formal guarantee: the result is at least max over allowed patterns P of sqrt(sum_{i,j in P} |<C_i, C_j>|).
+    It is equal ("exact") for one participation, for non-negative non-increasing c (Kalinin and Lampert 2024,
+    Theorem 2), for bands no wider than the separation, and for uncapped fixed orders with non-negative inner
+    products. Otherwise it is the smallest of this module's upper bounds; `bound` and `how` say which.
 
     Args:
         c: coefficients of C, shape (n,), one for each released round.
@@ -170,19 +181,23 @@ def sensitivity(c: Floats, participation: Participation) -> Sensitivity:
 
 
 def _triangle(c: Floats, b: int, k: int) -> float:
-    """sum_j ||C_{j b}||: a later column is no longer than an earlier one, and the j-th round is at least j b."""
+    """Return sum_j ||C_{j b}||: a later column is no longer than an earlier one, and the j-th round is at
+    least j b.
+    """
     energy = np.cumsum(np.square(c))
     return float(np.sum(np.sqrt(energy[len(c) - 1 - b * np.arange(k)])))
 
 
 def inner_products(c: Floats, lag: int) -> Floats:
-    """g_lag(j) of equation (1) for j = lag, ..., n - 1: shape (n - lag,)."""
+    """Return g_lag(j) of equation (1) for j = lag, ..., n - 1: shape (n - lag,)."""
     n = len(c)
     return np.asarray(np.cumsum(c[: n - lag] * c[lag:])[::-1], dtype=np.float64)
 
 
 def _spaced_bound(c: Floats, b: int, k: int, lag_step: int) -> float:
-    """Square root of the right-hand side of (2); lags are multiples of `lag_step` (fixed orders), at least b apart."""
+    """Return the square root of the right-hand side of (2); lags are multiples of `lag_step` (fixed orders),
+    at least b apart.
+    """
     n = len(c)
     nonzero = int(np.flatnonzero(c)[-1])  # inner products vanish beyond this lag
     total = float(np.sum(np.cumsum(np.square(c))[n - 1 - b * np.arange(k)]))
@@ -203,10 +218,13 @@ def _spaced_bound(c: Floats, b: int, k: int, lag_step: int) -> float:
 
 
 def _fixed_order(c: Floats, period: int, k: int) -> Sensitivity:
-    """The worst offset of an uncapped fixed order. More rounds only add absolute values, so whole classes suffice."""
+    """Try every offset of an uncapped fixed order and return the worst. More rounds only add absolute values,
+    so whole classes suffice.
+    """
     signed, absolute = np.zeros(period), np.zeros(period)
     for distance in range(k):
-        # Entry x of the lag's inner products is the pair (x, x + lag): each belongs to the offset x mod period.
+        # Entry x of the lag's inner products is the pair (x, x + lag): each belongs to the offset x mod
+        # period.
         products = inner_products(c, distance * period)
         offset = np.arange(len(products)) % period
         weight = 2.0 if distance else 1.0
@@ -219,10 +237,12 @@ def _fixed_order(c: Floats, period: int, k: int) -> Sensitivity:
 
 
 def pattern_norms(c: Floats, patterns: Sequence[Sequence[int]]) -> Floats:
-    """sqrt(sum_{i,j in P} |<C_i, C_j>|) for every given pattern P, shape (len(patterns),), n = len(c) rounds.
+    """Return sqrt(sum_{i,j in P} |<C_i, C_j>|) for every given pattern P, shape (len(patterns),), n = len(c)
+    rounds.
 
-    This is the norm of the summed columns when no inner product is negative. Rounds at or after n are not released yet
-    and contribute nothing. Cost: one pass over c for each distinct lag and one lookup for each pair of rounds.
+    This is the norm of the summed columns when no inner product is negative. Rounds at or after n are not
+    released yet and contribute nothing. Cost: one pass over c for each distinct lag and one lookup for each
+    pair of rounds.
 
     Raises:
         BadInput: a pattern is not increasing from 0.
@@ -263,13 +283,14 @@ def pattern_norms(c: Floats, patterns: Sequence[Sequence[int]]) -> Floats:
 
 
 def column_products(c: Floats) -> ColumnProducts:
-    """The inner products of column t with all earlier columns, for a strategy of len(c) rounds.
+    """Return the inner products of column t with all earlier columns, for a strategy of len(c) rounds.
 
     Args:
         c: coefficients of C, shape (T,).
 
     Returns:
-        A function of t that gives ||C_t||^2 and |<C_0, C_t>|, ..., |<C_{t-1}, C_t>|, shape (t,). Where products are
+        A function of t that gives ||C_t||^2 and |<C_0, C_t>|, ..., |<C_{t-1}, C_t>|, shape (t,). Where
+            products are
         found by FFT they are raised by more than its round-off, so that their sum stays an upper bound.
     """
     horizon = len(c)
@@ -293,11 +314,12 @@ def column_products(c: Floats) -> ColumnProducts:
 
 
 def autocovariance(rows: Floats, lags: int) -> tuple[float, ...]:
-    """r(0) = 1, r(1), ...: the autocorrelation of each row, summed over rows and divided by that of lag 0.
+    """Return r(0) = 1, r(1), ...: the autocorrelation of each row, summed over rows and divided by that of
+    lag 0.
 
     Args:
-        rows: what each coordinate of z adds over time, shape (coordinates, rounds). The coefficients of B as the only
-            row give the stationary autocovariance of Toeplitz noise.
+        rows: what each coordinate of z adds over time, shape (coordinates, rounds). The coefficients of B as
+            the only row give the stationary autocovariance of Toeplitz noise.
         lags: the most values to return. Trailing zeros are cut.
     """
     size = 1 << (2 * rows.shape[1] - 1).bit_length()

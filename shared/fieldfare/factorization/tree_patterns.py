@@ -1,27 +1,30 @@
 """The participation pattern that costs most in a binary tree, by dynamic programming over the tree.
 
-A pattern P costs sum over nodes |P intersected with the node|^2. The evenly spaced pattern is *not* always the worst:
-8 of 24 rounds, at least 3 apart, cost up to 88, and at most 86 when they are exactly 3 apart. There are two trees:
+A pattern P costs sum over nodes |P intersected with the node|^2. The evenly spaced pattern is *not* always
+the worst: 8 of 24 rounds, at least 3 apart, cost up to 88, and at most 86 when they are exactly 3 apart.
+There are two trees:
 
 - all nodes: every dyadic node that closes by round n;
-- read nodes: only those that a prefix sum reads, which are the left children and the roots (a node of height h with an
-  even index). There is exactly one per round: the largest that closes in it.
+- read nodes: only those that a prefix sum reads, which are the left children and the roots (a node of height
+  h with an even index). There is exactly one per round: the largest that closes in it.
 
-**Method.** For a node of height h let K_h[c, e, f] be the largest cost, inside the node and without the node's c^2, of
-c participations in it, when the first may not come before offset e and the round from which the *next* one is
-allowed lies at most f behind the node's end. Two children compose by a max-plus product over the offset between
-them. All nodes of one height share one table; the nodes of n's binary expansion compose from left to right. Nodes
-no longer than the separation b hold at most one participation, so the tables start at height floor(log2 b).
+**Method.** For a node of height h let K_h[c, e, f] be the largest cost, inside the node and without the
+node's c^2, of c participations in it, when the first may not come before offset e and the round from which
+the *next* one is allowed lies at most f behind the node's end. Two children compose by a max-plus product
+over the offset between them. All nodes of one height share one table; the nodes of n's binary expansion
+compose from left to right. Nodes no longer than the separation b hold at most one participation, so the
+tables start at height floor(log2 b).
 
-**Offsets.** In the tree of all nodes, moving a participation inside its block of 2^floor(log2 b) rounds changes
-nothing. So every participation may be pushed to its block's start or to b rounds after the one before, and all offsets
-are m b modulo the block, m <= k. For the read nodes the position inside a block matters: all b offsets are kept while
-that is cheap. Beyond, the lowest heights count as if they were always read, which gives an upper bound.
+**Offsets.** In the tree of all nodes, moving a participation inside its block of 2^floor(log2 b) rounds
+changes nothing. So every participation may be pushed to its block's start or to b rounds after the one
+before, and all offsets are m b modulo the block, m <= k. For the read nodes the position inside a block
+matters: all b offsets are kept while that is cheap. Beyond, the lowest heights count as if they were always
+read, which gives an upper bound.
 
-**Discounted nodes.** With weights decay^(last - t) (momentum) a node's cost depends on where inside it a user took
-part. Nodes of at most b rounds are still exact. In a longer node c participations weigh at most decay^d sum_{j < c}
-decay^(j b), where d, which the table knows, is the distance of the last one from the node's end. This upper bound is
-attained by gaps of exactly b.
+**Discounted nodes.** With weights decay^(last - t) (momentum) a node's cost depends on where inside it a user
+took part. Nodes of at most b rounds are still exact. In a longer node c participations weigh at most decay^d
+sum_{j < c} decay^(j b), where d, which the table knows, is the distance of the last one from the node's end.
+This upper bound is attained by gaps of exactly b.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ _WORK = 1.5e9
 
 
 def largest_square_sum(rounds: int, separation: int, count: int, *, read_only: bool) -> tuple[int, bool]:
-    """max over patterns P of sum over nodes |P in node|^2.
+    """Return the max over patterns P of sum over nodes |P in node|^2.
 
     Args:
         rounds: nodes that close by this round count; at least 1.
@@ -48,7 +51,8 @@ def largest_square_sum(rounds: int, separation: int, count: int, *, read_only: b
         read_only: count only the nodes that a prefix sum reads.
 
     Returns:
-        The value, and whether it is exact; otherwise it is an upper bound. It grows with `rounds` and `count` and falls
+        The value, and whether it is exact; otherwise it is an upper bound. It grows with `rounds` and `count`
+            and falls
         with `separation`.
     """
     b = min(separation, rounds)
@@ -64,7 +68,8 @@ def largest_square_sum(rounds: int, separation: int, count: int, *, read_only: b
 def largest_discounted_sum(
     rounds: int, separation: int, count: int, *, read_only: bool, decay: float, scale: Floats
 ) -> float:
-    """An upper bound of max over P of sum over nodes (sum_{t in P and node} decay^(last - t) / scale[height])^2.
+    """Return an upper bound of max over P of sum over nodes (sum_{t in P and node} decay^(last - t) /
+    scale[height])^2.
 
     `decay` is in [0, 1]; `scale` is positive, shape (heights,). The rest is as for `largest_square_sum`.
     """
@@ -98,7 +103,8 @@ class _Maxima:
         self.block = b.bit_length() - 1
         self.offsets = _offsets(b, k, cell)
         spaced = np.concatenate([[0.0], np.cumsum(np.power(decay, float(b) * np.arange(k)))])
-        # Offsets are positions only where cell = 0; pushed participations do not tell the distance from the end.
+        # Offsets are positions only where cell = 0; pushed participations do not tell the distance from the
+        # end.
         late = np.power(decay, (b - 1 - self.offsets).astype(float)) if cell == 0 else np.ones(len(self.offsets))
         self.own = np.square(spaced[:, None] * late[None, :])
 
@@ -118,7 +124,7 @@ class _Maxima:
         return self._tail(state[:, 0])
 
     def _children(self, table: Floats, height: int, first: slice) -> Floats:
-        """Two nodes of one height next to each other; the right one is never read."""
+        """Join two nodes of one height that stand next to each other; the right one is never read."""
         owned = self._owned(table, height)
         return self._join(owned[:, first], table if self.read_only else owned)
 
@@ -128,7 +134,7 @@ class _Maxima:
         return owned
 
     def _single(self) -> Floats:
-        """K for nodes of 2^block <= b rounds: none or one participation."""
+        """Return K for nodes of 2^block <= b rounds: none or one participation."""
         size, offsets = 1 << self.block, self.offsets
         worth = self._worth(np.arange(size), size, self.block)
         table = np.full((2, len(offsets), len(offsets)), _NEVER)
@@ -145,7 +151,9 @@ class _Maxima:
         return table[: self.k + 1]
 
     def _worth(self, at: Indices, end: int, heights: int) -> Floats:
-        """What nodes of height < `heights`, closed by `end`, charge for one participation at offset `at`."""
+        """Return what nodes of height < `heights`, closed by `end`, charge for one participation at offset
+        `at`.
+        """
         total = np.zeros(len(at))
         for height in range(heights):
             index = at >> height
@@ -159,7 +167,7 @@ class _Maxima:
         return total
 
     def _join(self, left: Floats, right: Floats) -> Floats:
-        """Max-plus product: `left` participations before, `right` ones after, at most k together."""
+        """Return the max-plus product: `left` participations before, `right` ones after, at most k together."""
         counts = min(self.k + 1, len(left) + len(right) - 1)
         joined = np.full((counts, left.shape[1], right.shape[2]), _NEVER)
         free = np.maximum.accumulate(left, axis=2)  # a next round that may come early may also come late
@@ -192,13 +200,14 @@ def node_norms(
     decay: float = 1.0,
     scale: Floats | None = None,
 ) -> Floats:
-    """||sum of C's columns|| for each pattern, for many users at once, in O(log rounds) passes.
+    """Return ||sum of C's columns|| for each pattern, for many users at once, in O(log rounds) passes.
 
-    C has a row for each (read) node that closes by round `rounds`, with entries decay^(last - t) / scale[height] at the
-    node's rounds t.
+    C has a row for each (read) node that closes by round `rounds`, with entries decay^(last - t) /
+    scale[height] at the node's rounds t.
 
     Args:
-        patterns: increasing rounds from 0. Rounds at or after `rounds` are not released and contribute nothing.
+        patterns: increasing rounds from 0. Rounds at or after `rounds` are not released and contribute
+            nothing.
         rounds: how many rounds are released.
         read_only: only the nodes that a prefix sum reads.
         decay: 1 for a plain count.
@@ -237,7 +246,14 @@ def node_norms(
 
 
 def column_norms(rounds: int, *, read_only: bool, decay: float = 1.0, scale: Floats | None = None) -> Floats:
-    """||column t of C||, t < rounds, for the C of `node_norms`: shape (rounds,)."""
+    """Return ||column t of C||, t < rounds, for the C of `node_norms`: shape (rounds,).
+
+    Args:
+        rounds: nodes that close by this round count.
+        read_only: whether C has the nodes alone that a prefix sum reads.
+        decay: as in `node_norms`.
+        scale: standard deviation of a node's noise by height, shape (heights,); None: 1 for all.
+    """
     at = np.arange(rounds)
     total = np.zeros(rounds)
     for height in range(rounds.bit_length()):

@@ -1,7 +1,7 @@
 """Square lower-triangular strategies given by their whole matrix: factor, and bounds over patterns.
 
-With X = C^T C, a pattern P costs at most sum_{i,j in P} |X_ij|, and exactly that when no product is negative. For
-patterns of separated rounds the maximum has an upper bound:
+With X = C^T C, a pattern P costs at most sum_{i,j in P} |X_ij|, and exactly that when no product is negative.
+For patterns of separated rounds the maximum has an upper bound:
 
     sum_{i,j in P} |X_ij| <= sum_{i in P} r_i,   r_i = largest sum_{j in P'} |X_ij| over allowed P' containing i,   (1)
 
@@ -23,7 +23,8 @@ _AT_A_TIME = 4096
 
 
 def factor(gram: Floats) -> Floats:
-    """Lower-triangular R with positive diagonal and R^T R = gram (a Cholesky factorisation from the last row up).
+    """Lower-triangular R with positive diagonal and R^T R = gram (a Cholesky factorisation from the last row
+    up).
 
     Raises `numpy.linalg.LinAlgError` when `gram` is not positive definite.
     """
@@ -32,7 +33,8 @@ def factor(gram: Floats) -> Floats:
 
 
 def pattern_sums(grams: Sequence[Floats], patterns: Sequence[Sequence[int]]) -> Floats:
-    """sum_{i,j in P} gram[i, j] for every pattern P, the smallest over `grams`, shape (len(patterns),).
+    """Return sum_{i,j in P} gram[i, j] for every pattern P, the smallest over `grams`, shape
+    (len(patterns),).
 
     Args:
         grams: non-negative symmetric matrices that contain every round of `patterns`.
@@ -58,10 +60,11 @@ def pattern_sums(grams: Sequence[Floats], patterns: Sequence[Sequence[int]]) -> 
 
 
 def fixed_order_curve(strategy: Floats, period: int) -> tuple[Floats, Floats]:
-    """Squared cost of an uncapped fixed order after 1, ..., T rounds: (upper bound, attained value), shape (T,) each.
+    """Return the squared cost of an uncapped fixed order after 1, ..., T rounds: (upper bound, attained
+    value), shape (T,) each.
 
-    The bound is made monotone: what holds after n rounds holds before, and a bound for fewer rounds that exceeds the
-    one of the horizon is cut to it.
+    The bound is made monotone: what holds after n rounds holds before, and a bound for fewer rounds that
+    exceeds the one of the horizon is cut to it.
     """
     rounds = len(strategy)
     bound, attained = np.zeros(rounds), np.zeros(rounds)
@@ -75,7 +78,14 @@ def fixed_order_curve(strategy: Floats, period: int) -> tuple[Floats, Floats]:
 
 
 def best_separated(values: Floats, separation: int, count: int) -> float:
-    """Largest sum of at most `count` of the non-negative `values`, at least `separation` apart. O(n count)."""
+    """Return the largest sum of at most `count` of the non-negative `values`, at least `separation` apart.
+    O(n count).
+
+    Args:
+        values: at least 0, shape (n,).
+        separation: from one index to the next, at least 1.
+        count: how many indices at most.
+    """
     best = np.zeros(len(values) + 1)
     separation = min(separation, len(values))
     for _ in range(count):
@@ -86,12 +96,19 @@ def best_separated(values: Floats, separation: int, count: int) -> float:
 
 
 def triangle_bound(gram: Floats, separation: int, count: int) -> float:
-    """Square of the largest sum of `count` separated column norms: the triangle inequality."""
+    """Return the square of the largest sum of `count` separated column norms: the triangle inequality.
+
+    Args:
+        gram: products of C's columns, shape (n, n); only its diagonal is read.
+        separation: rounds from one participation of a user to the next, at least 1.
+        count: participations of one user at most.
+    """
     return best_separated(np.sqrt(np.diag(gram)), separation, count) ** 2
 
 
 def gram_bound(gram: Floats, separation: int, count: int) -> float:
-    """Bound (1) for a non-negative symmetric `gram`, shape (n, n): an upper bound of max over P of sum gram[P, P].
+    """Bound (1) for a non-negative symmetric `gram`, shape (n, n): an upper bound of max over P of sum
+    gram[P, P].
 
     O(n^2 count) time, O(n separation count) memory.
     """
@@ -105,7 +122,9 @@ def gram_bound(gram: Floats, separation: int, count: int) -> float:
 
 
 def _before(gram: Floats, separation: int, count: int) -> Floats:
-    """[c, i]: the largest sum over j in P of gram[i, j], P at most c separated rounds in [0, i - separation]."""
+    """Return [c, i]: the largest sum over j in P of gram[i, j], P at most c separated rounds in [0, i -
+    separation].
+    """
     n = len(gram)
     best = np.zeros((count, n))
     ring = np.zeros((separation, count, n))  # ring[j % separation][c, i]: the best for row i from rounds <= j

@@ -1,11 +1,11 @@
 """Anti-correlated perturbed gradient descent: noise row z_t - (1 - nu) z_{t-1}.
 
-Orvieto et al. 2022 (nu = 0) and the damped variant of Choquette-Choo et al. 2023 (arXiv 2310.06771, Table 2 and C.5).
-beta = (1, -(1 - nu)), so c_t = (1 - nu)^t. The state is one vector: the previous z.
+Orvieto et al. 2022 (nu = 0) and the damped variant of Choquette-Choo et al. 2023 (arXiv 2310.06771, Table 2
+and C.5). beta = (1, -(1 - nu)), so c_t = (1 - nu)^t. The state is one vector: the previous z.
 
 Formal guarantee: that of `ToeplitzMechanism`. c is non-negative and non-increasing, so sensitivities under
-min-separation are exact. For one participation sensitivity^2 = (1 - (1 - nu)^(2T)) / (nu (2 - nu)), and T for nu = 0,
-which is why the undamped form does not suit long runs.
+min-separation are exact. For one participation sensitivity^2 = (1 - (1 - nu)^(2T)) / (nu (2 - nu)), and T for
+nu = 0, which is why the undamped form does not suit long runs.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Optimised banded Toeplitz strategies: C has `bands` diagonals, so columns that far apart do not overlap.
 
-Toeplitz form: McKenna 2024, "Scaling up the Banded Matrix Factorization Mechanism". The stream solves C y = z by
-substitution and keeps bands - 1 vectors.
+Toeplitz form: McKenna 2024, "Scaling up the Banded Matrix Factorization Mechanism". The stream solves C y = z
+by substitution and keeps bands - 1 vectors.
 
-Formal guarantee: that of `ToeplitzMechanism`. With a separation of at least `bands` a user's columns are orthogonal,
-and the sensitivity under k participations is exactly sqrt(k) x one column's norm (Choquette-Choo, Ganesh, McKenna,
-McMahan, Rush, Thakurta, Xu 2023, "(Amplified) Banded Matrix Factorization", Theorem 2).
+Formal guarantee: that of `ToeplitzMechanism`. With a separation of at least `bands` a user's columns are
+orthogonal, and the sensitivity under k participations is exactly sqrt(k) x one column's norm (Choquette-Choo,
+Ganesh, McKenna, McMahan, Rush, Thakurta, Xu 2023, "(Amplified) Banded Matrix Factorization", Theorem 2).
 
-`column_normalised` divides every *column* of C by its norm. The horizon cuts columns near the end, which leaves
-sensitivity unused; normalised they all have norm 1. (Normalising rows instead, as pfl-research 0.6.0 does by
-factorising X = C C^T, under-reports the sensitivity by 7 to 35 %.)
+`column_normalised` divides every *column* of C by its norm. The horizon cuts columns near the end, which
+leaves sensitivity unused; normalised they all have norm 1. (Normalising rows instead, as pfl-research 0.6.0
+does by factorising X = C C^T, under-reports the sensitivity by 7 to 35 %.)
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _FEW = 64
 
 
 def optimise(loss: PrefixLoss, bands: int) -> Floats:
-    """First column of the optimal banded Toeplitz C, shape (bands,), scaled to c_0 = 1.
+    """Return the first column of the optimal banded Toeplitz C, shape (bands,), scaled to c_0 = 1.
 
-    L-BFGS on the coefficients with the analytic gradient, from the square-root factorisation. When columns overlap
-    (separation < bands), the sensitivity formula needs non-negative non-increasing coefficients. A result without that
-    is optimised again over the decrements, which are held non-negative.
+    L-BFGS on the coefficients with the analytic gradient, from the square-root factorisation. When columns
+    overlap (separation < bands), the sensitivity formula needs non-negative non-increasing coefficients. A
+    result without that is optimised again over the decrements, which are held non-negative.
     """
     if bands == 1:
         return np.ones(1)
@@ -86,7 +86,8 @@ def _free(tail: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
         return _REFUSED_STEP, np.zeros(bands - 1)
     log_sensitivity, of_c = loss.log_sensitivity_squared(c)
     log_error, of_b = loss.log_error_squared(b)
-    # dB = -B dC B, so the gradient in c_j is -<B^T of_b, b shifted by j>; B^T is substitution from the last row up.
+    # dB = -B dC B, so the gradient in c_j is -<B^T of_b, b shifted by j>; B^T is substitution from the last
+    # row up.
     back = lfilter([1.0], c[:bands], of_b[::-1])[::-1]
     if bands <= _FEW:
         through_b = np.array([back[j:] @ b[: n - j] for j in range(1, bands)])
@@ -97,7 +98,9 @@ def _free(tail: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
 
 
 def _monotone(decrements: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
-    """`_free` in d_j = c_j - c_{j+1} >= 0. c_1 may not exceed c_0 = 1: a steep barrier turns the search back."""
+    """Return `_free` in the variables d_j = c_j - c_{j+1} >= 0. c_1 may not exceed c_0 = 1: a steep barrier
+    turns the search back.
+    """
     tail = _from_decrements(decrements)
     over = max(0.0, float(tail[0]) - 1.0)
     value, gradient = _free(tail, loss)
@@ -105,7 +108,9 @@ def _monotone(decrements: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
 
 
 def _from_decrements(decrements: Floats) -> Floats:
-    """c_j = sum of the decrements from j on: non-increasing to the last bit, because every term is added once."""
+    """Return c_j = sum of the decrements from j on: non-increasing to the last bit, because every term is
+    added once.
+    """
     return np.asarray(decrements[::-1].cumsum()[::-1], dtype=np.float64)
 
 
@@ -114,11 +119,11 @@ class ColumnNormalisedBanded(Mechanism):
 
     C is not Toeplitz near the horizon, where the last bands - 1 columns of T are shorter.
 
-    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one participation and
-    for a separation of at least the bands, where a user's columns are orthogonal and it is sqrt(k) once all rounds are
-    released (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization", Theorem 2). Otherwise it is the
-    upper bound sqrt(k + 2 sum_d (k - d) G_d), with G_d the largest |<C_i, C_j>| over j - i >= d separation. zCDP with
-    rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
+    participation and for a separation of at least the bands, where a user's columns are orthogonal and it is
+    sqrt(k) once all rounds are released (Choquette-Choo et al. 2023, "(Amplified) Banded Matrix
+    Factorization", Theorem 2). Otherwise it is the upper bound sqrt(k + 2 sum_d (k - d) G_d), with G_d the
+    largest |<C_i, C_j>| over j - i >= d separation. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     kind = "banded"
@@ -127,7 +132,8 @@ class ColumnNormalisedBanded(Mechanism):
         """
         Args:
             rounds: the horizon T.
-            c: coefficients of T, zero-padded or cut to shape (T,); float32 values, which the stream multiplies by.
+            c: coefficients of T, zero-padded or cut to shape (T,); float32 values, which the stream
+                multiplies by.
         """
         self.rounds = rounds
         self._c = toeplitz.coefficients(c, rounds)
@@ -159,7 +165,8 @@ class ColumnNormalisedBanded(Mechanism):
         diagonal = best_separated(weights, separation, count)
         if count == 1 or separation >= self.bands:
             return Sensitivity(float(np.sqrt(diagonal)), "exact", "orthogonal columns" if count > 1 else "one column")
-        # Rounds that are d participations apart are at least d separation apart: largest[lag] covers all such pairs.
+        # Rounds that are d participations apart are at least d separation apart: largest[lag] covers all such
+        # pairs.
         largest = np.zeros(self.bands)
         for lag in range(min(self.bands, n) - 1, separation - 1, -1):
             largest[lag] = np.abs(self._products(lag, n)).max()
@@ -196,7 +203,8 @@ class ColumnNormalisedBanded(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         n = self._released(n)
         out = np.empty(n)
-        # While whole columns fit, D is constant and A B is Toeplitz. Only the last bands - 1 rows need single sums.
+        # While whole columns fit, D is constant and A B is Toeplitz. Only the last bands - 1 rows need single
+        # sums.
         flat = max(0, min(n, self.rounds - self.bands + 1))
         out[:flat] = self.column_norms[0] * toeplitz.prefix_row_norms(self._b[:flat]) if flat else 0.0
         row = np.zeros(n)
@@ -220,7 +228,7 @@ class ColumnNormalisedBanded(Mechanism):
         )
 
     def _products(self, lag: int, n: int) -> Floats:
-        """<C_i, C_{i + lag}> over the first n rows, i = 0 .. n - lag - 1."""
+        """Return <C_i, C_{i + lag}> over the first n rows, i = 0 .. n - lag - 1."""
         later = toeplitz.inner_products(self._c[:n], lag)
         return np.asarray(later / (self.column_norms[: n - lag] * self.column_norms[lag:n]))
 

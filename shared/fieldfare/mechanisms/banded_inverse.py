@@ -1,15 +1,17 @@
-"""Optimised banded *noising* matrices: B has `bands` diagonals, so the stream keeps the last bands - 1 rows of z.
+"""Optimised banded *noising* matrices: B has `bands` diagonals, so the stream keeps the last bands - 1 rows
+of z.
 
-The idea is the banded inverse square root's (Kalinin, McKenna, Upadhyay and Lampert 2025, "Back to Square Roots": kind
-`optimal-cc` with a `window`); its coefficients are optimised for the plan's rounds and participation instead of cut
-(BandInvMF there). C = B^-1 is full: its columns overlap however far apart a user's rounds are.
+The idea is the banded inverse square root's (Kalinin, McKenna, Upadhyay and Lampert 2025, "Back to Square
+Roots": kind `optimal-cc` with a `window`); its coefficients are optimised for the plan's rounds and
+participation instead of cut (BandInvMF there). C = B^-1 is full: its columns overlap however far apart a
+user's rounds are.
 
-Formal guarantee: that of `ToeplitzMechanism`. At the optimum C's coefficients stay non-negative but rise a little every
-`bands` rounds. So the sensitivity is an upper bound, and exact where `toeplitz.sensitivity` sees the evenly spaced
-pattern attain it. Candidates are compared by that bound.
+Formal guarantee: that of `ToeplitzMechanism`. At the optimum C's coefficients stay non-negative but rise a
+little every `bands` rounds. So the sensitivity is an upper bound, and exact where `toeplitz.sensitivity` sees
+the evenly spaced pattern attain it. Candidates are compared by that bound.
 
-`banded` keeps as many vectors of state. Here a row of noise is a weighted sum of independent rows, so resuming draws
-bands - 1 rows again instead of replaying all rounds.
+`banded` keeps as many vectors of state. Here a row of noise is a weighted sum of independent rows, so
+resuming draws bands - 1 rows again instead of replaying all rounds.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ _REFUSED_STEP = 1e10
 
 
 def optimise(loss: PrefixLoss, bands: int) -> Floats:
-    """First column of the best B found, shape (bands,), float32 values, beta_0 = 1.
+    """Return the first column of the best B found, shape (bands,), float32 values, beta_0 = 1.
 
-    L-BFGS from the cut inverse square root. The search assumes that the evenly spaced pattern is the worst, so the
-    start is returned where it has the smaller loss at the sensitivity that is charged.
+    L-BFGS from the cut inverse square root. The search assumes that the evenly spaced pattern is the worst,
+    so the start is returned where it has the smaller loss at the sensitivity that is charged.
     """
     start = toeplitz.round_to_float32(noising_coefficients(0.0, bands))
     if bands == 1:
@@ -54,7 +56,7 @@ def optimise(loss: PrefixLoss, bands: int) -> Floats:
 
 
 def _charged(b: Floats, loss: PrefixLoss) -> float:
-    """Logarithm of the loss at the sensitivity that is charged."""
+    """Return the logarithm of the loss at the sensitivity that is charged."""
     c = toeplitz.inverse(b, loss.n)
     if not np.isfinite(c).all() or np.abs(c).max() > 1e60:
         return np.inf
@@ -72,7 +74,8 @@ def _log_loss(tail: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
         return _REFUSED_STEP, np.zeros(bands - 1)
     log_sensitivity, of_c = loss.log_sensitivity_squared(c)
     log_error, of_b = loss.log_error_squared(b)
-    # dC = -C dB C, so the gradient in beta_j is -<C^T of_c, c shifted by j>; C^T is substitution from the last row up.
+    # dC = -C dB C, so the gradient in beta_j is -<C^T of_c, c shifted by j>; C^T is substitution from the
+    # last row up.
     back = lfilter([1.0], b[:bands], of_c[::-1])[::-1]
     through_c = np.array([back[j:] @ c[: n - j] for j in range(1, bands)])
     return log_sensitivity + log_error, of_b[1:bands] - through_c

@@ -1,10 +1,10 @@
 """What every noise mechanism offers. README.md in this folder has the notation and says what is charged.
 
-A = all-ones lower triangle (prefix sums); C = strategy matrix; B = noising matrix, B C = I on the released rounds; z
-has independent standard normal rows. Round t releases x_t + (B z)_t. The released sequence is post-processing of the
-one Gaussian mechanism C x + z (Denisov et al. 2022; Choquette-Choo et al. 2023b). Everything in this package is for
-clip norm 1 and unit z. With noise multiplier sigma the noise is sigma times the norms of rows, and the cost is zCDP
-with rho = (sensitivity / sigma)^2 / 2.
+A = all-ones lower triangle (prefix sums); C = strategy matrix; B = noising matrix, B C = I on the released
+rounds; z has independent standard normal rows. Round t releases x_t + (B z)_t. The released sequence is
+post-processing of the one Gaussian mechanism C x + z (Denisov et al. 2022; Choquette-Choo et al. 2023b).
+Everything in this package is for clip norm 1 and unit z. With noise multiplier sigma the noise is sigma times
+the norms of rows, and the cost is zCDP with rho = (sensitivity / sigma)^2 / 2.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _MOST_AVERAGED = 1024
 
 @dataclass(frozen=True)
 class About:
-    """What a table of mechanisms says about a kind. Vectors are of model size; m, p, T as in the kind's own file."""
+    """What a table of mechanisms says about a kind. Vectors are of model size; m, p, T as in the kind's own
+    file.
+    """
 
     source: str
     """The paper."""
@@ -65,13 +67,17 @@ class MechanismSpec(Table):
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """The mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single)."""
+        """Return the mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None:
+        single).
+        """
         raise TypeError(f"{type(self).__name__} names no mechanism")
 
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
     ) -> Mechanism:
-        """As `build`. Kinds that search for an optimum read it from `cache`, or put it there; the others ignore it."""
+        """Do as `build`. Kinds that search for an optimum read it from `cache`, or put it there; the others
+        ignore it.
+        """
         return self.build(rounds, participation)
 
 
@@ -83,28 +89,33 @@ class Mechanism(ABC):
 
     @abstractmethod
     def strategy_matrix(self, n: int) -> Floats:
-        """C for the first n rounds, shape (m, n); square for all kinds but trees of all nodes. For small n."""
+        """Return C for the first n rounds, shape (m, n); square for all kinds but trees of all nodes. For
+        small n.
+        """
 
     @abstractmethod
     def noising_matrix(self, n: int) -> Floats:
-        """B, shape (n, m): what the stream applies."""
+        """Return B, shape (n, m): what the stream applies."""
 
     @abstractmethod
     def sensitivity(self, participation: Participation, rounds: int | None = None) -> Sensitivity:
-        """max over allowed patterns of ||sum of C's columns||, using only what the first `rounds` rounds release.
+        """Return the max over allowed patterns of ||sum of C's columns||, using only what the first `rounds`
+        rounds release.
 
-        Monotone in `rounds`. Exact where structure allows, otherwise a proven upper bound; the value says which.
+        Monotone in `rounds`. Exact where structure allows, otherwise a proven upper bound; the value says
+        which.
         """
 
     @abstractmethod
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
-        """sqrt(sum_{i,j in P} |<C_i, C_j>|) for each realised pattern P, shape (len(patterns),).
+        """Return sqrt(sum_{i,j in P} |<C_i, C_j>|) for each realised pattern P, shape (len(patterns),).
 
-        This is ||sum of C's columns|| when no inner product is negative, and never less than what one user can move:
-        updates are vectors, so where columns oppose each other a user gains by opposing updates.
+        This is ||sum of C's columns|| when no inner product is negative, and never less than what one user
+        can move: updates are vectors, so where columns oppose each other a user gains by opposing updates.
 
         Args:
-            patterns: increasing rounds from 0. Rounds at or after `rounds` are not released and contribute nothing.
+            patterns: increasing rounds from 0. Rounds at or after `rounds` are not released and contribute
+                nothing.
             rounds: how many rounds are released (None: all).
 
         Raises:
@@ -113,17 +124,21 @@ class Mechanism(ABC):
 
     @abstractmethod
     def row_norms(self, n: int | None = None) -> Floats:
-        """||row t of B||, t < n: the standard deviation of round t's noise for sigma = clip = 1, shape (n,)."""
+        """Return ||row t of B||, t < n: the standard deviation of round t's noise for sigma = clip = 1, shape
+        (n,).
+        """
 
     @abstractmethod
     def prefix_row_norms(self, n: int | None = None) -> Floats:
-        """||row t of A B||, t < n: the standard deviation of the noise in the t-th prefix sum, shape (n,)."""
+        """Return ||row t of A B||, t < n: the standard deviation of the noise in the t-th prefix sum, shape
+        (n,).
+        """
 
     @abstractmethod
     def stream(
         self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
-        """A fresh stream of B z at row 0, for vectors of `numel` elements."""
+        """Return a fresh stream of B z at row 0, for vectors of `numel` elements."""
 
     @property
     @abstractmethod
@@ -136,11 +151,12 @@ class Mechanism(ABC):
         return self.rounds
 
     def birth(self, row: int) -> int:
-        """The round in which row `row` of z is first used: with a square, lower-triangular B the round itself.
+        """Return the round in which row `row` of z is first used: with a square, lower-triangular B the round
+        itself.
 
-        A row is drawn under the nonce of that round (`SecureNoise.with_nonces`). The noise must be *fresh*: with
-        B B^T = L L^T, row t of L^-1 B uses rows only that are born in round t. Only then does a second branch of a run
-        cost at most one more charge. A test checks every registered kind.
+        A row is drawn under the nonce of that round (`SecureNoise.with_nonces`). The noise must be *fresh*:
+        with B B^T = L L^T, row t of L^-1 B uses rows only that are born in round t. Only then does a second
+        branch of a run cost at most one more charge. A test checks every registered kind.
         """
         return row
 
@@ -150,7 +166,8 @@ class Mechanism(ABC):
         return False
 
     def bandwidth(self) -> int | None:
-        """Most rows, from the diagonal down, that a column of C reaches; None if C is not known to be banded.
+        """Return the most rows, from the diagonal down, that a column of C reaches; None if C is not known to
+        be banded.
 
         Read off the coefficients of C, never from the name of the mechanism.
         """
@@ -165,30 +182,37 @@ class Mechanism(ABC):
         return int((rows - columns).max()) + 1
 
     def column_products(self) -> ColumnProducts | None:
-        """Inner products of C's columns as a function of the later column, or None where only patterns are known."""
+        """Return inner products of C's columns as a function of the later column, or None where only patterns
+        are known.
+        """
         return None
 
     def autocovariance(self, lags: int = 128) -> tuple[float, ...]:
-        """r(0) = 1, r(1), ..., at most `lags` values: of round t's noise with round t - j's.
+        """Return r(0) = 1, r(1), ..., at most `lags` values: of round t's noise with round t - j's.
 
-        Exact at the end of the horizon for Toeplitz kinds. The noise of others is not stationary: the average over the
-        first 1 024 rounds. Public, because it is a function of the plan alone.
+        Exact at the end of the horizon for Toeplitz kinds. The noise of others is not stationary: the average
+        over the first 1 024 rounds. Public, because it is a function of the plan alone.
         """
         return autocovariance(self.noising_matrix(min(self.rounds, _MOST_AVERAGED)).T, lags)
 
     def max_error(self, n: int, participation: Participation) -> float:
-        """sensitivity x max_t ||row t of A B||: the largest RMSE of a prefix sum at equal privacy.
+        """Return sensitivity x max_t ||row t of A B||: the largest RMSE of a prefix sum at equal privacy.
 
-        That is at sigma = sensitivity (mu = 1, rho = 1/2); at another sigma it is this times sigma / sensitivity.
+        That is at sigma = sensitivity (mu = 1, rho = 1/2); at another sigma it is this times sigma /
+        sensitivity.
         """
         return float(self.sensitivity(participation, n)) * float(self.prefix_row_norms(n).max())
 
     def mean_error(self, n: int, participation: Participation) -> float:
-        """sensitivity x sqrt(||A B||_F^2 / n): the root-mean-square error of a prefix sum at sigma = sensitivity."""
+        """Return sensitivity x sqrt(||A B||_F^2 / n): the root-mean-square error of a prefix sum at sigma =
+        sensitivity.
+        """
         return float(self.sensitivity(participation, n)) * float(np.sqrt(np.mean(self.prefix_row_norms(n) ** 2)))
 
     def _released(self, n: int | None) -> int:
-        """How many rounds are released: n, or the horizon for None. Raises `BadInput` outside [1, rounds]."""
+        """Return how many rounds are released: n, or the horizon for None. Raises `BadInput` outside [1,
+        rounds].
+        """
         if n is None:
             return self.rounds
         if not 1 <= n <= self.rounds:

@@ -2,27 +2,30 @@
 
     C(x) = prod_i (1 - h_i x) / (1 - t_i x),    B(x) = 1 / C(x) = 1 + sum_j w_j x / (1 - h_j x)
 
-(Dvijotham, McMahan, Pillutla, Steinke, Thakurta 2024, "Efficient and Near-Optimal Noise Generation for Streaming
-Differential Privacy"; multi-participation: McMahan, Xu, Zhang 2024, "A Hassle-free Algorithm for Strong Differential
-Privacy in Federated Learning Systems".) The decays form one decreasing chain
+(Dvijotham, McMahan, Pillutla, Steinke, Thakurta 2024, "Efficient and Near-Optimal Noise Generation for
+Streaming Differential Privacy"; multi-participation: McMahan, Xu, Zhang 2024, "A Hassle-free Algorithm for
+Strong Differential Privacy in Federated Learning Systems".) The decays form one decreasing chain
 
     1 > t_1 > h_1 > t_2 > h_2 > ... > 0,                                                                       (1)
 
-which makes every residue of C positive: c_t = sum_i o_i t_i^(t-1) with o_i > 0 and c_1 = sum_i (t_i - h_i) < 1.
+which makes every residue of C positive: c_t = sum_i o_i t_i^(t-1) with o_i > 0 and c_1 = sum_i (t_i - h_i) <
+1.
 
-Formal guarantee: that of `ToeplitzMechanism`. By (1) the coefficients of C are non-negative and decreasing, so
-sensitivities under min-separation are exact.
+Formal guarantee: that of `ToeplitzMechanism`. By (1) the coefficients of C are non-negative and decreasing,
+so sensitivities under min-separation are exact.
 
-The optimiser's variables are the logits of 1 - (chain), as a start and the logarithms of the steps: the optimum is
-close to log-spaced, and (1) holds for any real vector. Coefficients come from a cascade of first-order filters, which
-is accurate even where decays nearly coincide. The gradient with respect to a decay p is a sum over powers of p,
+The optimiser's variables are the logits of 1 - (chain), as a start and the logarithms of the steps: the
+optimum is close to log-spaced, and (1) holds for any real vector. Coefficients come from a cascade of
+first-order filters, which is accurate even where decays nearly coincide. The gradient with respect to a decay
+p is a sum over powers of p,
 
     dC/dt = x / (1 - t x) C,    dC/dh = -x / (1 - h x) C,    and the opposite signs for B,
 
 so one correlation serves all decays.
 
-The optimum is rounded to float32 (`Blt.rounded`) before it is charged and applied. A decay near 1 that is charged in
-double precision and applied in single precision is another mechanism: (1 - 6e-8)^T apart after T rounds.
+The optimum is rounded to float32 (`Blt.rounded`) before it is charged and applied. A decay near 1 that is
+charged in double precision and applied in single precision is another mechanism: (1 - 6e-8)^T apart after T
+rounds.
 """
 
 from __future__ import annotations
@@ -61,9 +64,11 @@ _STEPS: Final = (-7.0, 3.5)
 
 @dataclass(frozen=True)
 class Blt:
-    """A buffered linear Toeplitz strategy: `t` decays of C, `h` decays of B, shape (m,) each, interlacing as in (1).
+    """A buffered linear Toeplitz strategy: `t` decays of C, `h` decays of B, shape (m,) each, interlacing as
+    in (1).
 
-    `one_minus_t`, `one_minus_h` hold 1 - decay to full relative precision: differences of decays near 1 need it.
+    `one_minus_t`, `one_minus_h` hold 1 - decay to full relative precision: differences of decays near 1 need
+    it.
     """
 
     one_minus_t: Floats
@@ -71,7 +76,7 @@ class Blt:
 
     @classmethod
     def of_chain(cls, logits: Floats) -> Blt:
-        """From increasing logits of 1 - t_1, 1 - h_1, 1 - t_2, ...; shape (2m,)."""
+        """Build from increasing logits of 1 - t_1, 1 - h_1, 1 - t_2, ...; shape (2m,)."""
         q = np.minimum(1.0 / (1.0 + np.exp(-logits)), 1.0 - 1e-12)  # a decay of exactly 0 has no logarithm
         return cls(q[0::2], q[1::2])
 
@@ -89,17 +94,18 @@ class Blt:
         return _residues(self.one_minus_h, self.one_minus_t)
 
     def rounded(self) -> Exponentials:
-        """The nearest B whose h_j and w_j a float32 stream holds exactly; the charge comes from its C.
+        """Return the nearest B whose h_j and w_j a float32 stream holds exactly; the charge comes from its C.
 
-        h is rounded first. The w follow for the same t and are rounded towards zero: then B(1) does not fall, so C's
-        largest decay stays below 1. A pair that rounding makes coincide has no weight left and is dropped.
+        h is rounded first. The w follow for the same t and are rounded towards zero: then B(1) does not fall,
+        so C's largest decay stays below 1. A pair that rounding makes coincide has no weight left and is
+        dropped.
         """
         h = towards_zero(self.h)
         omega = towards_zero(_residues(1.0 - h, self.one_minus_t))
         return Exponentials(omega=omega[omega < 0], theta=h[omega < 0])
 
     def without_idle(self, loss: PrefixLoss) -> Blt:
-        """Without the pairs t_i, h_i that cancel: they are dropped while that costs less than 1e-7 of the loss."""
+        """Drop the pairs t_i, h_i that cancel: they are dropped while that costs less than 1e-7 of the loss."""
         best = self
         bound = best.loss(loss) * (1.0 + 1e-7)
         while len(best.one_minus_t) > 1:
@@ -112,18 +118,18 @@ class Blt:
         return best
 
     def loss(self, loss: PrefixLoss) -> float:
-        """The value that `optimise` minimises: squared sensitivity x squared prefix error."""
+        """Return the value that `optimise` minimises: squared sensitivity x squared prefix error."""
         c, b = _cascade(self.t, self.h, loss.n)
         return loss.value(c, b)
 
 
 def optimise(loss: PrefixLoss, buffers: int | Literal["auto"]) -> Blt:
-    """The best BLT found by L-BFGS from three or four log-spaced chains, the best one polished.
+    """Return the best BLT found by L-BFGS from three or four log-spaced chains, the best one polished.
 
     Args:
         loss: what is minimised, for the plan's rounds and participation.
-        buffers: the most buffers, 1 to 8, or "auto": as many as pay. Pairs of decays that cancel at the optimum are
-            dropped, so the result may need fewer.
+        buffers: the most buffers, 1 to 8, or "auto": as many as pay. Pairs of decays that cancel at the
+            optimum are dropped, so the result may need fewer.
     """
     if loss.n == 1:
         return Blt(np.array([0.5]), np.array([0.75]))
@@ -168,7 +174,7 @@ def _minimise(loss: PrefixLoss, start: Floats, iterations: int) -> tuple[float, 
 
 
 def _chain(variables: Floats) -> Floats:
-    """Increasing logits from a first logit and the logs of the steps, shape (2m,)."""
+    """Return increasing logits from a first logit and the logs of the steps, shape (2m,)."""
     steps = np.cumsum(np.exp(variables[1:]))
     return np.asarray(variables[0] + np.concatenate([[0.0], steps]), dtype=np.float64)
 
@@ -182,7 +188,8 @@ def _log_loss(variables: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
     c, b = _cascade(p[0::2], p[1::2], n)
     log_sensitivity, of_c = loss.log_sensitivity_squared(c)
     log_error, of_b = loss.log_error_squared(b)
-    # r_k = sum_t of_c_t c_{t-1-k} - of_b_t b_{t-1-k}: then d(loss)/dt_i = sum_k t_i^k r_k, and minus that for h.
+    # r_k = sum_t of_c_t c_{t-1-k} - of_b_t b_{t-1-k}: then d(loss)/dt_i = sum_k t_i^k r_k, and minus that for
+    # h.
     size = next_fast_len(2 * n, True)
     spectrum = rfft(of_c, size) * np.conj(rfft(c, size)) - rfft(of_b, size) * np.conj(rfft(b, size))
     correlation = irfft(spectrum, size)[1:n]
@@ -195,7 +202,7 @@ def _log_loss(variables: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
 
 
 def _cascade(t: Floats, h: Floats, n: int) -> tuple[Floats, Floats]:
-    """Coefficients of C and B = 1 / C, shape (n,) each, one first-order filter a pair of decays."""
+    """Return coefficients of C and B = 1 / C, shape (n,) each, one first-order filter a pair of decays."""
     c = np.zeros(n)
     c[0] = 1.0
     b = c
@@ -206,7 +213,7 @@ def _cascade(t: Floats, h: Floats, n: int) -> tuple[Floats, Floats]:
 
 
 def _residues(poles: Floats, zeros: Floats) -> Floats:
-    """prod_i (p_j - z_i) / prod_{i != j} (p_j - p_i) for each j, from 1 - p and 1 - z: shape (m,)."""
+    """Return prod_i (p_j - z_i) / prod_{i != j} (p_j - p_i) for each j, from 1 - p and 1 - z: shape (m,)."""
     m = len(poles)
     to_zeros = zeros[None, :] - poles[:, None]
     to_poles = poles[None, :] - poles[:, None]
@@ -255,5 +262,7 @@ class BltSpec(MechanismSpec):
 
 
 def mechanism(blt: Blt, rounds: int) -> ToeplitzMechanism:
-    """The mechanism of a given BLT for `rounds` rounds, its decays and weights rounded to float32 before charging."""
+    """Return the mechanism of a given BLT for `rounds` rounds, its decays and weights rounded to float32
+    before charging.
+    """
     return exponential_mechanism("blt", blt.rounded(), rounds)

@@ -1,11 +1,13 @@
-"""Independent noise that falls over the run, a noise schedule: B = diag(g), C = diag(1 / g), 1 = g_0 >= g_1 >= ...
+"""Independent noise that falls over the run, a noise schedule: B = diag(g), C = diag(1 / g), 1 = g_0 >= g_1
+>= ...
 
 Every model is released here, so round t costs what its own noise costs: a user of rounds P is charged mu^2 =
 sum_{t in P} (1 / (sigma g_t))^2. Amplification by iteration, under which a decaying schedule pays in Bombari,
 Seroussi and Mondelli 2025, holds for the last model alone and is never charged.
 
-With one participation the cost is that of the round of least noise. Constant noise of that size then costs the same,
-and less noise is nowhere: a schedule can only pay where users take part several times, in a fixed order.
+With one participation the cost is that of the round of least noise. Constant noise of that size then costs
+the same, and less noise is nowhere: a schedule can only pay where users take part several times, in a fixed
+order.
 """
 
 from __future__ import annotations
@@ -32,7 +34,15 @@ from fieldfare.streams.banded import InverseBandStream
 
 
 def levels(rounds: int, final: float, shape: Literal["linear", "geometric"], hold: int) -> Floats:
-    """g_t: 1 in the first `hold` rounds, `final` in the last, falling from step to step; float32 values, shape (T,)."""
+    """Return g_t: 1 in the first `hold` rounds, `final` in the last, falling from step to step; float32
+    values, shape (T,).
+
+    Args:
+        rounds: T.
+        final: g of the last rounds.
+        shape: whether g falls by equal differences or by equal factors.
+        hold: rounds of one step.
+    """
     steps = -(-rounds // hold)
     progress = (np.arange(rounds) // hold) / max(1, steps - 1)
     falling = 1.0 - (1.0 - final) * progress if shape == "linear" else final**progress
@@ -43,9 +53,9 @@ def levels(rounds: int, final: float, shape: Literal["linear", "geometric"], hol
 class Decaying(Mechanism):
     """C = diag(1 / g), B = diag(g).
 
-    Formal guarantee: round t releases x_t + sigma g_t z_t. C's columns are orthogonal, so a user's encoded sequence
-    changes by at most sqrt(sum over its rounds of 1 / g_t^2): exact, by a program over separated rounds, or over the
-    offsets of a fixed order. zCDP with rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: round t releases x_t + sigma g_t z_t. C's columns are orthogonal, so a user's encoded
+    sequence changes by at most sqrt(sum over its rounds of 1 / g_t^2): exact, by a program over separated
+    rounds, or over the offsets of a fixed order. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     kind = "decaying"

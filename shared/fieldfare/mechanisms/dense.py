@@ -1,16 +1,16 @@
 """Dense matrix factorisation: the optimal C for prefix sums under a participation, T <= 2 048.
 
-Denisov et al. 2022 (one participation); Choquette-Choo et al. 2023b, "Multi-Epoch Matrix Factorization Mechanisms"
-(fixed orders); Choquette-Choo et al. 2023a (minimum separation and cyclic sampling, where C has as many bands as the
-separation: what amplification by sampling asks for). The optimisation is in `factorization/gram.py`; here its X becomes
-the triangular C with C^T C = X.
+Denisov et al. 2022 (one participation); Choquette-Choo et al. 2023b, "Multi-Epoch Matrix Factorization
+Mechanisms" (fixed orders); Choquette-Choo et al. 2023a (minimum separation and cyclic sampling, where C has
+as many bands as the separation: what amplification by sampling asks for). The optimisation is in
+`factorization/gram.py`; here its X becomes the triangular C with C^T C = X.
 
-Formal guarantee: that of `TriangularMechanism`. Whatever the optimiser did, the C that is charged is the C whose
-inverse is applied, and every participation can be charged for it.
+Formal guarantee: that of `TriangularMechanism`. Whatever the optimiser did, the C that is charged is the C
+whose inverse is applied, and every participation can be charged for it.
 
-Optimising takes seconds (T = 512) to minutes (T = 2 048), so results are kept by what they are optimal for: in this
-process, or in the cache that the caller of `build` passes. The core knows no files; a cache is any mutable mapping from
-names to bytes.
+Optimising takes seconds (T = 512) to minutes (T = 2 048), so results are kept by what they are optimal for:
+in this process, or in the cache that the caller of `build` passes. The core knows no files; a cache is any
+mutable mapping from names to bytes.
 
 A round costs up to t draws (`engine = "replay"`, no state) or keeps T vectors (`"memory"`).
 """
@@ -59,7 +59,9 @@ class DenseSpec(MechanismSpec):
     engine: Engine = Field(default="replay", description="draw past noise again, or keep all of it")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """Optimal for `participation` (None: single) over `rounds` rounds, or over one block with `restart_every`."""
+        """Return the optimum for `participation` (None: single) over `rounds` rounds, or over one block with
+        `restart_every`.
+        """
         return self.build_cached(rounds, participation, _in_process)
 
     def build_cached(
@@ -73,10 +75,11 @@ class DenseSpec(MechanismSpec):
 def optimal_strategy(
     rounds: int, participation: Participation, objective: Objective, cache: MutableMapping[str, bytes]
 ) -> Floats:
-    """The optimal C, lower-triangular, from `cache` or else optimised and put there.
+    """Return the optimal C, lower-triangular, from `cache` or else optimised and put there.
 
-    Optimal over the matrices described in `gram`: all matrices for one participation, orthogonal columns within a
-    user's rounds for uncapped fixed orders (sensitivity 1), as many bands as the separation otherwise.
+    Optimal over the matrices described in `gram`: all matrices for one participation, orthogonal columns
+    within a user's rounds for uncapped fixed orders (sensitivity 1), as many bands as the separation
+    otherwise.
 
     Args:
         rounds: the horizon T.
@@ -101,14 +104,16 @@ def optimal_strategy(
 
 
 def cache_key(rounds: int, participation: Participation, objective: Objective) -> str:
-    """What the optimum depends on, as a name of 32 hex digits."""
+    """Return what the optimum depends on, as a name of 32 hex digits."""
     b, k = _shape(rounds, participation)
     name = f"dense:1:{rounds}:{b}:{k}:{_whole_classes(rounds, participation)}:{objective}"
     return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 def to_bytes(strategy: Floats, key: str) -> bytes:
-    """A strategy as bytes: a JSON header with its digest, then the lower triangle by rows as little-endian float64."""
+    """Return a strategy as bytes: a JSON header with its digest, then the lower triangle by rows as
+    little-endian float64.
+    """
     body = strategy[np.tril_indices(len(strategy))].astype("<f8").tobytes()
     digest = hashlib.blake2b(body, digest_size=16).hexdigest()
     header = json.dumps({"key": key, "rounds": len(strategy), "digest": digest})
@@ -116,7 +121,7 @@ def to_bytes(strategy: Floats, key: str) -> bytes:
 
 
 def from_bytes(data: bytes, key: str) -> Floats:
-    """The strategy that `to_bytes` wrote under this key, shape (rounds, rounds).
+    """Return the strategy that `to_bytes` wrote under this key, shape (rounds, rounds).
 
     A wrong matrix could cost accuracy, never privacy: the charge is computed from it.
 

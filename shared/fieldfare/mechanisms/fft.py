@@ -1,25 +1,27 @@
-"""The circulant (FFT) mechanism with its optimal decoder (Choquette-Choo, McMahan, Rush and Thakurta 2023b, ICML).
+"""The circulant (FFT) mechanism with its optimal decoder (Choquette-Choo, McMahan, Rush and Thakurta 2023b,
+ICML).
 
-Prefix sums are a corner of a circulant matrix: with v = (1, ..., 1, 0, ..., 0) (L ones, L zeros, L >= T), the first T
-rows and columns of circ(v) are A. The unitary F of size 2L diagonalises it, circ(v) = F* diag(d) F, and the paper
-factors it as (F* d^(1/2)) (d^(1/2) F). The encoder is therefore K = [d^(1/2) F] restricted to T columns, a complex
-2L x T matrix, and only its inner products matter for privacy:
+Prefix sums are a corner of a circulant matrix: with v = (1, ..., 1, 0, ..., 0) (L ones, L zeros, L >= T), the
+first T rows and columns of circ(v) are A. The unitary F of size 2L diagonalises it, circ(v) = F* diag(d) F,
+and the paper factors it as (F* d^(1/2)) (d^(1/2) F). The encoder is therefore K = [d^(1/2) F] restricted to T
+columns, a complex 2L x T matrix, and only its inner products matter for privacy:
 
     X = K* K,   X_ij = x_|i-j|,   x = inverse DFT of |d|     (T x T, symmetric, Toeplitz, positive definite).
 
-The paper's optimal decoder for K, A K^+, adds noise of covariance A X^-1 A^T. The lower-triangular C with C^T C = X and
-B = C^-1 has the same sensitivity, and A B the same covariance. So it is the same mechanism up to a rotation of the
-encoded space, which leaves Gaussian noise unchanged. C is lower-triangular, so the guarantee holds for adaptively
-chosen updates. It is the transposed, twice reversed Cholesky factor of X: a symmetric Toeplitz matrix is its double
-reversal.
+The paper's optimal decoder for K, A K^+, adds noise of covariance A X^-1 A^T. The lower-triangular C with C^T
+C = X and B = C^-1 has the same sensitivity, and A B the same covariance. So it is the same mechanism up to a
+rotation of the encoded space, which leaves Gaussian noise unchanged. C is lower-triangular, so the guarantee
+holds for adaptively chosen updates. It is the transposed, twice reversed Cholesky factor of X: a symmetric
+Toeplitz matrix is its double reversal.
 
-**Sensitivity** comes from x alone. One participation: sqrt(x_0), exact. More: x_l = 1/2 + (1/pi) log cot(pi l/(2 L)) to
-about 0.01. It falls from x_0, and for L = T it turns negative beyond lag 0.87 T, where absolute values are charged (see
-`factorization/toeplitz.py`). From L = 1.15 T on ((L - T)/L = (2/pi) arctan e^(-pi/2)) every lag in use is non-negative,
-for a little more error. Of L = T, that L and halfway, the plan gets the one with the smallest prefix error. Where |x|
-does not increase up to the longest lag in use, the evenly spaced pattern is exact; otherwise the largest |x| beyond
-each lag gives an upper bound. Fewer released rounds only remove rows of C: the same value bounds them, and so does the
-chain bound of the rows that are left, which is less.
+**Sensitivity** comes from x alone. One participation: sqrt(x_0), exact. More: x_l = 1/2 + (1/pi) log cot(pi
+l/(2 L)) to about 0.01. It falls from x_0, and for L = T it turns negative beyond lag 0.87 T, where absolute
+values are charged (see `factorization/toeplitz.py`). From L = 1.15 T on ((L - T)/L = (2/pi) arctan e^(-pi/2))
+every lag in use is non-negative, for a little more error. Of L = T, that L and halfway, the plan gets the one
+with the smallest prefix error. Where |x| does not increase up to the longest lag in use, the evenly spaced
+pattern is exact; otherwise the largest |x| beyond each lag gives an upper bound. Fewer released rounds only
+remove rows of C: the same value bounds them, and so does the chain bound of the rows that are left, which is
+less.
 
 B is full: O(T) vectors of memory or O(t) draws a round, O(T^3) once to build, T <= 4096. It needs a horizon.
 """
@@ -51,14 +53,16 @@ _CLOSE = 1e-12
 
 
 def gram_coefficients(rounds: int, ones: int) -> Floats:
-    """x_0, ..., x_{rounds-1}: inner products of C's columns by lag, for the circulant of size 2 `ones` >= 2 rounds."""
+    """Return x_0, ..., x_{rounds-1}: inner products of C's columns by lag, for the circulant of size 2 `ones`
+    >= 2 rounds.
+    """
     v = np.zeros(2 * ones)
     v[:ones] = 1.0
     return np.asarray(np.fft.ifft(np.abs(np.fft.fft(v))).real[:rounds], dtype=np.float64)
 
 
 def non_negative_ones(rounds: int) -> int:
-    """The least L whose inner products are non-negative at every lag below `rounds`."""
+    """Return the least L whose inner products are non-negative at every lag below `rounds`."""
     lo, hi = rounds, 2 * rounds
     while lo < hi:
         middle = (lo + hi) // 2
@@ -67,7 +71,7 @@ def non_negative_ones(rounds: int) -> int:
 
 
 def sensitivity(x: Floats, participation: Participation, rounds: int) -> Sensitivity:
-    """sqrt(max over patterns within `rounds` of sum |x_|i-j||), with all T rows released.
+    """Return sqrt(max over patterns within `rounds` of sum |x_|i-j||), with all T rows released.
 
     Args:
         x: inner products of C's columns by lag, shape (T,).
@@ -94,10 +98,10 @@ def sensitivity(x: Floats, participation: Participation, rounds: int) -> Sensiti
 class FftMechanism(MatrixMechanism):
     """C lower-triangular with C^T C = X, dense; see the module.
 
-    Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
-    participation, over the whole horizon where the evenly spaced pattern is allowed and attains the module's bound, and
-    over fewer rounds where the bound of `factorization/released.py` is attained; otherwise it is an upper bound. zCDP
-    with rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact
+    for one participation, over the whole horizon where the evenly spaced pattern is allowed and attains the
+    module's bound, and over fewer rounds where the bound of `factorization/released.py` is attained;
+    otherwise it is an upper bound. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     def __init__(self, rounds: int, ones: int, engine: Engine = "replay") -> None:

@@ -21,8 +21,9 @@ from fieldfare.streams.independent import IndependentStream
 class Independent(Mechanism):
     """C = B = I.
 
-    Formal guarantee: round t releases x_t + sigma z_t. A user who takes part k times changes the encoded sequence by at
-    most sqrt(k), which every participation of this project attains: exact. zCDP with rho = k / (2 sigma^2).
+    Formal guarantee: round t releases x_t + sigma z_t. A user who takes part k times changes the encoded
+    sequence by at most sqrt(k), which every participation of this project attains: exact. zCDP with rho = k /
+    (2 sigma^2).
     """
 
     kind = "independent"

@@ -1,28 +1,32 @@
 """The momentum-discounted tree: noise for the server's momentum, aggregated over a binary tree.
 
-Tran and Cutkosky, "Momentum Aggregation for Private Non-convex ERM" (NeurIPS 2022), Algorithm 1. The server wants the
-momentum m_t = (1 - a) m_{t-1} + a x_t of the updates, not their sum; `momentum` is 1 - a. A node holds the momentum of
-its rounds, sum over t in the node of (1 - a)^(last - t) x_t, plus noise, and
+Tran and Cutkosky, "Momentum Aggregation for Private Non-convex ERM" (NeurIPS 2022), Algorithm 1. The server
+wants the momentum m_t = (1 - a) m_{t-1} + a x_t of the updates, not their sum; `momentum` is 1 - a. A node
+holds the momentum of its rounds, sum over t in the node of (1 - a)^(last - t) x_t, plus noise, and
 
     m_t + NOISE_t = a sum over nodes in COMPOSE(1, t) of (1 - a)^(t - last) (node + noise)          (eq. 4)
 
-reads one new node a round, the largest that closes in it. The discount is inside the nodes, so the momentum of the
-updates is exact.
+reads one new node a round, the largest that closes in it. The discount is inside the nodes, so the momentum
+of the updates is exact.
 
-**As a mechanism.** Round t releases x_t + (B z)_t, B chosen so that the momentum of what is released is m_t + NOISE_t:
-row t of B is (NOISE_t - (1 - a) NOISE_{t-1}) / a. Everything but the new node and the nodes it replaces cancels:
+**As a mechanism.** Round t releases x_t + (B z)_t, B chosen so that the momentum of what is released is m_t +
+NOISE_t: row t of B is (NOISE_t - (1 - a) NOISE_{t-1}) / a. Everything but the new node and the nodes it
+replaces cancels:
 
     (B z)_t = s_h z_t - sum_{l < h} (1 - a)^(2^l) s_l z_(open node of height l),   s_h the noise of height h.
 
-A server that runs momentum 1 - a on these releases gets Algorithm 1, and any other server optimizer is as private.
-C is square, one row for each node that is read, entries (1 - a)^(last - t) / s_h; B = C^-1; momentum 0 is `independent`
-and momentum -> 1 the `plain` tree. Right children are never read and not charged (the paper charges them).
+A server that runs momentum 1 - a on these releases gets Algorithm 1, and any other server optimizer is as
+private. C is square, one row for each node that is read, entries (1 - a)^(last - t) / s_h; B = C^-1; momentum
+0 is `independent` and momentum -> 1 the `plain` tree. Right children are never read and not charged (the
+paper charges them).
 
-**Noise of a node** (`variant`). "flat": the same for all nodes, at half the variance of the paper's and equal privacy.
-"proportional": the paper's, proportional to the node's sensitivity under the plan's separation N,
-s_h = sum_{j < ceil(2^h / N)} (1 - a)^(j N). (The paper's sum stops one term early: a leaf would get no noise.)
+**Noise of a node** (`variant`). "flat": the same for all nodes, at half the variance of the paper's and equal
+privacy. "proportional": the paper's, proportional to the node's sensitivity under the plan's separation N,
+s_h = sum_{j < ceil(2^h / N)} (1 - a)^(j N). (The paper's sum stops one term early: a leaf would get no
+noise.)
 
-**Sensitivity.** All weights are positive, so equal updates are worst. The paper's 4 a G needs occurrences N apart.
+**Sensitivity.** All weights are positive, so equal updates are worst. The paper's 4 a G needs occurrences N
+apart.
 """
 
 from __future__ import annotations
@@ -70,7 +74,9 @@ class MomentumTreeSpec(MechanismSpec):
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """The tree of `rounds` rounds; "proportional" takes its epoch length from `participation` (None: one epoch)."""
+        """Return the tree of `rounds` rounds; "proportional" takes its epoch length from `participation`
+        (None: one epoch).
+        """
         if self.variant == "three-tree":
             raise BadInput(
                 "mechanism.variant = 'three-tree'",
@@ -86,26 +92,34 @@ class MomentumTreeSpec(MechanismSpec):
 
 
 def node_weight(length: int, period: int, momentum: float) -> float:
-    """The most that one user, seen every `period` rounds, weighs in a node of `length` rounds, for clip norm 1.
+    """Return the most that one user, seen every `period` rounds, weighs in a node of `length` rounds, for
+    clip norm 1.
 
-    sum_{j < ceil(length / period)} momentum^(j period), at most 1 / (1 - 1/e) max(1, 1 / (period (1 - momentum))).
+    sum_{j < ceil(length / period)} momentum^(j period), at most 1 / (1 - 1/e) max(1, 1 / (period (1 -
+    momentum))).
+
+    Args:
+        length: rounds of the node.
+        period: rounds from one participation of a user to the next.
+        momentum: the discount 1 - a of the module, in [0, 1).
     """
     terms = -(-length // period)
     return float(np.sum(np.power(momentum, float(period) * np.arange(terms))))
 
 
 def node_scale(rounds: int, period: int, momentum: float) -> Floats:
-    """`node_weight` of the nodes of height 0, 1, ... that fit in `rounds` rounds."""
+    """Return `node_weight` of the nodes of height 0, 1, ... that fit in `rounds` rounds."""
     return np.array([node_weight(1 << h, period, momentum) for h in range(rounds.bit_length())])
 
 
 class MomentumTree(Mechanism):
     """Algorithm 1 as a mechanism.
 
-    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one participation,
-    wherever patterns are few enough to try them all (fixed orders among them), and under min-separation where a pattern
-    attains the bound; otherwise it is the smaller upper bound of `factorization/tree_patterns.py` and
-    `factorization/released.py`. zCDP with rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
+    participation, wherever patterns are few enough to try them all (fixed orders among them), and under
+    min-separation where a pattern attains the bound; otherwise it is the smaller upper bound of
+    `factorization/tree_patterns.py` and `factorization/released.py`. zCDP with rho = (sensitivity / sigma)^2
+    / 2.
     """
 
     kind = "momentum-tree"
@@ -184,7 +198,9 @@ class MomentumTree(Mechanism):
         return np.asarray(by_height[heights])
 
     def prefix_row_norms(self, n: int | None = None) -> Floats:
-        """A node's noise stays in the prefix sum with weight s, or s (1 - (1 - a)^length) once it is replaced."""
+        """Add up the nodes of each prefix: a node's noise stays in the prefix sum with weight s, or s (1 - (1
+        - a)^length) once it is replaced.
+        """
         released = self._released(n)
         heights = np.array([height_of(t + 1) for t in range(released)])
         stays = np.square(self.scale - self._carry)

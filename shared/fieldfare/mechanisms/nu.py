@@ -5,20 +5,20 @@
 nu = 0 is the square-root factorisation of prefix sums (Fichtenberger, Henzinger and Upadhyay 2023: kind
 `optimal-cc`), nu = 1 is independent noise.
 
-Formal guarantee: that of `ToeplitzMechanism`. c is positive and decreasing, so sensitivities under min-separation are
-exact. For nu > 0 and one participation they stay bounded as T grows: sensitivity^2 -> (2/pi) K(1 - nu), K the complete
-elliptic integral of the first kind.
+Formal guarantee: that of `ToeplitzMechanism`. c is positive and decreasing, so sensitivities under
+min-separation are exact. For nu > 0 and one participation they stay bounded as T grows: sensitivity^2 ->
+(2/pi) K(1 - nu), K the complete elliptic integral of the first kind.
 
 Applying B as written costs O(T d) a round. The stream does it in one of three ways:
 
-- `engine = "fast"` (default): the few-buffer approximation of `factorization/rational.py`. It takes as many buffers as
-  keep mean and max error (under the plan's participation) within `tolerance` of the exact mechanism's, relatively. The
-  charge comes from the approximation's C, exactly.
-- `engine = "replay"` (also called `"exact"`): past noise is drawn again from the key, O(d) memory, O(t) draws.
-  `engine = "memory"`: past noise is kept, O(T d) memory. Both give the same bits.
-- `window = p`: beta cut to its first p entries (at nu = 0 the banded inverse square root, BISR, of Kalinin, McKenna,
-  Upadhyay and Lampert 2025), p - 1 vectors. C is the inverse of the *cut* beta, so its sensitivity differs from the
-  full one.
+- `engine = "fast"` (default): the few-buffer approximation of `factorization/rational.py`. It takes as many
+  buffers as keep mean and max error (under the plan's participation) within `tolerance` of the exact
+  mechanism's, relatively. The charge comes from the approximation's C, exactly.
+- `engine = "replay"` (also called `"exact"`): past noise is drawn again from the key, O(d) memory, O(t)
+  draws. `engine = "memory"`: past noise is kept, O(T d) memory. Both give the same bits.
+- `window = p`: beta cut to its first p entries (at nu = 0 the banded inverse square root, BISR, of Kalinin,
+  McKenna, Upadhyay and Lampert 2025), p - 1 vectors. C is the inverse of the *cut* beta, so its sensitivity
+  differs from the full one.
 
 Buffers that the fast engine chooses, measured by `benchmarks/nu_buffers.py` for tolerance 1e-3 / 1e-6:
 
@@ -58,13 +58,13 @@ Engine = Literal["fast", "exact", "memory", "replay"]
 
 
 def noising_coefficients(nu: float, n: int) -> Floats:
-    """beta_0, ..., beta_{n-1} by beta_t = beta_{t-1} (1 - nu)(t - 3/2)/t, shape (n,)."""
+    """Return beta_0, ..., beta_{n-1} by beta_t = beta_{t-1} (1 - nu)(t - 3/2)/t, shape (n,)."""
     t = np.arange(1, n)
     return np.concatenate([[1.0], np.cumprod((1 - nu) * (t - 1.5) / t)])
 
 
 def strategy_coefficients(nu: float, n: int) -> Floats:
-    """c_0, ..., c_{n-1} of C = B^-1 by c_t = c_{t-1} (1 - nu)(t - 1/2)/t, shape (n,)."""
+    """Return c_0, ..., c_{n-1} of C = B^-1 by c_t = c_{t-1} (1 - nu)(t - 1/2)/t, shape (n,)."""
     t = np.arange(1, n)
     return np.concatenate([[1.0], np.cumprod((1 - nu) * (t - 0.5) / t)])
 
@@ -102,7 +102,7 @@ class SquareRootSpec(MechanismSpec):
         return stamped(self._block(nu, block, schedule, cache), self.restart_every, rounds)
 
     def _coefficients(self, nu: float, n: int) -> tuple[Floats, Floats]:
-        """(c, beta) of the exact or cut mechanism."""
+        """Return (c, beta) of the exact or cut mechanism."""
         beta = noising_coefficients(nu, n)
         if self.window is None or self.window >= n:
             return strategy_coefficients(nu, n), beta
@@ -125,7 +125,9 @@ class SquareRootSpec(MechanismSpec):
         return exponential_mechanism(self.kind, fit, n)
 
     def tuned(self, rounds: int, participation: Participation) -> float:
-        """argmin over nu of sensitivity^2 x ||A B||_F^2, for the stamped and cut mechanism that will run."""
+        """Return the argmin over nu of sensitivity^2 x ||A B||_F^2, for the stamped and cut mechanism that
+        will run.
+        """
         n = block_rounds(self.restart_every, rounds)
 
         def loss(nu: float) -> float:
@@ -137,7 +139,9 @@ class SquareRootSpec(MechanismSpec):
 
 
 def least_nu(loss: Callable[[float], float], rounds: int) -> float:
-    """argmin of `loss` over nu in [0, 1]: a grid of octaves from 1e-3/rounds to 1, then Brent; 0 when that is best."""
+    """Return the argmin of `loss` over nu in [0, 1]: a grid of octaves from 1e-3/rounds to 1, then Brent; 0
+    when that is best.
+    """
     exponents = np.linspace(np.log(1e-3 / rounds), 0.0, 24)
     values = [loss(float(np.exp(x))) for x in exponents]
     best = int(np.argmin(values))
@@ -155,7 +159,9 @@ def _no_stream(*_: object, **__: object) -> Stream:
 
 @register
 class NuSpec(SquareRootSpec):
-    """`nu`: a number in [0, 1], or "auto" for the least squared prefix error of the plan's rounds and participation."""
+    """`nu`: a number in [0, 1], or "auto" for the least squared prefix error of the plan's rounds and
+    participation.
+    """
 
     about: ClassVar[About] = About(
         source="Choquette-Choo et al. 2023 (ICLR 2024)",

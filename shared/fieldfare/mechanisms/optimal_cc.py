@@ -1,9 +1,9 @@
 """The square-root factorisation of prefix sums: `nu` at nu = 0.
 
-Fichtenberger, Henzinger and Upadhyay 2023 ("Constant matters"): with c_t = binom(2t, t) 4^-t the prefix sums factor as
-A = C C, so A B = C and the largest prefix error under one participation is sum_t c_t^2, the least of all Toeplitz
-factorisations. It grows like log(T)/pi, so the mechanism needs a horizon. With `window` it is the banded inverse square
-root (BISR).
+Fichtenberger, Henzinger and Upadhyay 2023 ("Constant matters"): with c_t = binom(2t, t) 4^-t the prefix sums
+factor as A = C C, so A B = C and the largest prefix error under one participation is sum_t c_t^2, the least
+of all Toeplitz factorisations. It grows like log(T)/pi, so the mechanism needs a horizon. With `window` it is
+the banded inverse square root (BISR).
 
 Formal guarantee: that of `nu` at nu = 0.
 """

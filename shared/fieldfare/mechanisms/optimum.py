@@ -1,8 +1,9 @@
 """What an optimiser decided, kept by name, so that the same strategy is built again wherever it is read.
 
-An optimum is not a function of the plan: another library, processor or number of threads ends the search elsewhere
-(dense, `objective = "max"`: 1.25 % between one and two BLAS threads). So every kind that searches passes its result
-through `recall`. A run stores what was recalled and reads it ever after (`fieldfare_server.files.strategies`).
+An optimum is not a function of the plan: another library, processor or number of threads ends the search
+elsewhere (dense, `objective = "max"`: 1.25 % between one and two BLAS threads). So every kind that searches
+passes its result through `recall`. A run stores what was recalled and reads it ever after
+(`fieldfare_server.files.strategies`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ ONE_THREAD = ThreadpoolController()
 
 
 def recall(cache: MutableMapping[str, bytes], name: str, optimise: Callable[[], Floats]) -> Floats:
-    """The float64 vector that `cache` has under `name`, or else what `optimise` returns, which is put there.
+    """Return the float64 vector that `cache` has under `name`, or else what `optimise` returns, which is put
+    there.
 
     Raises ValueError where the entry is not whole float64 numbers.
     """
@@ -31,7 +33,7 @@ def recall(cache: MutableMapping[str, bytes], name: str, optimise: Callable[[], 
 
 
 def recall_exponentials(cache: MutableMapping[str, bytes], optimise: Callable[[], Exponentials]) -> Exponentials:
-    """As `recall`, for a sum of exponentials: the entry is omega, then theta."""
+    """Do as `recall` for a sum of exponentials: the entry is omega, then theta."""
 
     def vector() -> Floats:
         optimum = optimise()

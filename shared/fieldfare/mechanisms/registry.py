@@ -21,7 +21,7 @@ spec = _registry.spec
 
 
 def register(spec: type[S]) -> type[S]:
-    """Class decorator: make a spec reachable by its `kind`.
+    """Make a spec reachable by its `kind`; a class decorator.
 
     Raises:
         TypeError: the class has no `about` with an example of its kind.
@@ -35,7 +35,7 @@ def register(spec: type[S]) -> type[S]:
 
 
 def describe(kind: str) -> About:
-    """A kind's row in the table of mechanisms. Raises `BadInput` for an unknown kind."""
+    """Return a kind's row in the table of mechanisms. Raises `BadInput` for an unknown kind."""
     return _registry.spec(kind).about
 
 
@@ -45,7 +45,7 @@ def build(
     participation: Participation | None = None,
     cache: MutableMapping[str, bytes] | None = None,
 ) -> Mechanism:
-    """The mechanism that `spec` names.
+    """Return the mechanism that `spec` names.
 
     Args:
         spec: a parsed or raw `[mechanism]` table.

@@ -1,12 +1,13 @@
 """The best Toeplitz noise for gradient descent on a quadratic whose spectrum is known.
 
-For the stationary error of noisy gradient descent with Hessian eigenvalues lambda_j and learning rate eta under one
-participation: |B(omega)|^2 = 1/sqrt(h(omega)), h = sum_j lambda_j / |1 - e^{i omega} - eta lambda_j|^2 (Choquette-Choo
-et al. 2023, arXiv 2310.06771, C.18 with its square root restored; one eigenvalue gives `nu` with nu = eta lambda).
-beta is its minimum-phase factor, C = B^-1 by the exact recursion.
+For the stationary error of noisy gradient descent with Hessian eigenvalues lambda_j and learning rate eta
+under one participation: |B(omega)|^2 = 1/sqrt(h(omega)), h = sum_j lambda_j / |1 - e^{i omega} - eta
+lambda_j|^2 (Choquette-Choo et al. 2023, arXiv 2310.06771, C.18 with its square root restored; one eigenvalue
+gives `nu` with nu = eta lambda). beta is its minimum-phase factor, C = B^-1 by the exact recursion.
 
 Formal guarantee: that of `ToeplitzMechanism`; sensitivities under min-separation are exact where C is found
-non-increasing. The mechanism is valid under every participation, and optimal for the stationary error under one.
+non-increasing. The mechanism is valid under every participation, and optimal for the stationary error under
+one.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class SpectralSpec(MechanismSpec):
         if windowed:
             return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta, n), buffers=width - 1)
         if self.engine == "fast":
-            # Below 1e-12 of beta_0 the factorisation is round-off. The fit only needs signs: its C is what is charged.
+            # Below 1e-12 of beta_0 the factorisation is round-off. The fit only needs signs: its C is what is
+            # charged.
             if (beta[1:] > 1e-12).any():
                 raise BadInput("mechanism.engine = 'fast'", "needs beta_t <= 0 for t >= 1.", "'replay'")
             falling = np.concatenate([beta[:1], np.minimum(beta[1:], 0.0)])

@@ -1,7 +1,7 @@
 """Stamping ("xS"): independent copies of a mechanism, restarted every r rounds (Choquette-Choo et al. 2023b).
 
-C and B are block-diagonal: squared column sums add over blocks, and the prefix errors of finished blocks add to those
-of the running one. The programs that maximise over patterns are in `factorization/stamping.py`.
+C and B are block-diagonal: squared column sums add over blocks, and the prefix errors of finished blocks add
+to those of the running one. The programs that maximise over patterns are in `factorization/stamping.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from fieldfare.streams.base import HorizonError, Stream, Take
 
 
 def stamped(block: Mechanism, restart_every: int | None, rounds: int) -> Mechanism:
-    """`block` restarted every `restart_every` rounds for `rounds` rounds; `block` itself when it never restarts.
+    """Return `block` restarted every `restart_every` rounds for `rounds` rounds; `block` itself when it never
+    restarts.
 
     Raises:
         BadInput: the block was not built for `block_rounds(restart_every, rounds)` rounds.
@@ -39,11 +40,11 @@ def stamped(block: Mechanism, restart_every: int | None, rounds: int) -> Mechani
 class Stamped(Mechanism):
     """Independent copies of `block`, one after the other, the last one cut at `rounds`.
 
-    Formal guarantee: B C = I in every block; round t releases x_t + sigma (B z)_t, and no row of z serves two blocks.
-    The sensitivity under min-separation is exact for Toeplitz blocks with non-negative non-increasing coefficients
-    (`tight_patterns`, or `best_split` where the separation divides the block), and for uncapped fixed orders of such
-    blocks (every offset is tried). Any other block gets the upper bound of `best_split`. zCDP with
-    rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: B C = I in every block; round t releases x_t + sigma (B z)_t, and no row of z serves two
+    blocks. The sensitivity under min-separation is exact for Toeplitz blocks with non-negative non-increasing
+    coefficients (`tight_patterns`, or `best_split` where the separation divides the block), and for uncapped
+    fixed orders of such blocks (every offset is tried). Any other block gets the upper bound of `best_split`.
+    zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     def __init__(self, block: Mechanism, rounds: int) -> None:
@@ -67,7 +68,7 @@ class Stamped(Mechanism):
         return self.block.noise_rows * len(self.lengths())
 
     def birth(self, row: int) -> int:
-        """As in the row's block, whose first round is counted from the run's."""
+        """Ask the row's block, and count its rounds from the run's first."""
         block, inside = divmod(row, self.block.noise_rows)
         return block * self.block.rounds + self.block.birth(inside)
 
@@ -110,7 +111,8 @@ class Stamped(Mechanism):
         block = self.block if isinstance(self.block, ToeplitzMechanism) and self.block.monotone else None
         if isinstance(participation, IN_STEP) and k == -(-n // b):
             return self._fixed_order(b, n, exact=k == 1 or block is not None)
-        # Tight patterns change their residue from block to block, so only these sets are sure to contain them.
+        # Tight patterns change their residue from block to block, so only these sets are sure to contain
+        # them.
         free = isinstance(participation, Single | MinSeparation | Poisson)
         if block is not None and k > 1 and block.rounds % b:
             value = tight_patterns(block.strategy_coefs, lengths, b, k)
@@ -127,7 +129,7 @@ class Stamped(Mechanism):
         return StampedStream(self, numel, noise, dtype=dtype, device=device)
 
     def lengths(self, n: int | None = None) -> list[int]:
-        """Rounds of each block among the first n."""
+        """Return the rounds of each block among the first n."""
         return block_lengths(self.block.rounds, self._released(n))
 
     def _fixed_order(self, period: int, n: int, *, exact: bool) -> Sensitivity:
@@ -136,7 +138,9 @@ class Stamped(Mechanism):
         return Sensitivity(value, "exact" if exact else "upper bound", "every offset of the fixed order")
 
     def _split(self, lengths: list[int], b: int, k: int, joint: bool) -> Sensitivity:
-        """The best split into blocks; exact when `joint`: the blocks' worst patterns are allowed together."""
+        """Return the best split into blocks; exact when `joint`: the blocks' worst patterns are allowed
+        together.
+        """
         gains: dict[int, Floats] = {}
         for m in set(lengths):
             inside = [self.block.sensitivity(MinSeparation(b, j), m) for j in range(1, min(k, -(-m // b)) + 1)]
@@ -168,7 +172,9 @@ class StampedStream(Stream):
         self._stream = self._start(0)
 
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Row `round` of B z, shape (numel,); then advances. Raises `HorizonError` past the mechanism's rounds."""
+        """Return row `round` of B z, shape (numel,), and advance. Raises `HorizonError` past the mechanism's
+        rounds.
+        """
         self._ready()
         row = self._stream.next(out)
         self.round += 1
@@ -181,11 +187,11 @@ class StampedStream(Stream):
         self.round += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """The running block's state and the round of the whole run."""
+        """Return the running block's state and the round of the whole run."""
         return {**{f"block.{key}": value for key, value in self._stream.state_dict().items()}, "round": self.round}
 
     def position(self) -> dict[str, int | str]:
-        """The same of the running block's position."""
+        """Return `state_dict` without its tensors."""
         return {**{f"block.{key}": value for key, value in self._stream.position().items()}, "round": self.round}
 
     @property
@@ -194,7 +200,7 @@ class StampedStream(Stream):
         return self._stream.state_bytes
 
     def replayed_rows(self, t: int) -> int:
-        """Those of the block that t is in."""
+        """Return `replayed_rows` of the block that t is in."""
         return self._stream.replayed_rows(
             t - max(0, t - 1) // self._mechanism.block.rounds * self._mechanism.block.rounds
         )

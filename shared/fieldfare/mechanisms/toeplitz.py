@@ -1,4 +1,6 @@
-"""Mechanisms with Toeplitz C and B, given by the first columns of both; algebra in `factorization/toeplitz.py`."""
+"""Mechanisms with Toeplitz C and B, given by the first columns of both; algebra in
+`factorization/toeplitz.py`.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,12 @@ class MakeStream(Protocol):
     def __call__(
         self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
     ) -> Stream:
-        """A fresh stream of B z at row 0, for vectors of `numel` elements."""
+        """Return a fresh stream of B z at row 0, for vectors of `numel` elements."""
         ...
 
 
 def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
-    """Streams of a banded B: the last len(noising_coefs) - 1 rows of z are kept."""
+    """Return the maker of streams of a banded B: the last len(noising_coefs) - 1 rows of z are kept."""
     return partial(_make_window, horizon, noising_coefs[:horizon])
 
 
@@ -46,7 +48,9 @@ def _make_window(
 
 
 def row_stream(noising_coefs: Floats, horizon: int, engine: Literal["memory", "replay"]) -> MakeStream:
-    """Streams of a full B, bit for bit equal: `memory` keeps all of z, `replay` draws it again from the key."""
+    """Return the maker of streams of a full B, bit for bit equal: `memory` keeps all of z, `replay` draws it
+    again from the key.
+    """
     return partial(_make_rows, horizon, toeplitz.coefficients(noising_coefs, horizon), engine)
 
 
@@ -69,7 +73,9 @@ def _make_rows(
 
 
 def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) -> ToeplitzMechanism:
-    """The mechanism whose B is a sum of a few exponentials: one buffer each, charged by its own exact C."""
+    """Return the mechanism whose B is a sum of a few exponentials: one buffer each, charged by its own exact
+    C.
+    """
     make = partial(_make_buffers, rounds, exponentials)
     coefficients = exponentials.strategy(rounds), exponentials.coefficients(rounds)
     return ToeplitzMechanism(kind, rounds, *coefficients, make, buffers=len(exponentials.theta))
@@ -90,11 +96,11 @@ def _make_buffers(
 class ToeplitzMechanism(Mechanism):
     """A mechanism with Toeplitz C and B. Everything but the stream follows from their coefficients.
 
-    Formal guarantee: B C = I for the coefficients given, up to |(c * b)_t - [t = 0]| <= 1e-9 max(1, max |c| ||b||_1),
-    which is checked; so what is charged is what is applied. Round t releases x_t + sigma (B z)_t. The sensitivity is
-    that of `factorization.toeplitz.sensitivity`: exact for one participation, and under min-separation for non-negative
-    non-increasing c (Kalinin and Lampert 2024, Theorem 2); otherwise exact or an upper bound, and the value says which.
-    zCDP with rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: B C = I for the coefficients given, up to |(c * b)_t - [t = 0]| <= 1e-9 max(1, max |c|
+    ||b||_1), which is checked; so what is charged is what is applied. Round t releases x_t + sigma (B z)_t.
+    The sensitivity is that of `factorization.toeplitz.sensitivity`: exact for one participation, and under
+    min-separation for non-negative non-increasing c (Kalinin and Lampert 2024, Theorem 2); otherwise exact or
+    an upper bound, and the value says which. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Binary-tree aggregation: noise for every dyadic node of rounds, prefix sums put together from nodes.
 
-Dwork, Naor, Pitassi, Rothblum 2010; Chan, Shi, Song 2011; Kairouz et al. 2021 (DP-FTRL). C has a row for each node,
-the indicator of its rounds. B is the difference of successive prefix decoders, of which there are three:
+Dwork, Naor, Pitassi, Rothblum 2010; Chan, Shi, Song 2011; Kairouz et al. 2021 (DP-FTRL). C has a row for each
+node, the indicator of its rounds. B is the difference of successive prefix decoders, of which there are
+three:
 
 | estimator | a prefix sum is | rows of C | error | state |
 |---|---|---|---|---|
@@ -9,21 +10,23 @@ the indicator of its rounds. B is the difference of successive prefix decoders, 
 | `online` | the same nodes, estimated from all nodes below them | all nodes | sum over bits of 1/(2 - 2^-h) | log2 T |
 | `full` | the best linear estimate from all nodes of the whole horizon | n, see below | less | T, or replay |
 
-**What `plain` is charged.** A prefix sum reads left children and roots only, exactly one new node a round: the largest
-that closes in it. What is released depends on those nodes' noisy sums alone. So C is the square matrix of their
-indicators (Fenwick 1994's tree), B = C^-1, and right children cost nothing: nothing reads them and no noise is drawn
-for them. One participation costs the same either way; several cost less (2 000 rounds, 6 participations, 314 apart: 67
-instead of 79). `nodes = "all"` charges the whole tree, as published accountants do.
+**What `plain` is charged.** A prefix sum reads left children and roots only, exactly one new node a round:
+the largest that closes in it. What is released depends on those nodes' noisy sums alone. So C is the square
+matrix of their indicators (Fenwick 1994's tree), B = C^-1, and right children cost nothing: nothing reads
+them and no noise is drawn for them. One participation costs the same either way; several cost less (2 000
+rounds, 6 participations, 314 apart: 67 instead of 79). `nodes = "all"` charges the whole tree, as published
+accountants do.
 
-**What `online` is charged.** It reads every node, but releases one number a round: the noise of single nodes never
-shows. So it is charged for what is released, by (B B^T)^-1 (`factorization/released.py`): 70.3 instead of 79 there.
+**What `online` is charged.** It reads every node, but releases one number a round: the noise of single nodes
+never shows. So it is charged for what is released, by (B B^T)^-1 (`factorization/released.py`): 70.3 instead
+of 79 there.
 
-**What `full` is.** The best estimate of a prefix from the nodes *so far* is the online one, because the nodes of the
-binary expansion have no other node in common. `full` uses all nodes of the horizon (Honaker 2015), which is B = C^+.
-Noise is independent of data, so nodes that close later are no obstacle: by rotation invariance of the Gaussian
-(Denisov et al. 2022) x + C^+ z has the law of x + R^-1 z', where R is lower-triangular and R^T R = C^T C. Adaptively
-chosen x stay covered because R is lower-triangular. R is charged and R^-1 is applied. Its state is O(T) vectors or O(t)
-draws a round: for research only.
+**What `full` is.** The best estimate of a prefix from the nodes *so far* is the online one, because the nodes
+of the binary expansion have no other node in common. `full` uses all nodes of the horizon (Honaker 2015),
+which is B = C^+. Noise is independent of data, so nodes that close later are no obstacle: by rotation
+invariance of the Gaussian (Denisov et al. 2022) x + C^+ z has the law of x + R^-1 z', where R is
+lower-triangular and R^T R = C^T C. Adaptively chosen x stay covered because R is lower-triangular. R is
+charged and R^-1 is applied. Its state is O(T) vectors or O(t) draws a round: for research only.
 """
 
 from __future__ import annotations
@@ -76,7 +79,9 @@ class TreeSpec(MechanismSpec):
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """The tree of `rounds` rounds (of each block, with `restart_every`); no part of it is optimised."""
+        """Return the tree of `rounds` rounds (of each block, with `restart_every`); no part of it is
+        optimised.
+        """
         if self.nodes == "read" and self.estimator != "plain":
             raise BadInput(
                 f"mechanism.nodes = 'read' with estimator = {self.estimator!r}", "reads every node.", "nodes = 'all'"
@@ -93,7 +98,9 @@ class TreeSpec(MechanismSpec):
 
 
 def tree_matrix(n: int) -> Floats:
-    """Indicators of all nodes that close by round n, in order of closing and then of size: (2 n - popcount(n), n)."""
+    """Return the indicators of all nodes that close by round n, in order of closing and then of size: (2 n -
+    popcount(n), n).
+    """
     rows = np.zeros((node_count(n), n))
     for row, (first, last) in zip(rows, nodes(n), strict=True):
         row[first - 1 : last] = 1.0
@@ -101,15 +108,19 @@ def tree_matrix(n: int) -> Floats:
 
 
 def read_rows(n: int) -> Indices:
-    """Which rows of `tree_matrix(n)` the plain decoder reads, shape (n,): the largest that closes in each round."""
+    """Return which rows of `tree_matrix(n)` the plain decoder reads, shape (n,): the largest that closes in
+    each round.
+    """
     return np.array([node_count(t + 1) - 1 for t in range(n)], dtype=np.int64)
 
 
 def tree_sensitivity(participation: Participation, n: int, *, read_only: bool) -> Sensitivity:
-    """Sensitivity of the tree of n rounds, all nodes or the read ones. Entries are 0 or 1, so equal updates are worst.
+    """Return the sensitivity of the tree of n rounds, all nodes or the read ones. Entries are 0 or 1, so
+    equal updates are worst.
 
-    Formal guarantee: exact for Single, MinSeparation and Poisson (any pattern), and for fixed orders that are not
-    capped or have few patterns. `factorization/tree_patterns.py` says when the read nodes get an upper bound instead.
+    Formal guarantee: exact for Single, MinSeparation and Poisson (any pattern), and for fixed orders that are
+    not capped or have few patterns. `factorization/tree_patterns.py` says when the read nodes get an upper
+    bound instead.
     """
     patterns = in_step_patterns(participation, n)
     if patterns is not None:
@@ -149,7 +160,7 @@ class _Tree(Mechanism):
         return self.rounds if self.read_only else node_count(self.rounds)
 
     def birth(self, row: int) -> int:
-        """The round in which the row's node closes; rows of read nodes are numbered by round already."""
+        """Return the round in which the row's node closes; rows of read nodes are numbered by round already."""
         return row if self.read_only else closing_round(row)
 
     def strategy_matrix(self, n: int) -> Floats:
@@ -164,7 +175,9 @@ class _Tree(Mechanism):
 
 
 class PlainTree(_Tree):
-    """Prefix sums from the nodes of the binary expansion. Row t of B: the new node minus the ones it replaces."""
+    """Prefix sums from the nodes of the binary expansion. Row t of B: the new node minus the ones it
+    replaces.
+    """
 
     def __init__(self, rounds: int, *, all_nodes: bool = False) -> None:
         """
@@ -209,10 +222,10 @@ class PlainTree(_Tree):
 class OnlineTree(_Tree):
     """Prefix sums from the nodes of the binary expansion, each estimated from all nodes inside it.
 
-    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is that of the released sequence,
-    with G = (B B^T)^-1 (`factorization/released.py`): exact for Single and MinSeparation by dynamic programming, and
-    for fixed orders with few patterns; an upper bound otherwise. It is never above that of all nodes. zCDP with
-    rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t. The sensitivity is that of the released
+    sequence, with G = (B B^T)^-1 (`factorization/released.py`): exact for Single and MinSeparation by dynamic
+    programming, and for fixed orders with few patterns; an upper bound otherwise. It is never above that of
+    all nodes. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     read_only = False
@@ -281,7 +294,9 @@ class OnlineTree(_Tree):
 
     @staticmethod
     def _row_norm(height: int) -> float:
-        """Row t is its new estimate minus the replaced ones, which are part of it with weight `kept`."""
+        """Return the norm of a row: row t is its new estimate minus the replaced ones, which are part of it
+        with weight `kept`.
+        """
         squared, kept = 0.0, 1.0
         for h in range(height, 0, -1):
             weight = own_weight(h)
@@ -302,10 +317,11 @@ class OnlineTree(_Tree):
 
 
 def full_tree(rounds: int) -> TriangularMechanism:
-    """Honaker's full estimator for a horizon of `rounds` <= 2 048, as the triangular factor R of the module.
+    """Return Honaker's full estimator for a horizon of `rounds` <= 2 048, as the triangular factor R of the
+    module.
 
-    Formal guarantee: that of `TriangularMechanism`. The sensitivity of the whole horizon is the tree's, because
-    R^T R = C^T C; that of fewer rounds is an upper bound.
+    Formal guarantee: that of `TriangularMechanism`. The sensitivity of the whole horizon is the tree's,
+    because R^T R = C^T C; that of fewer rounds is an upper bound.
     """
     check_rounds("tree", rounds)
     matrix = tree_matrix(rounds)

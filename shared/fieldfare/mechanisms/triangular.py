@@ -1,8 +1,8 @@
 """Square lower-triangular mechanisms given by their whole matrix: O(T^2) numbers, for T up to 2 048.
 
-One user's contributions are vectors of norm at most 1, so a pattern P costs at most sum_{i,j in P} |X_ij| with
-X = C^T C, and exactly that when no product is negative. Only released rows of C count: after n rounds X is
-X_n = C[:n]^T C[:n]. The bounds over patterns are in `factorization/triangular.py`.
+One user's contributions are vectors of norm at most 1, so a pattern P costs at most sum_{i,j in P} |X_ij|
+with X = C^T C, and exactly that when no product is negative. Only released rows of C count: after n rounds X
+is X_n = C[:n]^T C[:n]. The bounds over patterns are in `factorization/triangular.py`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ _WIDE = 64
 
 
 class MatrixMechanism(Mechanism):
-    """What mechanisms with whole matrices share: C and B = C^-1 of shape (T, T), and streams that apply B's rows.
+    """What mechanisms with whole matrices share: C and B = C^-1 of shape (T, T), and streams that apply B's
+    rows.
 
-    The stream keeps every row of z (`engine = "memory"`, T vectors) or draws them again ("replay", no vectors, up to T
-    draws a round). Both give the same numbers.
+    The stream keeps every row of z (`engine = "memory"`, T vectors) or draws them again ("replay", no
+    vectors, up to T draws a round). Both give the same numbers.
     """
 
     def __init__(self, kind: str, strategy: Floats, noising: Floats, engine: Engine) -> None:
@@ -82,18 +83,18 @@ class MatrixMechanism(Mechanism):
         return row
 
     def _identity(self) -> bytes:
-        """What a stored stream state names its coefficients by."""
+        """Name the coefficients in a stored stream state."""
         return hashlib.blake2b(self._b.tobytes(), digest_size=16).digest()
 
 
 class TriangularMechanism(MatrixMechanism):
     """C is lower-triangular with a positive diagonal, B its inverse.
 
-    Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact for one
-    participation (the largest column norm), for min-separation of at least C's bands (a user's columns do not overlap:
-    the best separated choice of squared column norms), and for uncapped fixed orders whose products have no negative
-    part (every offset is tried). Anything else gets an upper bound from the whole horizon. Values are monotone in the
-    released rounds. zCDP with rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: B C = I by substitution; round t releases x_t + sigma (B z)_t. The sensitivity is exact
+    for one participation (the largest column norm), for min-separation of at least C's bands (a user's
+    columns do not overlap: the best separated choice of squared column norms), and for uncapped fixed orders
+    whose products have no negative part (every offset is tried). Anything else gets an upper bound from the
+    whole horizon. Values are monotone in the released rounds. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     def __init__(
@@ -160,7 +161,8 @@ class TriangularMechanism(MatrixMechanism):
         return self._bounds.smaller(bound, self.strategy_matrix, participation, n)
 
     def pattern_norms(self, patterns: Sequence[Sequence[int]], rounds: int | None = None) -> Floats:
-        """As in `Mechanism`: the smaller sum of the products after n rounds and of those of the whole horizon.
+        """Return the norms of `Mechanism.pattern_norms`: the smaller sum of the products after n rounds and
+        of those of the whole horizon.
 
         Both bound the cost, because releasing fewer rows reveals no more.
         """
@@ -169,7 +171,7 @@ class TriangularMechanism(MatrixMechanism):
         return np.asarray(np.sqrt(pattern_sums([self._products(m) for m in {n, self.rounds}], released)))
 
     def _products(self, n: int) -> Floats:
-        """|X_ij| from the first n rows of C, shape (n, n); that of the whole horizon is kept."""
+        """Return |X_ij| from the first n rows of C, shape (n, n); that of the whole horizon is kept."""
         if n < self.rounds:
             return np.abs(self._c[:n, :n].T @ self._c[:n, :n])
         if self._whole is None:

@@ -23,7 +23,7 @@ _ZEROS: Final = memoryview(bytes(CHUNK // UNIT * _WORDS * 4))
 
 
 def keystream(key: bytes, row: int, offset: int, n: int) -> memoryview:
-    """`n` bytes from byte `offset` of row `row` of the keystream of `key` (32 bytes)."""
+    """Return `n` bytes from byte `offset` of row `row` of the keystream of `key` (32 bytes)."""
     first, skip = divmod(offset, 16)
     size = skip + n
     return memoryview(encryptor(key, row, first).update(zeros(size)))[skip:]
@@ -69,7 +69,9 @@ class AesDrawer(Drawer):
         box_muller.pairs(out, words, fine, planes.reshape(box_muller.PLANES, units, _HALF))
 
     def _words(self, units: int, block: int, planes: int) -> NDArray[np.uint32]:
-        """Keystream as little-endian words, shape (units, planes, UNIT / 2), from AES block `block` of this row."""
+        """Return the keystream as little-endian words, shape (units, planes, UNIT / 2), from AES block
+        `block` of this row.
+        """
         size = units * planes * _HALF * 4
         # `update_into` asks for a block more than it writes.
         buffer = scratch("words" if planes == 3 else "fine", size + 16, np.dtype(np.uint8))
@@ -78,11 +80,11 @@ class AesDrawer(Drawer):
 
 
 def zeros(size: int) -> memoryview | bytes:
-    """`size` bytes 0, to encrypt: the keystream itself."""
+    """Return `size` zero bytes, to encrypt: the keystream itself."""
     return _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
 
 
 def encryptor(key: bytes, row: int, block: int) -> CipherContext:
-    """Counter mode from counter (row, block) on: 64 bits each, big-endian, so rows never overlap."""
+    """Encrypt in counter mode from counter (row, block) on: 64 bits each, big-endian, so rows never overlap."""
     counter = ((row << 64) | block).to_bytes(16, "big")
     return Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()

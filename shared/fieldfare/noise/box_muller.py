@@ -44,7 +44,8 @@ def pairs(out: NDArray[Any], words: NDArray[np.uint32], fine: NDArray[np.uint32]
     Args:
         out: shape (units, 2, m), contiguous, float32 or float64.
         words: shape (units, 3, m): high, low and angle. Overwritten.
-        fine: shape (units, m), the lower half of the angle, for a float64 `out`; None for float32. Overwritten.
+        fine: shape (units, m), the lower half of the angle, for a float64 `out`; None for float32.
+            Overwritten.
         planes: scratch of out's dtype, shape (`PLANES`, units, m).
     """
     square, low = planes[:2]
@@ -72,7 +73,8 @@ def pairs(out: NDArray[Any], words: NDArray[np.uint32], fine: NDArray[np.uint32]
 def _turn_finely(
     square: NDArray[Any], word: NDArray[np.uint32], fine: NDArray[np.uint32], planes: NDArray[Any], spare: NDArray[Any]
 ) -> None:
-    """square <- radius cos d, from -2 ln U; the first two `planes` <- cosine and sine of theta, over cos d.
+    """Turn by the fine angle: square <- radius cos d, from -2 ln U; the first two `planes` <- cosine and sine
+    of theta, over cos d.
 
     All have shape (units, m). The third plane and the two of `spare` are scratch; the words are overwritten.
     """
@@ -107,9 +109,11 @@ def _turn_finely(
 
 
 def circle(points: int) -> NDArray[np.float64]:
-    """Cosines and sines of the multiples of 2 pi / `points`, a power of two, shape (2, points), right to half an ulp.
+    """Return the cosines and sines of the multiples of 2 pi / `points`, a power of two, shape (2, points),
+    right to half an ulp.
 
-    Computed in whole numbers, in units of 2^-128: half-angle formulas down from a quarter turn, then turn after turn.
+    Computed in whole numbers, in units of 2^-128: half-angle formulas down from a quarter turn, then turn
+    after turn.
     """
     one = 1 << 128
     cos, sin = 0, one

@@ -1,4 +1,6 @@
-"""Work on cache-sized chunks, on several threads, with the same bits for any number of threads; and memory for it."""
+"""Work on cache-sized chunks, on several threads, with the same bits for any number of threads; and memory
+for it.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ DEVICE_CHUNK: Final = 1 << 24
 def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads: int | None = None) -> None:
     """Call `work(lo, hi)` on spans that together are [0, n), from up to `threads` threads.
 
-    The cuts depend on n and offset only, so a `work` that treats its spans independently gives the same bits with
-    any number of threads. What `work` raises is raised here, after every thread has stopped.
+    The cuts depend on n and offset only, so a `work` that treats its spans independently gives the same bits
+    with any number of threads. What `work` raises is raised here, after every thread has stopped.
 
     Args:
         work: called from several threads at once.
@@ -57,8 +59,8 @@ def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads
     try:
         drain()
     finally:
-        # If `work` raised here, leave nothing for the helpers, and wait: they must not touch the caller's memory
-        # after this call has returned.
+        # If `work` raised here, leave nothing for the helpers, and wait: they must not touch the caller's
+        # memory after this call has returned.
         with turn:
             for _ in remaining:
                 pass
@@ -68,10 +70,10 @@ def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads
 
 
 def empty(n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A float32 or float64 vector of shape (n,), contents undefined.
+    """Return a float32 or float64 vector of shape (n,), contents undefined.
 
-    On the host numpy allocates it: numpy asks for huge pages, which are three times as fast to touch first and a
-    fifth faster to read and write.
+    On the host numpy allocates it: numpy asks for huge pages, which are three times as fast to touch first
+    and a fifth faster to read and write.
     """
     if device.type != "cpu":
         return torch.empty(n, dtype=dtype, device=device)
@@ -83,7 +85,9 @@ def numpy_dtype(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:
 
 
 def scratch(name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """This thread's scratch vector `name`: `size` items of `dtype`, contents undefined, kept for the next call."""
+    """Return this thread's scratch vector `name`: `size` items of `dtype`, contents undefined, kept for the
+    next call.
+    """
     kept: dict[tuple[str, str], NDArray[Any]] = _local.__dict__.setdefault("kept", {})
     array = kept.get((name, dtype.str))
     if array is None or len(array) < size:
@@ -97,7 +101,7 @@ _pools_lock = threading.Lock()
 
 
 def _pool() -> ThreadPoolExecutor:
-    """One pool for each process. A forked child makes another one: threads do not survive a fork."""
+    """Return the one pool of this process. A forked child makes another one: threads do not survive a fork."""
     with _pools_lock:
         pid = os.getpid()
         if pid not in _pools:

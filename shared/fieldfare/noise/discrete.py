@@ -1,14 +1,15 @@
 """A discrete Gaussian, drawn exactly, and a noise source whose rows of z consist of it.
 
-`discrete_gaussian` draws from exp(-n^2 / (2 s^2)) on the integers *exactly*, with integer arithmetic only (Karney 2016,
-algorithm D, with the Bernoulli(exp(-x)) trials of Canonne, Kamath, Steinke 2020); a draw takes some 5 microseconds.
+`discrete_gaussian` draws from exp(-n^2 / (2 s^2)) on the integers *exactly*, with integer arithmetic only
+(Karney 2016, algorithm D, with the Bernoulli(exp(-x)) trials of Canonne, Kamath, Steinke 2020); a draw takes
+some 5 microseconds.
 
 `DiscreteNoise` puts such draws in the place of z. A mechanism whose C and B are matrices of whole numbers
-(`Mechanism.whole`) then adds whole numbers B z to a sum x of whole cells of a grid, without any rounding: what is
-released is a function of C x + z, a discrete Gaussian around whole numbers. `accounting.discretised` says why it costs
-what a Gaussian of almost the same s costs. Runs of charge format 0 are charged by zCDP, which holds too
-(Canonne et al., Theorem 4, coordinate by coordinate; with adaptively chosen x the sum of squared shifts stays bounded
-by the squared sensitivity).
+(`Mechanism.whole`) then adds whole numbers B z to a sum x of whole cells of a grid, without any rounding:
+what is released is a function of C x + z, a discrete Gaussian around whole numbers. `accounting.discretised`
+says why it costs what a Gaussian of almost the same s costs. Runs of charge format 0 are charged by zCDP,
+which holds too (Canonne et al., Theorem 4, coordinate by coordinate; with adaptively chosen x the sum of
+squared shifts stays bounded by the squared sensitivity).
 
 The time of a draw depends on its value (rejection sampling): it must not be visible outside the server.
 """
@@ -43,7 +44,8 @@ _BLOCK_BYTES: Final = 1 << 24
 class DiscreteNoise(SecureNoise):
     """The source `noise` with discrete Gaussians of `scale` instead of N(0, 1), from the same key.
 
-    Float64 only, where these whole numbers are exact. Rows of different scales share bits: use one scale a key.
+    Float64 only, where these whole numbers are exact. Rows of different scales share bits: use one scale a
+    key.
 
     Raises:
         BadInput: `scale` is not an integer in [1, 2^31].
@@ -87,10 +89,17 @@ class _DiscreteDrawer(Drawer):
 def discrete_gaussian(
     n: int, scale: int, noise: SecureNoise, *, row: int, offset: int = 0, stream: str = "z"
 ) -> Integers:
-    """n exact draws from P(v) proportional to exp(-v^2 / (2 scale^2)) on the integers: int64, shape (n,).
+    """Return n exact draws from P(v) proportional to exp(-v^2 / (2 scale^2)) on the integers: int64, shape
+    (n,).
 
-    The key (and the nonce of the row's round, where `noise` has nonces) fixes element [offset + i] of row `row`,
-    whatever the split, as in `SecureNoise.normal_`. No other use shares its bits.
+    The key (and the nonce of the row's round, where `noise` has nonces) fixes element [offset + i] of row
+    `row`, whatever the split, as in `SecureNoise.normal_`. No other use shares its bits.
+
+    Args:
+        n: how many numbers.
+        scale: a whole number from 1 to 2^31.
+        noise: the source of bits.
+        row, offset, stream: as in `SecureNoise.normal_`.
 
     Raises:
         BadInput: `scale` is not an integer in [1, 2^31].
@@ -123,7 +132,9 @@ class _Words:
         return words
 
     def below(self, n: int, bound: int) -> Integers:
-        """n exact uniform integers in [0, bound), bound <= 2^40: a word past the last multiple of bound is redrawn."""
+        """Return n exact uniform integers in [0, bound), bound <= 2^40: a word past the last multiple of
+        bound is redrawn.
+        """
         out = self.take(n).copy()
         limit = np.uint64((2**64 // bound) * bound - 1)
         while (refused := np.flatnonzero(out > limit)).size:
@@ -132,7 +143,7 @@ class _Words:
 
 
 def _draw_block(scale: int, words: _Words) -> Integers:
-    """`_BLOCK` draws by rejection (Karney 2016, algorithm D).
+    """Return `_BLOCK` draws by rejection (Karney 2016, algorithm D).
 
     |v| = k scale + j has probability proportional to exp(-k^2/2) exp(-k x) exp(-x^2/2), where x = j / scale.
     """
@@ -155,7 +166,7 @@ def _draw_block(scale: int, words: _Words) -> Integers:
 
 
 def _geometric(n: int, words: _Words) -> Integers:
-    """k with probability exp(-k / 2) (1 - exp(-1/2)): successes before the first failure."""
+    """Draw k with probability exp(-k / 2) (1 - exp(-1/2)): successes before the first failure."""
     k = np.zeros(n, dtype=np.int64)
     running = np.arange(n)
     while running.size:
@@ -165,7 +176,9 @@ def _geometric(n: int, words: _Words) -> Integers:
 
 
 def _all_succeed(trials: Integers, trial: Callable[[Integers], Booleans]) -> Booleans:
-    """Whether trials[i] independent trials all succeed; `trial(indices)` makes one for each of those i."""
+    """Return whether trials[i] independent trials all succeed; `trial(indices)` makes one for each of those
+    i.
+    """
     good = np.ones(len(trials), dtype=np.bool_)
     done = 0
     while (running := np.flatnonzero(good & (trials > done))).size:
@@ -175,10 +188,11 @@ def _all_succeed(trials: Integers, trial: Callable[[Integers], Booleans]) -> Boo
 
 
 def _bernoulli_exp(n: int, trial: Callable[[Integers, int], Booleans]) -> Booleans:
-    """n draws of Bernoulli(exp(-y)), 0 <= y <= 1, where y may differ from draw to draw.
+    """Return n draws of Bernoulli(exp(-y)), 0 <= y <= 1, where y may differ from draw to draw.
 
-    Trials of probability y / 1, y / 2, ... run to the first failure, the m-th; m is odd with probability exp(-y)
-    (Canonne, Kamath, Steinke 2020, algorithm 1). `trial(indices, m)` makes those of probability y / m.
+    Trials of probability y / 1, y / 2, ... run to the first failure, the m-th; m is odd with probability
+    exp(-y) (Canonne, Kamath, Steinke 2020, algorithm 1). `trial(indices, m)` makes those of probability y /
+    m.
     """
     result = np.zeros(n, dtype=np.bool_)
     running, m = np.arange(n), 1
@@ -190,14 +204,15 @@ def _bernoulli_exp(n: int, trial: Callable[[Integers, int], Booleans]) -> Boolea
 
 
 def _bernoulli_exp_half(n: int, words: _Words) -> Booleans:
-    """n draws of Bernoulli(exp(-1/2))."""
+    """Return n draws of Bernoulli(exp(-1/2))."""
     return _bernoulli_exp(n, lambda running, m: words.below(running.size, 2 * m) == 0)
 
 
 def _bernoulli_exp_power(j: Integers, power: int, scale: int, words: _Words) -> Booleans:
-    """Bernoulli(exp(-x^power / power)), x = j / scale, for a power of 1 or 2.
+    """Draw Bernoulli(exp(-x^power / power)), x = j / scale, for a power of 1 or 2.
 
-    A trial of probability x^power / (power m) is `power` independent events of probability x and one of 1 / (power m).
+    A trial of probability x^power / (power m) is `power` independent events of probability x and one of 1 /
+    (power m).
     """
 
     def trial(running: Integers, m: int) -> Booleans:
@@ -211,5 +226,5 @@ def _bernoulli_exp_power(j: Integers, power: int, scale: int, words: _Words) -> 
 
 
 def _bernoulli_exp_multiple(k: Integers, j: Integers, scale: int, words: _Words) -> Booleans:
-    """Bernoulli(exp(-k x)), x = j / scale: k trials of Bernoulli(exp(-x))."""
+    """Draw Bernoulli(exp(-k x)), x = j / scale: k trials of Bernoulli(exp(-x))."""
     return _all_succeed(k, lambda running: _bernoulli_exp_power(j[running], 1, scale, words))

@@ -12,7 +12,9 @@ from fieldfare.lazily import torch
 from fieldfare.noise.chunks import in_chunks, numpy_dtype
 
 UNIT: Final = 4096
-"""Elements drawn together, as UNIT / 2 Box-Muller pairs: cosines first, then sines. The granularity of seeking."""
+"""Elements drawn together, as UNIT / 2 Box-Muller pairs: cosines first, then sines. The granularity of
+seeking.
+"""
 
 
 class Drawer(ABC):
@@ -28,7 +30,7 @@ class Drawer(ABC):
         """
 
     def to_device(self, out: torch.Tensor, offset: int) -> None:
-        """`into` for a tensor on an accelerator. This one draws on the host, on all threads, and copies."""
+        """Draw `into` for a tensor on an accelerator. This one draws on the host, on all threads, and copies."""
         host = np.empty(out.numel(), numpy_dtype(out.dtype))
 
         def fill(lo: int, hi: int) -> None:

@@ -1,7 +1,9 @@
-"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011), in tensor operations.
+"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011), in tensor
+operations.
 
-Statistically strong and computed where the model lives, but *not* cryptographic: its 64-bit key can be searched, and
-no security reduction is known. A named alternative for accelerators (`source="philox-4x32-10"`).
+Statistically strong and computed where the model lives, but *not* cryptographic: its 64-bit key can be
+searched, and no security reduction is known. A named alternative for accelerators
+(`source="philox-4x32-10"`).
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ Words: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor
 
 
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
-    """Four 32-bit words for each counter; `counter` holds int64 tensors of one shape with values in [0, 2^32)."""
+    """Return four 32-bit words for each counter; `counter` holds int64 tensors of one shape with values in
+    [0, 2^32).
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        # An int64 product wraps to the same 64 bits as the unsigned one; masking undoes the sign after the shift.
+        # An int64 product wraps to the same 64 bits as the unsigned one; masking undoes the sign after the
+        # shift.
         p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (p1 >> 32 & _LOW) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32 & _LOW) ^ c3 ^ k1, p0 & _LOW
         k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
@@ -36,7 +41,9 @@ def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
 
 
 class PhiloxDrawer(Drawer):
-    """Box-Muller on Philox words: pair p of row r is counter (p, r), 64 bits each; units are laid out as for AES."""
+    """Box-Muller on Philox words: pair p of row r is counter (p, r), 64 bits each; units are laid out as for
+    AES.
+    """
 
     __slots__ = ("_key", "_row")
 
@@ -58,7 +65,7 @@ class PhiloxDrawer(Drawer):
             lo = hi
 
     def _units(self, first: int, last: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Units [first, last) as one vector."""
+        """Return units [first, last) as one vector."""
         pair = torch.arange(first * _HALF, last * _HALF, dtype=torch.int64, device=device)
         row_low, row_high = (torch.full_like(pair, value) for value in (self._row & _LOW, self._row >> 32))
         high, low, angle, fine = philox4x32((pair & _LOW, pair >> 32, row_low, row_high), self._key)

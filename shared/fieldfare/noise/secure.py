@@ -1,7 +1,8 @@
 """Keyed, seekable, cryptographically secure Gaussian noise.
 
-`SecureNoise` is an infinite matrix of independent N(0, 1) entries for each stream name, fixed by a 256-bit key: any
-(row, element range) can be drawn again, in any order, in any split, by any number of threads, with the same floats.
+`SecureNoise` is an infinite matrix of independent N(0, 1) entries for each stream name, fixed by a 256-bit
+key: any (row, element range) can be drawn again, in any order, in any split, by any number of threads, with
+the same floats.
 
 How a number is made
     AES-256 in counter mode gives the random bits (NIST SP 800-38A). The AES key is BLAKE2b(run key, purpose, stream
@@ -22,12 +23,11 @@ Which noise no copy can repeat
     birth(j) is the round in which that row is first used. `nonce` makes a round's nonce from fresh bits and from the
     sum that the round releases, once that sum is final: two sums never share a row, even where the fresh bits repeat.
 
-How far the tail is right
-    Map 3: to a factor 1 +- 2^-79 / p at probability p; the largest number is 13.7.
-    Box and Muller: the radius is sqrt(-2 ln U) with U on a grid of 2^-62, kept to full *relative* float precision next
-    to 0. A tail of probability p is therefore off by at most 2^-62 / p relatively: 0.02 % at p = 1e-15. The largest
-    number that can come out is 9.35. (With 32-bit uniforms the tail ends at 6.7.) In the centre float32 values lie on
-    the usual float32 Box-Muller grid: U next to 1 is a multiple of 2^-24.
+How far the tail is right Map 3: to a factor 1 +- 2^-79 / p at probability p; the largest number is 13.7. Box
+    and Muller: the radius is sqrt(-2 ln U) with U on a grid of 2^-62, kept to full *relative* float precision
+    next to 0. A tail of probability p is therefore off by at most 2^-62 / p relatively: 0.02 % at p = 1e-15.
+    The largest number that can come out is 9.35. (With 32-bit uniforms the tail ends at 6.7.) In the centre
+    float32 values lie on the usual float32 Box-Muller grid: U next to 1 is a multiple of 2^-24.
 
 What is assumed, and what is not covered
     AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key, counter mode can be told from
@@ -69,8 +69,8 @@ _MAX_ROW: Final = 1 << 62
 Births = Callable[[int], int]
 """Row of z -> the round in which it is first used: `Mechanism.birth`."""
 Map = Literal[2, 3]
-"""Version of the map from bits to floats: 2, Box and Muller; 3, the staircase for float64. A change that alters any
-float needs another version: a run keeps its own."""
+"""Version of the map from bits to floats: 2, Box and Muller; 3, the staircase for float64. A change that
+alters any float needs another version: a run keeps its own."""
 NEWEST_MAP: Final[Map] = 3
 
 
@@ -78,17 +78,18 @@ class SecureNoise:
     """Independent standard normals addressed by (stream, row, element), fixed by `key`.
 
     Args:
-        key: 32 bytes from `secrets.token_bytes(32)`. With it the noise can be subtracted: it is as secret as the data.
-            It is never shown, copied into state or pickled.
+        key: 32 bytes from `secrets.token_bytes(32)`. With it the noise can be subtracted: it is as secret as
+            the data. It is never shown, copied into state or pickled.
         device: where `standard_normal` puts its result; `normal_` fills a tensor on any device.
-        source: `"aes-256-ctr"` (drawn on the host, copied to the device), or `"philox-4x32-10"`: the counter-based
-            generator of Salmon et al. 2011, computed on the device, statistically sound but *not* cryptographic.
-            Plans, ledger and page name the source.
+        source: `"aes-256-ctr"` (drawn on the host, copied to the device), or `"philox-4x32-10"`: the
+            counter-based generator of Salmon et al. 2011, computed on the device, statistically sound but
+            *not* cryptographic. Plans, ledger and page name the source.
         threads: most host threads to use; None means torch's own number. Never changes a float.
-        map: how bits become floats; a run that an older version began keeps its own (`ledger.state.formats.noise_map`).
+        map: how bits become floats; a run that an older version began keeps its own
+            (`ledger.state.formats.noise_map`).
 
-    Guarantee: for every stream name the entries are computationally indistinguishable from i.i.d. N(0, 1) (up to
-    the rounding above) and from every other stream's; equal arguments give equal floats.
+    Guarantee: for every stream name the entries are computationally indistinguishable from i.i.d. N(0, 1) (up
+    to the rounding above) and from every other stream's; equal arguments give equal floats.
 
     Raises:
         BadInput: the key is not 32 bytes, the source or the map is unknown, or threads < 1.
@@ -131,11 +132,11 @@ class SecureNoise:
         raise TypeError("SecureNoise holds a secret key and cannot be pickled or copied; derive a new one from the key")
 
     def derive(self, label: str) -> SecureNoise:
-        """An independent source for another purpose. Its key does not reveal this one."""
+        """Return an independent source for another purpose. Its key does not reveal this one."""
         return self._copy(self._subkey("derive", label))
 
     def from_row(self, first: int) -> SecureNoise:
-        """The same source with the rows of "z" counted from `first`: its row r is row first + r here.
+        """Return the same source with the rows of "z" counted from `first`: its row r is row first + r here.
 
         Every other stream, and everything else, is the same. Raises `BadInput` for a negative `first`.
         """
@@ -145,12 +146,15 @@ class SecureNoise:
         return view
 
     def with_nonces(self, nonces: Sequence[_Bytes], birth: Births) -> SecureNoise:
-        """The same source with each row of "z" drawn under the nonce of the round in which it is first used.
+        """Return the same source with each row of "z" drawn under the nonce of the round in which it is first
+        used.
 
-        Every other stream is the same. Where the nonce of a row's round is missing, drawing that row is refused.
+        Every other stream is the same. Where the nonce of a row's round is missing, drawing that row is
+        refused.
 
         Args:
-            nonces: 16 bytes for each round, in order. Kept by reference: append a round's nonce before its rows.
+            nonces: 16 bytes for each round, in order. Kept by reference: append a round's nonce before its
+                rows.
             birth: the round of a row (counted from the first row of the whole run): `Mechanism.birth`.
         """
         view = self._copy(self._key)
@@ -158,7 +162,7 @@ class SecureNoise:
         return view
 
     def nonce(self, run: str, round: int, fresh: _Bytes, digest: _Bytes) -> _Bytes:
-        """The nonce of one round of one run, 16 bytes: it shows nothing of the sum to who has no key.
+        """Return the nonce of one round of one run, 16 bytes: it shows nothing of the sum to who has no key.
 
         Args:
             run: the run's id.
@@ -176,10 +180,10 @@ class SecureNoise:
         return hmac.digest(self._key, message, "sha256")[:NONCE_BYTES]
 
     def fingerprint(self) -> str:
-        """32 hex digits that tell this key from another without revealing it (a keyed BLAKE2b output).
+        """Return 32 hex digits that tell this key from another without revealing it (a keyed BLAKE2b output).
 
-        They depend on the map from random bits to floats too, and on the nonces so far: a state that an older map or
-        another branch of the run made is refused, never continued.
+        They depend on the map from random bits to floats too, and on the nonces so far: a state that an older
+        map or another branch of the run made is refused, never continued.
         """
         return self._subkey("fingerprint", str(self.map) + self._nonce_digest()).hex()[:32]
 
@@ -219,30 +223,58 @@ class SecureNoise:
     def standard_normal(
         self, n: int, *, row: int, offset: int = 0, stream: str = "z", dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        """`normal_` into a new vector, shape (n,), of `dtype` (default float32) on this source's device."""
+        """Return `normal_` into a new vector, shape (n,), of `dtype` (default float32) on this source's
+        device.
+
+        Args:
+            n: how many numbers.
+            row, offset, stream: as in `normal_`.
+            dtype: float32 or float64; None: float32.
+        """
         return self.normal_(empty(n, dtype or torch.float32, self.device), row=row, offset=offset, stream=stream)
 
     def bytes(self, n: int, *, row: int, offset: int = 0, stream: str) -> memoryview:
-        """`n` uniform secret bytes from position `offset` of row `row` of the byte stream `stream`.
+        """Return `n` uniform secret bytes from position `offset` of row `row` of the byte stream `stream`.
 
         Always AES-256-CTR, whatever the source of normals; never shares bits with a stream of normals.
+
+        Args:
+            n: how many bytes.
+            row: of the byte stream, at least 0.
+            offset: of the first byte in its row.
+            stream: the purpose. No two purposes share bytes.
         """
         _require_range(row, offset, n)
         return keystream(self._subkey("bytes", stream), row, offset, n)
 
     def generator(self, stream: str, row: int = 0) -> np.random.Generator:
-        """A numpy generator seeded from the key for choices that need no secrecy (cohorts, shuffles). Not for noise."""
+        """Return a numpy generator seeded from the key for choices that need no secrecy (cohorts, shuffles).
+        Not for noise.
+        """
         _require_range(row, 0, 0)
         seed = int.from_bytes(self._subkey("generator", f"{row}:{stream}")[:16], "little")
         return np.random.Generator(np.random.Philox(key=seed))
 
     def uniform(self, n: int, *, row: int, stream: str) -> NDArray[np.float64]:
-        """`n` uniforms in [0, 1) with 53 bits, shape (n,), from secret bytes: for decisions that affect privacy."""
+        """Return `n` uniforms in [0, 1) with 53 bits, shape (n,), from secret bytes: for decisions that
+        affect privacy.
+
+        Args:
+            n: how many numbers.
+            row: of the byte stream, at least 0.
+            stream: as in `bytes`, from which the numbers are made.
+        """
         words = np.frombuffer(self.bytes(8 * n, row=row, stream=stream), dtype="<u8")
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def drawer(self, stream: str, row: int, offset: int, n: int) -> Drawer:
-        """The drawer of row `row` of `stream`, for a caller that runs its own chunk loop (`in_chunks`).
+        """Return the drawer of row `row` of `stream`, for a caller that runs its own chunk loop
+        (`in_chunks`).
+
+        Args:
+            stream: the purpose; "z" is the noise of rounds.
+            row: at least 0.
+            offset, n: the elements of the row that will be drawn.
 
         Raises `BadInput` where the row, or elements [offset, offset + n) of it, are out of range.
         """
@@ -253,7 +285,9 @@ class SecureNoise:
         return self._drawer_of_row(stream, row)
 
     def _drawer_of_row(self, stream: str, row: int) -> Drawer:
-        """The one place where a row's key is chosen: all floats of a row, on every path, come from this drawer."""
+        """Choose the drawer of a row, here and nowhere else: all floats of a row, on every path, come from
+        this drawer.
+        """
         source = self._source_of_row(stream, row)
         if self.source == "philox-4x32-10":
             return PhiloxDrawer(source._subkey("philox", stream), row)
@@ -261,7 +295,9 @@ class SecureNoise:
         return pairs if self.map == 2 else StaircaseDrawer(source._subkey("staircase", stream), row, pairs)
 
     def _source_of_row(self, stream: str, row: int) -> SecureNoise:
-        """What row `row` (of the whole run) of `stream` is drawn from. Raises `BadInput` where a nonce is missing."""
+        """Return what row `row` (of the whole run) of `stream` is drawn from. Raises `BadInput` where a nonce
+        is missing.
+        """
         if stream != "z" or self._nonces is None or self._birth is None:
             return self
         born = self._birth(row)
@@ -275,7 +311,7 @@ class SecureNoise:
         return self._copy(hmac.digest(self._key, b"row" + nonce, "sha256"))
 
     def _nonce_digest(self) -> str:
-        """Hex; empty without nonces."""
+        """Return the digest of the nonces in hex; empty without nonces."""
         if self._nonces is None:
             return ""
         return ":" + digest_of(self._nonces)

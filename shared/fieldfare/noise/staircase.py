@@ -48,11 +48,11 @@ PARTS: Final = 1 << 11
 RESIDUAL: Final = 3
 """Parts that are not uniform: as many as no further rectangle fits under the peak."""
 _BLOCK: Final = 1 << 15
-"""Numbers made at a time: word, index and product stay in the second-level cache. Fewer would make two threads wait for
-Python's lock: they get it between calls of numpy."""
+"""Numbers made at a time: word, index and product stay in the second-level cache. Fewer would make two
+threads wait for Python's lock: they get it between calls of numpy."""
 _KEPT_APART: Final = 1 << 63
-"""First AES block of a row's second plane: element p's tries take up to 2^12 blocks from 2^12 p on. (A run of tries
-that needs more has a probability below 2^-3000.)"""
+"""First AES block of a row's second plane: element p's tries take up to 2^12 blocks from 2^12 p on. (A run of
+tries that needs more has a probability below 2^-3000.)"""
 _TRIES: Final = 2
 """Tries that are made at a time for an element of the residual; each takes two AES blocks."""
 _PEAK: Final = 1 / math.sqrt(2 * math.pi)
@@ -103,7 +103,7 @@ class StaircaseDrawer(Drawer):
             out[missing] = self._draw_residual(missing + offset)
 
     def _draw_residual(self, elements: NDArray[np.int64]) -> Float:
-        """Numbers of the residual for `elements` of the row, shape (m,)."""
+        """Return numbers of the residual for `elements` of the row, shape (m,)."""
         # Counter mode is the cipher of each counter alone. These counters do not follow each other.
         cipher = Cipher(algorithms.AES(self._key), modes.ECB()).encryptor()  # noqa: S305
         out = np.empty(len(elements))
@@ -125,7 +125,9 @@ class StaircaseDrawer(Drawer):
 
 
 def try_residual(words: NDArray[np.uint64]) -> tuple[Float, NDArray[np.bool_]]:
-    """One try for each row of `words`, shape (m, 4): the numbers, shape (m,), and which of them are accepted."""
+    """Try once for each row of `words`, shape (m, 4): the numbers, shape (m,), and which of them are
+    accepted.
+    """
     table = _table()
     which, along, other, height = ((words * 2.0**-64) + 2.0**-65).T  # in (0, 1], fine next to 0
     piece = np.searchsorted(table.cumulated, which)
@@ -157,10 +159,12 @@ def _table() -> _Table:
     stairs = half_widths()
     uniforms = np.full(PARTS, np.nan)
     uniforms[: len(stairs)] = stairs * 2.0**-63
-    # Piece i lies over [a_(i + 1), a_i], where g has the height of the first i stairs; the last one is the cap.
+    # Piece i lies over [a_(i + 1), a_i], where g has the height of the first i stairs; the last one is the
+    # cap.
     start, end, base = np.append(stairs[1:], 0.0), stairs, np.cumsum(0.5 / PARTS / stairs)
     width = end - start
-    # A line above the curve: its chord; below 1, where f is bent downwards, lifted by what its curvature adds at most.
+    # A line above the curve: its chord; below 1, where f is bent downwards, lifted by what its curvature adds
+    # at most.
     bend = np.maximum(np.abs(start**2 - 1) * density(start), np.abs(end**2 - 1) * density(end))
     lift = np.where(start < 1, width**2 / 8 * bend, 0.0) + 2.0**-50
     peak, low = density(start) - base + lift, density(end) - base + lift
@@ -174,7 +178,9 @@ def _table() -> _Table:
 
 
 def half_widths() -> Float:
-    """a_0 > a_1 > ..., shape (`PARTS` - `RESIDUAL`,): each rectangle is as wide as fits under f, down to 2^-26."""
+    """Return a_0 > a_1 > ..., shape (`PARTS` - `RESIDUAL`,): each rectangle is as wide as fits under f, down
+    to 2^-26.
+    """
     out = np.empty(PARTS - RESIDUAL)
     below, a = 0.0, 4.2
     for i in range(len(out)):

@@ -52,8 +52,8 @@ class InverseBandStream(ChunkedStream):
 
     Args:
         c: first column of C, shape (p,); c_0 is not 0.
-        column_norms: shape (horizon,), or (restart_every,) when stamped. C's columns are divided by these numbers:
-            row t is column_norms[t] y_t. None: all ones.
+        column_norms: shape (horizon,), or (restart_every,) when stamped. C's columns are divided by these
+            numbers: row t is column_norms[t] y_t. None: all ones.
     """
 
     name = "inverse-band"
@@ -97,7 +97,9 @@ class InverseBandStream(ChunkedStream):
 
 
 def _by_slot(coefficients: Vector, t: int) -> Vector:
-    """Coefficients of lags 1 .. p by the ring's slots: lag i lies in slot (t - i) mod p. Unused slots hold zeros."""
+    """Return coefficients of lags 1 .. p by the ring's slots: lag i lies in slot (t - i) mod p. Unused slots
+    hold zeros.
+    """
     p = len(coefficients) - 1
     out = np.empty(p)
     lags = np.arange(1, p + 1)

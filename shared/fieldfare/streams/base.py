@@ -19,7 +19,9 @@ class HorizonError(ValueError):
 
 
 class Stream(ABC):
-    """The running noise of one mechanism: row t of B z, one row a call. State is explicit and exactly resumable."""
+    """The running noise of one mechanism: row t of B z, one row a call. State is explicit and exactly
+    resumable.
+    """
 
     numel: int
     dtype: torch.dtype
@@ -29,23 +31,25 @@ class Stream(ABC):
 
     @abstractmethod
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Row `round` of B z, shape (numel,); then advances. Raises `HorizonError` past the mechanism's rounds."""
+        """Return row `round` of B z, shape (numel,), and advance. Raises `HorizonError` past the mechanism's
+        rounds.
+        """
 
     @abstractmethod
     def each_piece(self, take: Take) -> None:
         """Hand row `round` of B z to `take`, piece by piece while each is in the cache; then advance.
 
-        Pieces come in any order and from several threads at once. Together they are the row, each element once; where
-        they are cut depends on `numel` alone. `take` may change a piece until it returns.
+        Pieces come in any order and from several threads at once. Together they are the row, each element
+        once; where they are cut depends on `numel` alone. `take` may change a piece until it returns.
 
         Raises:
             HorizonError: as `next`.
-            Exception: what `take` raises. The round is torn then: the stream refuses to go on until `load_state_dict`
-                or `skip`.
+            Exception: what `take` raises. The round is torn then: the stream refuses to go on until
+                `load_state_dict` or `skip`.
         """
 
     def add_to(self, total: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        """total += scale x row `round` of B z, in place, without a vector in between; then advances.
+        """Add scale x row `round` of B z to `total`, in place, without a vector in between, and advance.
 
         The floats are those of `total += scale * next()`.
 
@@ -72,15 +76,19 @@ class Stream(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Tensors, ints and strings only; never the key."""
+        """Return the state as tensors, ints and strings only; never the key."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn state."""
+        """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn
+        state.
+        """
 
     @abstractmethod
     def position(self) -> dict[str, int | str]:
-        """What `state_dict` has besides tensors: the round, and what tells this stream from every other."""
+        """Return what `state_dict` has besides tensors: the round, and what tells this stream from every
+        other.
+        """
 
     @property
     @abstractmethod
@@ -89,11 +97,13 @@ class Stream(ABC):
 
     @abstractmethod
     def replayed_rows(self, t: int) -> int:
-        """How many rows `skip(t)` goes through in a new stream: what it costs, in rounds."""
+        """Return how many rows `skip(t)` goes through in a new stream: what it costs, in rounds."""
 
     @abstractmethod
     def skip(self, t: int) -> None:
-        """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream gives."""
+        """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream
+        gives.
+        """
 
 
 def require_fit(vector: torch.Tensor, numel: int, dtypes: Sequence[torch.dtype], device: torch.device) -> None:

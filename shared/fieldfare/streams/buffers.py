@@ -11,10 +11,11 @@ from fieldfare.streams.ops import Array, Vector
 
 
 class BufferStream(ChunkedStream):
-    """Toeplitz B with beta_0 = 1 and beta_t = sum_i omega_i theta_i^(t-1); `omega`, `theta` shape (m,). m buffers.
+    """Toeplitz B with beta_0 = 1 and beta_t = sum_i omega_i theta_i^(t-1); `omega`, `theta` shape (m,). m
+    buffers.
 
-    Row t is z_t + sum_i omega_i S_i, then S_i <- theta_i S_i + z_t (buffered linear Toeplitz, Dvijotham, McMahan,
-    Pillutla, Steinke, Thakurta 2024). `skip` replays every round since the last restart.
+    Row t is z_t + sum_i omega_i S_i, then S_i <- theta_i S_i + z_t (buffered linear Toeplitz, Dvijotham,
+    McMahan, Pillutla, Steinke, Thakurta 2024). `skip` replays every round since the last restart.
     """
 
     name = "buffers"

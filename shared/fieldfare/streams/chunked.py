@@ -1,7 +1,7 @@
 """The engine of all streams: a round draws z, applies B, and hands the row on, chunk by chunk.
 
-Each chunk goes through all three steps while it is in the cache, so a round needs no memory besides the state and the
-vector that the noise goes to: the one that `add_to` adds to, or the one that `next` returns.
+Each chunk goes through all three steps while it is in the cache, so a round needs no memory besides the state
+and the vector that the noise goes to: the one that `add_to` adds to, or the one that `next` returns.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ _TORN: Final = -1
 """`round` while a round runs, and after an exception ended it half-way: such a state is refused."""
 
 RULE_STEP: Final = 1 << 15
-"""Elements that a rule gets at a time on the host, so that the state is read once, and noise, state and row stay in the
-cache for what follows. (Noise is drawn for `CHUNK` elements at a time, which is cheaper.)"""
+"""Elements that a rule gets at a time on the host, so that the state is read once, and noise, state and row
+stay in the cache for what follows. (Noise is drawn for `CHUNK` elements at a time, which is cheaper.)"""
 
 Rule = Callable[[int, Array, Array, Array], None]
 """`rule(lo, z, out, kept)`: turn the elements from `lo` on of row t of z into those of row t of B z.
 
-The arrays have shape (blocks, width). `z` is scratch: overwrite it freely. `out` takes the result. `kept`, shape
-(slots, blocks, width), is a view of the same elements of the state, to be updated. Several threads call a rule at once.
+The arrays have shape (blocks, width). `z` is scratch: overwrite it freely. `out` takes the result. `kept`,
+shape (slots, blocks, width), is a view of the same elements of the state, to be updated. Several threads call
+a rule at once.
 """
 
 
@@ -97,7 +98,7 @@ class ChunkedStream(Stream):
         self._coefficients = coefficients
 
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Row `round` of B z into `out` (or a new vector), shape (numel,); then advances.
+        """Put row `round` of B z into `out` (or a new vector), shape (numel,), and advance.
 
         Raises `HorizonError` past the horizon, and `BadInput` where `out` does not fit or the state is torn.
         """
@@ -111,20 +112,22 @@ class ChunkedStream(Stream):
     def each_piece(self, take: Take) -> None:
         """Hand row `round` of B z to `take` in pieces of at most 2^17 elements (2^24 on an accelerator).
 
-        Torch starts threads in addition to ours on more than 2^15 elements: a `take` that uses torch cuts further.
+        Torch starts threads in addition to ours on more than 2^15 elements: a `take` that uses torch cuts
+        further.
         """
         self._require_row()
         self._advance(None, take)
 
     def state_dict(self) -> dict[str, Any]:
-        """`buffers` (slots, numel), `round` and `identity`: a digest of kind, shape, coefficients, key and nonces.
+        """Return `buffers` (slots, numel), `round` and `identity`: a digest of kind, shape, coefficients, key
+        and nonces.
 
         Secret like the key: buffers and released values together give the noise away.
         """
         return {**self.position(), "buffers": self._kept.read()}
 
     def position(self) -> dict[str, int | str]:
-        """`round` and `identity` of `state_dict`. Raises `BadInput` where the state is torn."""
+        """Return `round` and `identity` of `state_dict`. Raises `BadInput` where the state is torn."""
         self._require_untorn()
         return {"identity": self._identity(), "round": self.round}
 
@@ -134,11 +137,13 @@ class ChunkedStream(Stream):
         return self.slots * self.numel * self.dtype.itemsize
 
     def replayed_rows(self, t: int) -> int:
-        """Rounds since the last restart, or since the last one that the state depends on."""
+        """Return the rounds since the last restart, or since the last one that the state depends on."""
         return t - max(self._block_start(t), self._replay_from(t))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue bit for bit where `state` was taken. Raises `BadInput` if it is foreign, incomplete or torn."""
+        """Continue bit for bit where `state` was taken. Raises `BadInput` if it is foreign, incomplete or
+        torn.
+        """
         differing = {"identity", "round", "buffers"} ^ set(state)
         if differing:
             raise BadInput(
@@ -161,13 +166,16 @@ class ChunkedStream(Stream):
         self.round = t
 
     def skip(self, t: int) -> None:
-        """Go to row t from the key alone; afterwards `next` gives bit for bit what an uninterrupted stream gives.
+        """Go to row t from the key alone; afterwards `next` gives bit for bit what an uninterrupted stream
+        gives.
 
-        Costs as many rounds as `_replay_from` says: none for streams without state, the window for windows, all
-        rounds since the last restart for recursions. Raises `BadInput` unless 0 <= t <= horizon.
+        Costs as many rounds as `_replay_from` says: none for streams without state, the window for windows,
+        all rounds since the last restart for recursions. Raises `BadInput` unless 0 <= t <= horizon.
         """
         self._require_target(t)
         start = t - self.replayed_rows(t)
+        # Where the stream already stands between `start` and t, going on from there is the shorter way to the
+        # same state.
         if not start <= self.round <= t:
             self._kept.memory.zero_()
             self.round = start
@@ -176,23 +184,30 @@ class ChunkedStream(Stream):
 
     @abstractmethod
     def _rule(self, t: int, age: int) -> Rule:
-        """The rule of round t, which is round `age` of its block. Called once a round, before the pieces."""
+        """Return the rule of round t, which is round `age` of its block. Called once a round, before the
+        pieces.
+        """
 
     def _identity(self) -> str:
         noise, shape = self._noise, f"{self.name}:{self.numel}:{self.horizon}:{self.restart_every}:{self.dtype}"
+        # Not the key itself: a digest of a state may lie in a file or a log, and a key never may.
         whole = f"{shape}:{noise.source}:{noise.fingerprint()}:".encode() + self._coefficients
         return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
     def _replay_from(self, t: int) -> int:
-        """The earliest round that the state before round t depends on, if there is no restart in between."""
+        """Return the earliest round that the state before round t depends on, if there is no restart in
+        between.
+        """
         return 0
 
     def _noise_row(self, t: int) -> int:
-        """The row of z that round t draws; trees, which have more rows than rounds, number their nodes."""
+        """Return the row of z that round t draws; trees, which have more rows than rounds, number their
+        nodes.
+        """
         return t
 
     def _block_start(self, t: int) -> int:
-        """First round of the stamped block that round t belongs to."""
+        """Return the first round of the stamped block that round t belongs to."""
         return t - t % self.restart_every if self.restart_every else 0
 
     def _require_row(self) -> None:
@@ -216,6 +231,8 @@ class ChunkedStream(Stream):
         t, ops, kept = self.round, self._ops, self._kept
         age = t - self._block_start(t)
         rule = self._rule(t, age)
+        # One drawer a row, shared by all threads: element i depends on the key, the row and i alone, so the
+        # cuts change nothing.
         drawer = self._noise.drawer("z", self._noise_row(t), 0, self.numel)
         whole = None if out is None else ops.array(out)
         memory = ops.array(kept.memory)
@@ -246,7 +263,9 @@ class ChunkedStream(Stream):
 
 
 def require_vector(field: str, values: Vector, least: int = 0) -> Vector:
-    """`values` as a contiguous float64 vector. Raises `BadInput` unless it is finite and has `least` numbers."""
+    """Return `values` as a contiguous float64 vector. Raises `BadInput` unless it is finite and has `least`
+    numbers.
+    """
     array = np.ascontiguousarray(values, dtype=np.float64)
     if array.ndim != 1 or len(array) < least or not np.isfinite(array).all():
         raise BadInput(f"{field} of shape {array.shape}", f"must be a finite vector of at least {least} numbers.")

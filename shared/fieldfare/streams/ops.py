@@ -15,7 +15,9 @@ from fieldfare.noise.chunks import DEVICE_CHUNK, in_chunks, scratch
 
 Vector = NDArray[np.float64]
 Array = Any
-"""A numpy array on the host, a tensor on an accelerator: operators work on both, functions are those of `Ops`."""
+"""A numpy array on the host, a tensor on an accelerator: operators work on both, functions are those of
+`Ops`.
+"""
 
 
 class Ops(ABC):
@@ -23,15 +25,17 @@ class Ops(ABC):
 
     @abstractmethod
     def array(self, x: torch.Tensor) -> Array:
-        """The same memory as an array."""
+        """Return the same memory as an array."""
 
     @abstractmethod
     def tensor(self, x: Array) -> torch.Tensor:
-        """The same memory as a tensor."""
+        """Return the same memory as a tensor."""
 
     @abstractmethod
     def scratch(self, name: str, size: int, like: Array) -> Array:
-        """A vector of `size` elements of the kind of `like`, contents undefined, that lives until the chunk is done."""
+        """Return a vector of `size` elements of the kind of `like`, contents undefined, that lives until the
+        chunk is done.
+        """
 
     @abstractmethod
     def each_chunk(self, work: Callable[[int, int], None], n: int, threads: int | None) -> None:
@@ -39,23 +43,27 @@ class Ops(ABC):
 
     @abstractmethod
     def draw(self, drawer: Drawer, x: Array, lo: int) -> None:
-        """x = the elements of the drawer's row from `lo` on"""
+        """Draw x: x = the elements of the drawer's row from `lo` on"""
 
     @abstractmethod
     def axpy(self, y: Array, a: float, x: Array) -> None:
-        """y += a x. The product is rounded to y's dtype, never `a` itself: what is applied is what was charged."""
+        """Add in place: y += a x. The product is rounded to y's dtype, never `a` itself: what is applied is
+        what was charged.
+        """
 
     @abstractmethod
     def scale(self, y: Array, a: float) -> None:
-        """y *= a, rounded in the same way"""
+        """Scale in place: y *= a, rounded in the same way"""
 
     @abstractmethod
     def combine(self, y: Array, z: Array, weights: Vector, rows: Array) -> None:
-        """y = z + sum_i weights_i rows_i; `weights` shape (m,), all of them float32 values, `rows` m arrays like y."""
+        """Combine: y = z + sum_i weights_i rows_i; `weights` shape (m,), all of them float32 values, `rows` m
+        arrays like y.
+        """
 
     @abstractmethod
     def decay(self, rows: Array, factors: Vector, z: Array) -> None:
-        """rows_i = factors_i rows_i + z, rounded twice; arguments as in `combine`"""
+        """Decay in place: rows_i = factors_i rows_i + z, rounded twice; arguments as in `combine`"""
 
 
 class _Host(Ops):
@@ -83,8 +91,8 @@ class _Host(Ops):
         np.multiply(y, a, out=y, dtype=np.float64, casting="same_kind")
 
     def combine(self, y: Array, z: Array, weights: Vector, rows: Array) -> None:
-        # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but its
-        # rounding depends on its own number of threads.
+        # einsum reads each row once and multiplies and adds in the same pass. BLAS would be faster still, but
+        # its rounding depends on its own number of threads.
         np.einsum("i,ibj->bj", weights.astype(y.dtype), rows, out=y)
         np.add(y, z, out=y)
 

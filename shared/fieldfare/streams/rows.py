@@ -55,7 +55,8 @@ class MemoryStream(_RowStream):
 
 
 class ReplayStream(_RowStream):
-    """The numbers of `MemoryStream`, bit for bit, without its memory: draws past rows of z again from the key.
+    """The numbers of `MemoryStream`, bit for bit, without its memory: draws past rows of z again from the
+    key.
 
     That is a draw for every non-zero coefficient of row t.
     """
@@ -83,7 +84,9 @@ class ReplayStream(_RowStream):
 
 
 def _split_row(rows: Rows, t: int) -> tuple[float, list[tuple[int, float]]]:
-    """Row t: the coefficient of z_t, and (i, coefficient of z_i) for those before it that are not 0, latest first."""
+    """Return the row t: the coefficient of z_t, and (i, coefficient of z_i) for those before it that are not
+    0, latest first.
+    """
     row = require_vector(f"row {t} of B", rows(t), t + 1)
     if len(row) != t + 1:
         raise BadInput(f"row {t} of B with {len(row)} coefficients", "B is lower-triangular.", str(t + 1))

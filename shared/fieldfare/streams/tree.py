@@ -1,8 +1,9 @@
 """Running noise of binary trees: at most floor(log2 T) vectors of state, one new one a round.
 
-Before round t the open nodes are those of t's binary expansion. Round t closes nodes up to height h, the number of
-trailing ones of t. The largest of them replaces the h open nodes below it, and the prefix sum changes by exactly that
-difference: no running sum is kept, so nothing drifts. A node that no later round replaces (at the top) is not stored.
+Before round t the open nodes are those of t's binary expansion. Round t closes nodes up to height h, the
+number of trailing ones of t. The largest of them replaces the h open nodes below it, and the prefix sum
+changes by exactly that difference: no running sum is kept, so nothing drifts. A node that no later round
+replaces (at the top) is not stored.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from fieldfare.streams.ops import Array, Vector
 
 
 def stored_heights(rounds: int) -> int:
-    """Vectors that a tree stream keeps: a node of height h is needed again only if 2^(h+1) <= rounds."""
+    """Return how many vectors a tree stream keeps: a node of height h is needed again only if 2^(h+1) <=
+    rounds.
+    """
     return rounds.bit_length() - 1
 
 
 class ReadNodesStream(ChunkedStream):
     """Trees of read nodes: row t of B z is scale_h z_h - sum_{l < h} carry_l z_l.
 
-    h is the height of the node that closes in round t and z_l the open node of height l. With `scale` and `carry` all
-    ones this is the plain tree. `skip` costs popcount(t) draws.
+    h is the height of the node that closes in round t and z_l the open node of height l. With `scale` and
+    `carry` all ones this is the plain tree. `skip` costs popcount(t) draws.
 
     Args:
         scale: shape (heights,), the noise of a node.
@@ -59,11 +62,13 @@ class ReadNodesStream(ChunkedStream):
         return node_count(t) + height_of(t + 1) if self._all_rows else t
 
     def replayed_rows(self, t: int) -> int:
-        """One for each open node that is stored."""
+        """Count one row for each open node that is stored."""
         return (t & ((1 << self.slots) - 1)).bit_count()
 
     def skip(self, t: int) -> None:
-        """Go to row t from the key alone: draw its open nodes again. Raises `BadInput` unless 0 <= t <= horizon."""
+        """Go to row t from the key alone: draw its open nodes again. Raises `BadInput` unless 0 <= t <=
+        horizon.
+        """
         self._require_target(t)
         self.round = t
         for height in range(self.slots):
@@ -93,8 +98,8 @@ class ReadNodesStream(ChunkedStream):
 class OnlineTreeStream(ChunkedStream):
     """Honaker's online estimator: every node is estimated from itself and the nodes below it.
 
-    Rows of z are numbered by node, in order of closing and then of size. Two draws a round on average. `skip` draws
-    every node again since the last stored root closed: O(t) draws.
+    Rows of z are numbered by node, in order of closing and then of size. Two draws a round on average. `skip`
+    draws every node again since the last stored root closed: O(t) draws.
     """
 
     name = "online-tree"
@@ -117,7 +122,8 @@ class OnlineTreeStream(ChunkedStream):
         def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             out[:] = z
             for below, (weight, drawer) in enumerate(ancestors):
-                # The estimate of a node: its left child's (kept), plus its right child's (out), and its own value.
+                # The estimate of a node: its left child's (kept), plus its right child's (out), and its own
+                # value.
                 out += kept[below]
                 out *= 1.0 - weight
                 ops.draw(drawer, z, lo)
@@ -136,19 +142,19 @@ def _refuse_restart(settings: StreamSettings) -> None:
 
 
 def variance(height: int) -> float:
-    """Variance of a node's estimate: 1 / (2 - 2^-height).
+    """Return the variance of a node's estimate: 1 / (2 - 2^-height).
 
-    The estimates of its children, each of variance v, add to variance 2 v. The best mean of that and of variance 1 has
-    weight 2 v / (1 + 2 v) and the same number as its variance (Honaker 2015; Kairouz et al. 2021, "Practical and
-    Private (Deep) Learning Without Sampling or Shuffling", section 4).
+    The estimates of its children, each of variance v, add to variance 2 v. The best mean of that and of
+    variance 1 has weight 2 v / (1 + 2 v) and the same number as its variance (Honaker 2015; Kairouz et al.
+    2021, "Practical and Private (Deep) Learning Without Sampling or Shuffling", section 4).
     """
     return 1.0 / (2.0 - 2.0**-height)
 
 
 def own_weight(height: int) -> float:
-    """Weight of a node's own noisy value in its estimate: `variance`, to the nearest float32.
+    """Return the weight of a node's own noisy value in its estimate: `variance`, to the nearest float32.
 
-    1 - weight is a float32 too, so a float32 stream applies both as they are charged. Any weight keeps estimates
-    unbiased (B C = I), and this close to the best one the variance is the same to 1e-14.
+    1 - weight is a float32 too, so a float32 stream applies both as they are charged. Any weight keeps
+    estimates unbiased (B C = I), and this close to the best one the variance is the same to 1e-14.
     """
     return float(np.float32(variance(height)))

@@ -2,15 +2,17 @@
 
     python -Pm fieldfare_flower.warm [--preload MODULE[:FUNCTION]] flower-superexec ARGUMENT ...
 
-This process becomes the SuperExec, with a stand-in for `flwr-clientapp` first on its PATH: it has the same process
-id, signals and exit status. A keeper process starts the parent, restarts it when it dies, and ends it with the
-SuperExec. While there is no parent, and for every task that the parent does not take, tasks start the ordinary way.
+This process becomes the SuperExec, with a stand-in for `flwr-clientapp` first on its PATH: it has the same
+process id, signals and exit status. A keeper process starts the parent, restarts it when it dies, and ends it
+with the SuperExec. While there is no parent, and for every task that the parent does not take, tasks start
+the ordinary way.
 
---preload: a module that the parent imports, and a function in it that the parent then calls, once. All tasks share what
-they leave in memory, so neither may draw random numbers or start a thread.
+--preload: a module that the parent imports, and a function in it that the parent then calls, once. All tasks
+share what they leave in memory, so neither may draw random numbers or start a thread.
 
-Upstream: Flower 1.41 starts an interpreter for each message (issue 3670 asks for a ClientApp that stays). Its own warm
-executors are Kubernetes pods, and serve no ClientApp. This package becomes unnecessary once they do without a cluster.
+Upstream: Flower 1.41 starts an interpreter for each message (issue 3670 asks for a ClientApp that stays). Its
+own warm executors are Kubernetes pods, and serve no ClientApp. This package becomes unnecessary once they do
+without a cluster.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def start_keeper(superexec: int, preload: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """See the module."""
+    """Become the SuperExec, as the module says."""
     logs.configure("info")
     preload = ""
     if arguments[:1] == ["--preload"]:

@@ -1,8 +1,8 @@
 """The warm parent: imports what a task needs, then forks once a task and does nothing else.
 
-Its memory holds code, and what the preloaded function left there. A fork alone reads a task's token, message and
-model and makes its result, and ends with the task: no task can see another's. The parent has one thread, opens no
-file or connection after its start, and survives the death of any fork.
+Its memory holds code, and what the preloaded function left there. A fork alone reads a task's token, message
+and model and makes its result, and ends with the task: no task can see another's. The parent has one thread,
+opens no file or connection after its start, and survives the death of any fork.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LONGEST = 1 << 20
 def warm_up(preload: str) -> tuple[Callable[[], Any], int]:
     """Import what every ClientApp task imports, and what `preload` ("module", "module:function" or "") names.
 
-    Returns Flower's task program and the number of threads that torch may use. Raises RuntimeError where loading left a
-    thread running, whose locks a fork would inherit locked.
+    Returns Flower's task program and the number of threads that torch may use. Raises RuntimeError where
+    loading left a thread running, whose locks a fork would inherit locked.
     """
     import httpcore  # noqa: F401  (httpx imports it with its first client)
     import torch
@@ -59,7 +59,7 @@ def warm_up(preload: str) -> tuple[Callable[[], Any], int]:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket at `path` that only this user can reach."""
+    """Return a listening socket at `path` that only this user can reach."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     umask = os.umask(0o177)
@@ -72,7 +72,9 @@ def listen(path: Path) -> socket.socket:
 
 
 def serve(listening: socket.socket) -> socket.socket:
-    """Fork for every connection; returns only in a fork, with its connection. The parent ends when stdin closes."""
+    """Fork for every connection; returns only in a fork, with its connection. The parent ends when stdin
+    closes.
+    """
     running: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
@@ -106,7 +108,7 @@ def serve(listening: socket.socket) -> socket.socket:
 
 
 def _accept(listening: socket.socket) -> socket.socket | None:
-    """A connection from a process of this user, or None."""
+    """Return a connection from a process of this user, or None."""
     try:
         connection, _ = listening.accept()
     except OSError:
@@ -127,10 +129,10 @@ def _report_end(handle: int, process: int, connection: socket.socket) -> None:
 
 
 def take_task(connection: socket.socket, threads: int) -> None:
-    """In a fork: adopt the caller's arguments, environment, folder and standard streams.
+    """Adopt the caller's arguments, environment, folder and standard streams, in a fork.
 
-    Raises OSError, ValueError, KeyError or TypeError where that fails. The caller then gets no answer, and starts an
-    ordinary process.
+    Raises OSError, ValueError, KeyError or TypeError where that fails. The caller then gets no answer, and
+    starts an ordinary process.
     """
     connection.settimeout(PATIENCE)
     message, streams, _, _ = socket.recv_fds(connection, LONGEST, 3)
@@ -150,7 +152,9 @@ def take_task(connection: socket.socket, threads: int) -> None:
 
 
 def _reseed(threads: int) -> None:
-    """Seed the generators afresh: all forks would draw the same numbers. (`random` and OpenSSL reseed themselves.)"""
+    """Seed the generators afresh: all forks would draw the same numbers. (`random` and OpenSSL reseed
+    themselves.)
+    """
     import numpy as np
     import torch
 

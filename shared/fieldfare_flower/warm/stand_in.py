@@ -1,10 +1,11 @@
 #!/usr/bin/env -S python3 -IS
-"""What a SuperExec finds on its PATH as `flwr-clientapp`: hands the task to the warm parent, or starts the real one.
+"""What a SuperExec finds on its PATH as `flwr-clientapp`: hands the task to the warm parent, or starts the
+real one.
 
-It uses the standard library alone, without site-packages, because its interpreter start is the one that is left. The
-parent's socket lies in the folder of the link through which this file was called. Arguments (Flower passes the task's
-token there), environment, working directory and standard streams go over that socket, to a process forked for this
-task.
+It uses the standard library alone, without site-packages, because its interpreter start is the one that is
+left. The parent's socket lies in the folder of the link through which this file was called. Arguments (Flower
+passes the task's token there), environment, working directory and standard streams go over that socket, to a
+process forked for this task.
 """
 
 import json
@@ -21,7 +22,7 @@ PATIENCE = 10.0
 
 
 def hand_over(path: str, arguments: list[str], environment: dict[str, str]) -> int | None:
-    """The task's exit status, or None where the parent at `path` did not take it."""
+    """Return the task's exit status, or None where the parent at `path` did not take it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as parent:
         try:
             parent.settimeout(PATIENCE)

@@ -153,7 +153,7 @@ def test_an_app_without_a_query_ends_before_anything_is_charged(tmp_path: Path) 
         (MEAN, {"adjacency": "add_remove"}, "adjacency"),
         (MEAN, {"dialect": "cohort"}, r"run\.cohort"),
         (MEAN, {"budget": (8, 1e-5)}, "budget"),
-        (MEAN, {"budget": None}, "there is none of that name"),
+        (MEAN, {"budget": None}, "there is no population of that name"),
     ],
 )
 def test_what_a_grid_cannot_answer_is_refused(

@@ -296,8 +296,8 @@ class Starts(FedAvg):
         (lambda: FedAvg(fraction_evaluate=0.5), r"base\.fraction_evaluate = 0\.5.*evaluate_fn"),
         (lambda: FedAvg(min_available_nodes=9), r"base\.min_available_nodes = 9.*min_available"),
         (lambda: FedAvg(train_metrics_aggr_fn=lambda *a: MetricRecord()), r"base\.train_metrics_aggr_fn"),
-        (lambda: FedAvg, r"base = FedAvg: is no FedAvg object"),
-        (lambda: "fedavg", r"base = str: is no FedAvg object"),
+        (lambda: FedAvg, r"base = FedAvg: is not a FedAvg object"),
+        (lambda: "fedavg", r"base = str: is not a FedAvg object"),
     ],
 )
 def test_what_a_base_would_lose_is_refused_when_the_strategy_is_made(base: Any, says: str, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_nodes_of_another_task_end_the_run_before_anything_is_charged(tmp_path: 
 def test_the_plan_of_a_question_travels_as_text() -> None:
     a_plan = asked(MEAN).plan_for_nodes()
     assert plan_of(json.dumps(a_plan.model_dump(mode="json", exclude_none=True))).digest() == a_plan.digest()
-    with pytest.raises(BadInput, match="is no JSON"):
+    with pytest.raises(BadInput, match="is not JSON"):
         plan_of("{")
     with pytest.raises(BadInput, match=r"run\.cohort.*is required"):
         asked(MEAN, cohort=None).plan_for_nodes()

@@ -31,7 +31,9 @@ def audit(
     run: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
     as_: Format = "json",
 ) -> Response:
-    """Append-only rows, newest first. The hash of a row covers the row before it. As CSV: all from the cursor on."""
+    """Append-only rows, newest first. The hash of a row covers the row before it. As CSV: all from the cursor
+    on.
+    """
     if as_ == "csv":
         return csv_of(AuditRow, whole(lambda at, most: answers.audit(at, most, run), cursor), "fieldfare-audit.csv")
     return conditional(request, answers.audit(cursor, limit, run))
@@ -39,7 +41,8 @@ def audit(
 
 @router.get("/verification", responses=responses(401, 403, 429, 503))
 def verification(request: Request, _: Overseer) -> Verification:
-    """Whether journal and tables agree. Rows that are new since the last check are checked now, and all budgets.
+    """Whether journal and tables agree. Rows that are new since the last check are checked now, and all
+    budgets.
 
     A check that takes long is answered as it stands, with `complete` false: ask again.
     """
@@ -72,12 +75,13 @@ def signed_head(
 def export_audit(_: Overseer, answers: AnswersOf) -> StreamingResponse:
     """The whole log, oldest first, one JSON object a line: enough to verify the chain elsewhere.
 
-    Where presence is secret rows omit counts of users, and the hash of such a row can only be checked on the server.
+    Where presence is secret rows omit counts of users, and the hash of such a row can only be checked on the
+    server.
     """
 
     def lines() -> Iterator[bytes]:
-        # One transaction for each batch, because a slow download must not hold a snapshot open. Rows are append-only,
-        # so batches of different snapshots still make one log.
+        # One transaction for each batch, because a slow download must not hold a snapshot open. Rows are
+        # append-only, so batches of different snapshots still make one log.
         after = 0
         while rows := answers.events(after, _BATCH):
             yield b"".join(row.model_dump_json().encode() + b"\n" for row in rows)

@@ -77,7 +77,7 @@ class CsvTask(Task):
         return by_hash(table.pseudonyms, max(1, round(self.share * len(table))))
 
     def _columns(self) -> list[str]:
-        """The columns that the model reads: the header alone, no user's data."""
+        """Return the columns that the model reads: the header alone, no user's data."""
         header = next(self._lines(), (1, []))[1]
         for column in (self.user, self.target):
             if column not in header:
@@ -105,7 +105,9 @@ class CsvTask(Task):
                 if not row[self.user]:
                     raise BadInput(f"{where}, column {self.user!r}", "is empty: whose row is it?", "a name or a number")
                 if row[self.target] not in ("0", "1", "0.0", "1.0"):
-                    raise BadInput(f"{where}, column {self.target!r}", f"{row[self.target]!r} is no target.", "0 or 1")
+                    raise BadInput(
+                        f"{where}, column {self.target!r}", f"{row[self.target]!r} is not a target.", "0 or 1"
+                    )
                 users.append(row[self.user])
                 inputs.append([_number(f"{where}, column {column!r}", row[column]) for column in columns])
                 targets.append(float(row[self.target]))
@@ -117,7 +119,7 @@ class CsvTask(Task):
         return self._table
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Number and cells of each line that is not empty."""
+        """Yield the number and cells of each line that is not empty."""
         name = f"file {self.file.name!r}"
         try:
             with self.file.open(newline="", encoding="utf-8-sig") as file:
@@ -138,5 +140,5 @@ def _number(where: str, cell: str) -> float:
         value = math.nan
     if not abs(value) < 1e38:  # NaN, infinity, and what float32 cannot hold
         said = repr(cell) if cell else "an empty cell"
-        raise BadInput(where, f"{said} is no number below 1e38.", "a number, or leave the row out")
+        raise BadInput(where, f"{said} is not a number below 1e38.", "a number, or leave the row out")
     return value

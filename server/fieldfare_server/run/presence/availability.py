@@ -1,8 +1,8 @@
 """Simulated users that come and go, never answer, or answer late: the plan's `[availability]` table at work.
 
-Everything is a pure function of (run seed, pseudonym, round), so a cohort is the same on one node, on many, and under
-Flower's engine. It depends on no data and on no earlier cohort: sampling keeps its amplification, and who answers is
-public anyway.
+Everything is a pure function of (run seed, pseudonym, round), so a cohort is the same on one node, on many,
+and under Flower's engine. It depends on no data and on no earlier cohort: sampling keeps its amplification,
+and who answers is public anyway.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SimulatedAvailability:
 
     @classmethod
     def of(cls, plan: Plan, names: Names) -> Self | None:
-        """The plan's simulated users; None where the plan has no `[availability]`."""
+        """Return the plan's simulated users; None where the plan has no `[availability]`."""
         if plan.availability is None:
             return None
         # A Poisson cohort is never cut: one user's presence would then decide whether another user is summed.
@@ -55,7 +55,7 @@ class SimulatedAvailability:
         return uniforms(names, self._seed, family, round)
 
     def reachable(self, round: int, users: Users) -> NDArray[np.bool_]:
-        """Which of `users` can be asked at the hour of `round`, shape (n,)."""
+        """Return which of `users` can be asked at the hour of `round`, shape (n,)."""
         spec = self._spec
         # What no hour moves needs no look at the user's own day, and rounding keeps these bounds in order.
         always, ever = (spec.reachable * (1 + spec.daily_swing * wave) for wave in (-1.0, 1.0))
@@ -71,7 +71,9 @@ class SimulatedAvailability:
         return here
 
     def seconds(self, round: int, users: Users) -> NDArray[np.float64]:
-        """Simulated seconds until each of `users` answers, shape (n,); infinite for a user who never does."""
+        """Return simulated seconds until each of `users` answers, shape (n,); infinite for a user who never
+        does.
+        """
         spec, names = self._spec, self._names(users)
         # The middle of a cell of 2^-53 is never 0, whose normal quantile is infinite.
         seconds = spec.response_seconds * np.exp(spec.speed_spread * ndtri(self._draw(names, _SPEED) + 2.0**-54))
@@ -80,14 +82,17 @@ class SimulatedAvailability:
         return np.asarray(seconds)
 
     def answering(self, round: int, cohort: Users) -> Users:
-        """Those of `cohort` whose answers count, increasing: the first `most` of those who answer in time."""
+        """Return those of `cohort` whose answers count, increasing: the first `most` of those who answer in
+        time.
+        """
         seconds = self.seconds(round, cohort)
         # Ties are broken by lot: the order of names would favour the same users in every round.
         order = np.lexsort((self._draw(self._names(cohort), _TIE, round), seconds))
         return np.sort(cohort[order[: np.isfinite(seconds).sum()][: self._most]])
 
     def wait(self, round: int, users: Users, select: Callable[[Users], Users]) -> Users:
-        """A cohort from the first hour, within a simulated day from `round` on, at which enough users can be asked.
+        """Return a cohort from the first hour, within a simulated day from `round` on, at which enough users
+        can be asked.
 
         No real time passes.
 
@@ -107,7 +112,9 @@ class SimulatedAvailability:
 
 
 def is_simulated(grid: Grid | None) -> bool:
-    """Whether all nodes of this grid are simulated here: in this process, by Flower's simulation, or as is stated."""
+    """Return whether all nodes of this grid are simulated here: in this process, by Flower's simulation, or
+    as is stated.
+    """
     from fieldfare_flower.own_data import is_flowers_simulation  # Flower, which no price needs
 
     stated = os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
@@ -115,13 +122,15 @@ def is_simulated(grid: Grid | None) -> bool:
 
 
 def require_callable(plan: Plan, grid: Grid | None) -> None:
-    """Refuse a sampler whose users must come when they are drawn, where the server cannot command that they do."""
+    """Refuse a sampler whose users must come when they are drawn, where the server cannot command that they
+    do.
+    """
     if plan.secret and not plan.participation.callable and not is_simulated(grid):
         raise not_callable(plan)
 
 
 def not_callable(plan: Plan) -> BadInput:
-    """The refusal of a plan that does not state that real users can be called at will."""
+    """Return the refusal of a plan that does not state that real users can be called at will."""
     return BadInput(
         "participation.callable = false",
         f"scheme {plan.participation.scheme!r} calls each user in the rounds that were drawn for them; real users who "

@@ -1,14 +1,15 @@
 """Which node each user of a population is bound to, where nodes prove who they are.
 
-The first node that claims a user is bound to that user, for this run and all later ones on the population, so no other
-node can take the user over, also while the first is offline. While the first is in quarantine (`standing`), another
-node that claims the user answers for them, and the binding stays. `fieldfare nodes release` sets a node's users free:
-they moved, the node has a new key, or it had claimed users that were never its own. A binding decides who is asked for
-an update. It changes no number that is charged: a user has one number in the population, whichever node answers.
+The first node that claims a user is bound to that user, for this run and all later ones on the population, so
+no other node can take the user over, also while the first is offline. While the first is in quarantine
+(`standing`), another node that claims the user answers for them, and the binding stays. `fieldfare nodes
+release` sets a node's users free: they moved, the node has a new key, or it had claimed users that were never
+its own. A binding decides who is asked for an update. It changes no number that is charged: a user has one
+number in the population, whichever node answers.
 
-The file stands in the coordinator's state directory, not in the ledger. It holds user numbers, which mean nothing
-without the nodes' own lists, and how many users each node has, which is secret where presence is. Without the file
-users are bound again as nodes claim them.
+The file stands in the coordinator's state directory, not in the ledger. It holds user numbers, which mean
+nothing without the nodes' own lists, and how many users each node has, which is secret where presence is.
+Without the file users are bound again as nodes claim them.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class Bindings:
         self._keys, self._releases, self._node = self._read()
 
     def node_names(self, grid: Grid) -> Mapping[int, str]:
-        """Node id -> SHA-256 of its public key, for the nodes that are online and show one."""
+        """Return node id -> SHA-256 of its public key, for the nodes that are online and show one."""
         return {node.id: key_digest(node.key) for node in list_nodes(grid) if has_key(node)}
 
     def most_users(self, name: str) -> int | None:
-        """How many users the node was registered for; None: nothing was said."""
+        """Return how many users the node was registered for; None: nothing was said."""
         return self._register.terms(name).most_users
 
     def bind(self, users: Users, name: str) -> NDArray[np.bool_]:

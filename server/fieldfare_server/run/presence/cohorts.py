@@ -47,17 +47,17 @@ class Cohorts:
         )
 
     def _secret_words(self, count: int, attempt: int, draw: str) -> NDArray[np.uint64]:
-        """Cryptographic, because amplification is charged; of a draw and of no attempt at a round, because bins hold
-        for the whole run or block."""
+        """Return cryptographic words, because amplification is charged; of a draw and of no attempt at a
+        round, because bins hold for the whole run or block."""
         return np.frombuffer(self._noise.bytes(8 * count, row=attempt, stream=draw), dtype="<u8")
 
     def select(self, round: int, available: Users, voids: int = 0, without: Iterable[int] = ()) -> Users:
-        """The cohort of `round` among `available` users, by randomness that only this attempt uses.
+        """Return the cohort of `round` among `available` users, by randomness that only this attempt uses.
 
         Args:
-            voids: attempts at this round, in this process, that too few users answered. They are drawn with other
-                randomness, because the same users might not answer again. A round that a crash voided is drawn as
-                before, so that the resumed run is the one that would have been without the crash.
+            voids: attempts at this round, in this process, that too few users answered. They are drawn with
+                other randomness, because the same users might not answer again. A round that a crash voided
+                is drawn as before, so that the resumed run is the one that would have been without the crash.
             without: nodes whose users no later round counts on.
 
         Raises:
@@ -83,13 +83,19 @@ class Cohorts:
         return self._availability.wait(round, available, select)
 
     def spread(self, round: int, users: Users, voids: int, most: int, proven: Iterable[int]) -> Users:
-        """`users`, of whom each node that is not `proven` has at most `most`, by randomness of this attempt."""
+        """Return `users`, of whom each node that is not `proven` has at most `most`, by randomness of this
+        attempt.
+        """
         return self.roster.spread(users, most, proven, self._noise.generator(f"spread.{voids}", round))
 
     def require_lasting(self, round: int) -> None:
-        """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from `round` on."""
+        """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from
+        `round` on.
+        """
         self._selector.require_lasting(round, self.roster.known(), self._account.participation)
 
     def answering(self, round: int, cohort: Users) -> Users:
-        """Those of `cohort` who are sent the round: all of them, or the simulated users whose answers count."""
+        """Return those of `cohort` who are sent the round: all of them, or the simulated users whose answers
+        count.
+        """
         return cohort if self._availability is None else self._availability.answering(round, cohort)

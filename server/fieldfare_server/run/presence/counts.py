@@ -1,8 +1,9 @@
 """What may be counted of who is there, and decided from it: everything (`Public`), or nothing (`Secret`).
 
-Under `zero_out` and `replace_one` who took part and how many reported is public, so a round may wait for enough users,
-be void without them, and a run may end because nobody answers. Where a user's presence is the secret, none of this may
-be: how many users there are decides neither whether a round takes place nor when, and is shown nowhere.
+Under `zero_out` and `replace_one` who took part and how many reported is public, so a round may wait for
+enough users, be void without them, and a run may end because nobody answers. Where a user's presence is the
+secret, none of this may be: how many users there are decides neither whether a round takes place nor when,
+and is shown nowhere.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ class Counts(ABC):
 
     @abstractmethod
     def shown(self, count: int) -> int | None:
-        """`count` where it may be shown, else None."""
+        """Return `count` where it may be shown, else None."""
 
     def note_attempt(self, good: Collection[int], failed: Collection[int]) -> Counter[str]:
-        """Nodes answered an instruction well, or failed; returns what the round's record says of it."""
+        """Note which nodes answered an instruction well, or failed; returns what the round's record says of
+        it.
+        """
         return Counter()
 
     @property
@@ -135,17 +138,19 @@ class Public(Counts):
         return max(1, plan.report_goal) if plan.run.min_available is None else plan.run.min_available
 
     def _say_what_is_missing(self, deadline: float) -> None:
-        """Once, at the first look that finds too few users: how many are needed, and how long they are waited for."""
+        """Say once, at the first look that finds too few users: how many are needed, and how long they are
+        waited for.
+        """
         here, left = self.roster.reserve().size, max(0.0, deadline - time.monotonic())
         if not self._said and here < self._needed:
             log.warning("%d users needed, %d here: waiting for at most %.0f s", self._needed, here, left)
             self._said = True
 
     def _select_among_present(self) -> Users:
-        """A cohort among the users who are there now; empty where more are to be waited for.
+        """Return a cohort among the users who are there now; empty where more are to be waited for.
 
-        Nodes that rest are asked only where the others cannot fill a round. Their users are not waited for either:
-        otherwise a node that fails, or leaves, would hold up the rest.
+        Nodes that rest are asked only where the others cannot fill a round. Their users are not waited for
+        either: otherwise a node that fails, or leaves, would hold up the rest.
 
         Raises:
             NotEnoughUsers: too few of those who are there may take part.
@@ -178,7 +183,7 @@ class Public(Counts):
         return cohorts.select(index, everyone, voids)
 
     def _expect_no_more(self, present: int) -> None:
-        """The time to wait for more users is over: rounds go on with those who are there, until more come back."""
+        """Wait no more for users: rounds go on with those who are there, until more come back."""
         if present >= max(1, self.session.plan.report_goal):
             self._expected = min(self._wanted, present)
 

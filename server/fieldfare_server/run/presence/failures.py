@@ -1,9 +1,10 @@
 """Why nodes do not answer as they should, and when that ends a run at once.
 
-An error reply has one of Flower's codes. Some pass (a node was offline); the others are faults of the app, which every
-further round would meet again. If, before anything was committed, more than half of the nodes that are online answer
-and all of them have such faults, the run ends at once and says so: how many, with which code, which class of exception,
-and what to do. The text of an exception is never shown: it may quote a user's data.
+An error reply has one of Flower's codes. Some pass (a node was offline); the others are faults of the app,
+which every further round would meet again. If, before anything was committed, more than half of the nodes
+that are online answer and all of them have such faults, the run ends at once and says so: how many, with
+which code, which class of exception, and what to do. The text of an exception is never shown: it may quote a
+user's data.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ _CLASS = re.compile(r"<class '([\w.]{1,100})'>")
 
 
 JOURNAL = "journal refused"
-"""The reason by which the replies of nodes are counted that do not find the journal to go on from what they saw."""
+"""The reason by which the replies of nodes are counted that do not find the journal to go on from what they
+saw.
+"""
 _JOURNAL = f"<class '{HeadRefused.__name__}'> "
 BUDGET = "node's own budget"
 """The reason by which the replies of nodes are counted whose own budget refuses."""
@@ -81,7 +84,7 @@ class Fault(NamedTuple):
     """The class of the exception, or why the reply was rejected."""
 
     def describe(self) -> str:
-        """In words for a person."""
+        """Describe the fault for a person."""
         if self.code is None:
             return f"a reply that cannot be used ({self.what})"
         return f"error code {self.code}" + (f" ({self.what})" if self.what else "")
@@ -112,11 +115,12 @@ class Failures:
         """Whether no node ever answered anything, and most of those online were asked and had their time."""
 
     def note_answer(self) -> None:
-        """A node answered as it should."""
+        """Note that a node answered as it should."""
         self._answered, self.silent = True, False
 
     def refuse(self, reply: Message | None, reason: str, node: int) -> str:
-        """Why the answer of `node` cannot be used, before its arrays are read: the reason to count it by, or "".
+        """Return why the answer of `node` cannot be used, before its arrays are read: the reason to count it
+        by, or "".
 
         Args:
             reply: None where there is none that can be decoded, for `reason`.
@@ -134,7 +138,7 @@ class Failures:
         return ""
 
     def note_error(self, reply: Message, node: int) -> str:
-        """`node` answered with an error; returns the reason to count it by."""
+        """Note that `node` answered with an error; returns the reason to count it by."""
         code, reason = int(reply.error.code), str(reply.error.reason or "")
         told = read_told(reason.removeprefix(_JOURNAL)) if reason.startswith(_JOURNAL) else None
         if told is not None:
@@ -171,12 +175,14 @@ class Failures:
             self.spent.add(node)
 
     def note_rejected(self, reason: str, node: int) -> None:
-        """The answer of `node` breaks the contract."""
+        """Note that the answer of `node` breaks the contract."""
         self._wrong.add(node)
         self._counts[Fault(None, reason)] += 1
 
     def note_silence(self, silent: Collection[int], asked: int, seconds: float, online: int) -> None:
-        """The nodes `silent` did not answer in time; `asked` nodes were asked, and `online` are there."""
+        """Note that the nodes `silent` did not answer in time; `asked` nodes were asked, and `online` are
+        there.
+        """
         if silent:
             self._silent.update(silent)
             # A few that are silent prove nothing about the others.
@@ -195,7 +201,8 @@ class Failures:
         return self._first or (self._describe() if self._counts else "")
 
     def all_wrong(self, online: int) -> Refused | None:
-        """The refusal where no node ever answered as it should, and most of the `online` nodes did wrong; else None.
+        """Return the refusal where no node ever answered as it should, and most of the `online` nodes did
+        wrong; else None.
 
         A few wrong nodes that answer first prove nothing about the app of the others.
         """
@@ -209,7 +216,9 @@ class Failures:
         return BadInput(self._part, f"{self._describe()}.", self._advise())
 
     def _journal_refused(self) -> JournalRefused:
-        """An older journal is the gravest of what may be wrong, so no other fault is named beside it."""
+        """Return the refusal for an older journal, the gravest of what may be wrong, so no other fault is
+        named beside it.
+        """
         seen, shown = self._rows
         kinds = "; ".join(f"{count} x {REASONS[why]}" for why, count in self._journal.most_common())
         rows = (

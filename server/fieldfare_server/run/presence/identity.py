@@ -6,9 +6,9 @@
 | of Flower's simulation | `simulated-RANK`, by rank of its id | one run: only worst-case charges hold |
 | SuperNodes | a hash of the key's bytes | as long as the key: restarts, if the node has a key file |
 
-A node's id is no identity: a SuperLink that lost its state gives the same key another one. A key proves something only
-where the SuperLink authenticates nodes: an operator says so, or it is asked to register a stranger and refuses;
-`session.require_identity` wants one of the two.
+A node's id is no identity: a SuperLink that lost its state gives the same key another one. A key proves
+something only where the SuperLink authenticates nodes: an operator says so, or it is asked to register a
+stranger and refuses; `session.require_identity` wants one of the two.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ class GridNode(NamedTuple):
 
 
 def list_nodes(grid: Grid) -> list[GridNode]:
-    """The nodes that are online, by increasing id."""
+    """Return the nodes that are online, by increasing id."""
     return sorted(GridNode(int(node.node_id), bytes(node.public_key)) for node in grid.get_nodes())
 
 
 def kind_of(grid: Grid, nodes: Iterable[GridNode]) -> Kind:
-    """What sort of nodes these are. Without any node: real ones.
+    """Return what sort of nodes these are. Without any node: real ones.
 
-    That keys look simulated proves nothing: `PrivateStrategy` accepts such nodes for simulated populations only.
+    That keys look simulated proves nothing: `PrivateStrategy` accepts such nodes for simulated populations
+    only.
     """
     if getattr(grid, "simulated", False):
         return "local"
@@ -60,30 +61,33 @@ def kind_of(grid: Grid, nodes: Iterable[GridNode]) -> Kind:
 
 
 def has_key(node: GridNode) -> bool:
-    """Whether the node shows a public key in the form of a SuperNode's."""
+    """Return whether the node shows a public key in the form of a SuperNode's."""
     return node.key.lstrip().startswith(_PEM)
 
 
 def key_pseudonym(key: bytes) -> int:
-    """The 64-bit name of the user whose node has this public key: stable, and apart from names of other origin."""
+    """Return the 64-bit name of the user whose node has this public key: stable, and apart from names of
+    other origin.
+    """
     return int.from_bytes(hashlib.blake2b(key, digest_size=8, person=b"fieldfare.node").digest(), "little")
 
 
 def keys_are_proven(grid: Grid) -> bool:
-    """Whether the SuperLink authenticates its SuperNodes, so that a key names one node.
+    """Return whether the SuperLink authenticates its SuperNodes, so that a key names one node.
 
-    An operator states it (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with --enable-supernode-auth).
-    Where nothing is stated the SuperLink is tried: it must refuse a stranger.
+    An operator states it (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with
+    --enable-supernode-auth). Where nothing is stated the SuperLink is tried: it must refuse a stranger.
     """
     stated = os.environ.get("FIELDFARE_NODE_AUTH")
     return stated == "required" or (not stated and refuses_unknown_nodes(grid))
 
 
 def identity_is_stable(grid: Grid) -> bool:
-    """Whether no node on this grid can claim the users of another.
+    """Return whether no node on this grid can claim the users of another.
 
-    True in process, where all nodes are ours (FIELDFARE_NODE_AUTH=simulated), and where their keys are proven. A public
-    key alone proves nothing: SuperNodes without authentication make a new one at every start.
+    True in process, where all nodes are ours (FIELDFARE_NODE_AUTH=simulated), and where their keys are
+    proven. A public key alone proves nothing: SuperNodes without authentication make a new one at every
+    start.
     """
     ours = bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
     return ours or keys_are_proven(grid)

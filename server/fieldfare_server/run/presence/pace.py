@@ -1,8 +1,10 @@
-"""Wait for a run's scheduled times (`ledger.schedule`): where presence is secret nothing happens at another time.
+"""Wait for a run's scheduled times (`ledger.schedule`): where presence is secret nothing happens at another
+time.
 
-A round is opened and released at a scheduled time. How soon nodes answer, and how many there are, then shows in no time
-that is stored, and in no time at which a row appears, as long as the answers are in before the next scheduled time. A
-round that is late waits for the one after: that it was late is visible, and how late it was is not.
+A round is opened and released at a scheduled time. How soon nodes answer, and how many there are, then shows
+in no time that is stored, and in no time at which a row appears, as long as the answers are in before the
+next scheduled time. A round that is late waits for the one after: that it was late is visible, and how late
+it was is not.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ class Pace:
         self._schedule, self._clock, self._sleep = schedule, clock, sleep
 
     def wait(self, tick: Callable[[float], None]) -> None:
-        """Return at the first scheduled time after now. tick: called meanwhile, with the seconds that are left.
+        """Wait until the first scheduled time after now. tick: called meanwhile, with the seconds that are
+        left.
 
-        A clock that is set back costs no more than one interval: what comes next is the first time after what it shows.
+        A clock that is set back costs no more than one interval: what comes next is the first time after what
+        it shows.
         """
         due = math.inf
         while True:

@@ -1,9 +1,10 @@
 """How long a run waits for nodes that are away or fail, and how it spaces its attempts meanwhile.
 
-A void round costs nothing but two journal rows and the nodes' work, so the first is repeated at once. Each further one
-is preceded by a pause that doubles, up to `LONGEST_PAUSE`. A run that has committed a round has spent budget: it waits
-`LONGEST_ABSENCE` for the next one before it stops, and no person is needed when its nodes come back. A run without a
-committed round has spent nothing: it ends sooner, and says why to the person who has just started it.
+A void round costs nothing but two journal rows and the nodes' work, so the first is repeated at once. Each
+further one is preceded by a pause that doubles, up to `LONGEST_PAUSE`. A run that has committed a round has
+spent budget: it waits `LONGEST_ABSENCE` for the next one before it stops, and no person is needed when its
+nodes come back. A run without a committed round has spent nothing: it ends sooner, and says why to the person
+who has just started it.
 
 On a grid of this process no time brings nodes back: attempts follow at once, and their number alone decides.
 """
@@ -36,11 +37,11 @@ class Patience:
         self._since = time.monotonic()
 
     def note_commit(self) -> None:
-        """A round was committed."""
+        """Note that a round was committed."""
         self.voids, self._since = 0, time.monotonic()
 
     def note_void(self) -> None:
-        """An attempt came to nothing."""
+        """Note that an attempt came to nothing."""
         self.voids += 1
 
     @property
@@ -51,7 +52,7 @@ class Patience:
         return min(FIRST_PAUSE * 2.0 ** min(self.voids - 2, 30), LONGEST_PAUSE)
 
     def is_over(self, committed: bool) -> bool:
-        """Whether the run stops now. committed: whether it has committed a round."""
+        """Return whether the run stops now. committed: whether it has committed a round."""
         if self.waits and committed:
             return self.voids > 0 and time.monotonic() - self._since >= LONGEST_ABSENCE
         return self.voids >= MOST_VOIDS

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("fieldfare.strategy")
 
 SETTLING = 10.0
-"""Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one waits.
-No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one."""
+"""Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one
+waits. No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one."""
 
 
 class Presence(ABC):
@@ -64,7 +64,7 @@ class Presence(ABC):
 
     @staticmethod
     def of(session: Session, grid: Grid) -> Presence:
-        """The policy of `session` on `grid`."""
+        """Return the policy of `session` on `grid`."""
         if session.account.schedule is not None:
             return Scheduled(session, grid)
         return InProcess(session, grid) if is_simulated(grid) else Federation(session, grid)
@@ -83,11 +83,13 @@ class Presence(ABC):
 
     @property
     def judged_from(self) -> float:
-        """From when on, of `time.monotonic`, wrong answers at the first look are taken for those of all nodes."""
+        """From when on, of `time.monotonic`, wrong answers at the first look are taken for those of all
+        nodes.
+        """
         return (self._began or 0.0) + min(SETTLING, self.timeout)
 
     def settle(self) -> None:
-        """Once in a session: give the nodes that are there a moment to say whom they host."""
+        """Give the nodes that are there a moment, once in a session, to say whom they host."""
         if self._began is None:
             self._began = time.monotonic()
             with self.session.interrupts.allowed():  # nodes of this process read their data
@@ -99,7 +101,9 @@ class Presence(ABC):
         return False
 
     def await_opening(self) -> None:
-        """Wait until a round of users who may not be counted can open: at most the timeout, for the first node."""
+        """Wait until a round of users who may not be counted can open: at most the timeout, for the first
+        node.
+        """
         deadline = time.monotonic() + self.timeout
         self.settle()
         self.roster.look(self.grid)
@@ -113,7 +117,8 @@ class Presence(ABC):
         return
 
     def select(self) -> Users | None:
-        """Wait for the moment at which the next round can open; return its cohort, None where users are waited for.
+        """Wait for the moment at which the next round can open; return its cohort, None where users are
+        waited for.
 
         Raises:
             NotEnoughUsers: too few users may take part, and no time brings more.
@@ -133,7 +138,9 @@ class Presence(ABC):
             return None
 
     def rest(self) -> None:
-        """Wait before an attempt that follows void ones; less where a request came, or users who were missing."""
+        """Wait before an attempt that follows void ones; less where a request came, or users who were
+        missing.
+        """
         session, roster, goal, seconds = self.session, self.roster, self.session.plan.report_goal, self.patience.pause
         deadline, missing = time.monotonic() + seconds, roster.reserve().size < goal
         while (left := deadline - time.monotonic()) > 0 and session.account.request() is None:
@@ -145,7 +152,7 @@ class Presence(ABC):
                 return
 
     def pause(self, seconds: float) -> None:
-        """An officer has paused the run: keep it for `seconds`."""
+        """Keep the run, which an officer has paused, for `seconds`."""
         self.session.heartbeat()
         time.sleep(seconds)
 
@@ -193,20 +200,22 @@ class Presence(ABC):
         return Counter[str]() + (self.counts.note_attempt(good, failed) + self.roster.newly_refused())
 
     def require_training(self) -> None:
-        """Raise `EveryUserFailed` where a grid whose data are the caller's own says so. Real nodes do not tell."""
+        """Raise `EveryUserFailed` where a simulated grid says so. Real nodes do not say it."""
         fault = getattr(self.grid, "fault", self._own_data.take)() if is_simulated(self.grid) else None
         if fault is not None:
             raise fault
 
     def note_void(self, round: int, reports: int) -> None:
-        """An attempt had too few reports. Raises `BadInput` where every further one would have as few."""
+        """Note that an attempt had too few reports. Raises `BadInput` where every further one would have as
+        few.
+        """
         self.patience.note_void()
         count = self.counts.shown(reports)
         log.warning("round %d void: %s reports", round, "too few" if count is None else count)
         self.require_right_app()
 
     def note_commit(self) -> None:
-        """A round is committed."""
+        """Note that a round is committed."""
         self.patience.note_commit()
 
     def require_right_app(self) -> None:
@@ -263,7 +272,9 @@ class Scheduled(Federation):
         assert session.account.schedule is not None
         self._pace = Pace(session.account.schedule, session.account.clock)
         self._at_scheduled_time = False
-        """Whether a scheduled time has just come, at which the last round was released: the next opens at once."""
+        """Whether a scheduled time has just come, at which the last round was released: the next opens at
+        once.
+        """
 
     @property
     def settling(self) -> float:
@@ -276,7 +287,9 @@ class Scheduled(Federation):
         self._at_scheduled_time = False
 
     def await_release(self) -> None:
-        """The sum waits, raw. A crash before the scheduled time voids the round, however soon its replies came."""
+        """Wait for the scheduled time, however soon the replies came. Until then the sum is raw, and a crash
+        voids the round.
+        """
         self.roster.look(self.grid)
         self._pace.wait(lambda left: self.tick())
         self._at_scheduled_time = True

@@ -1,22 +1,22 @@
 """Which users can be asked, and which node answers for each.
 
-Nodes are asked for their users in the background: `look` sends the questions that are due, takes in the answers that
-are there, and waits for nothing. A node that does not answer, or answers with an error, is asked again after a pause
-that doubles. A round never waits for a node that has never answered; only the start of a session waits a moment
-(`settle`) for the nodes that are there.
+Nodes are asked for their users in the background: `look` sends the questions that are due, takes in the
+answers that are there, and waits for nothing. A node that does not answer, or answers with an error, is asked
+again after a pause that doubles. A round never waits for a node that has never answered; only the start of a
+session waits a moment (`settle`) for the nodes that are there.
 
 **Bindings.** Where nodes are authenticated, a user stays with the node that first claimed them, in all runs
-(`bindings`); the claims of other nodes are refused and counted. Elsewhere a node's id lasts no longer than its process,
-and a user whose node is offline goes to the next that claims them. In both cases the users of a node that fails
-(`standing`) go to another node that claims them, for this session. A node that was registered for at most N users and
-claims more is refused whole.
+(`bindings`); the claims of other nodes are refused and counted. Elsewhere a node's id lasts no longer than
+its process, and a user whose node is offline goes to the next that claims them. In both cases the users of a
+node that fails (`standing`) go to another node that claims them, for this session. A node that was registered
+for at most N users and claims more is refused whole.
 
-Neither decides who is charged: that is the user's number, whichever node answers for them. A user whom a wrong node
-claimed is asked there and nowhere else while that node answers well; the claim costs that user a place in the sum,
-never privacy.
+Neither decides who is charged: that is the user's number, whichever node answers for them. A user whom a
+wrong node claimed is asked there and nowhere else while that node answers well; the claim costs that user a
+place in the sum, never privacy.
 
-Where presence is secret a refused claim removes the users that it names and no others, except where a node claims more
-users than it was registered for: then one user more decides about all of that node (THREATS.md).
+Where presence is secret a refused claim removes the users that it names and no others, except where a node
+claims more users than it was registered for: then one user more decides about all of that node (THREATS.md).
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ LONGEST_BACK_OFF = 600.0
 FIRST_PATIENCE = 120.0
 """Seconds that a first question may stay without an answer: a node may load its data before it answers."""
 LOOK_EVERY = 1.0
-"""Seconds between two looks for answers while a round waits for its updates; each is a write to Flower's database."""
+"""Seconds between two looks for answers while a round waits for its updates; each is a write to Flower's
+database.
+"""
 PART_WAIT = 10.0
 """Seconds that one look may wait for the rest of an answer whose upload is under way, or broke off."""
 TOO_MANY_USERS = "users: more than the node was registered for"
@@ -73,10 +75,10 @@ class Bound(Protocol):
     """Which users are bound to which node, durably, where nodes are authenticated (`bindings.Bindings`)."""
 
     def node_names(self, grid: Grid) -> Mapping[int, str]:
-        """Node id -> a name that lasts as long as the node's key, for the nodes that are online."""
+        """Return node id -> a name that lasts as long as the node's key, for the nodes that are online."""
 
     def most_users(self, name: str) -> int | None:
-        """How many users the node was registered for; None: nothing was said."""
+        """Return how many users the node was registered for; None: nothing was said."""
 
     def bind(self, users: Users, name: str) -> NDArray[np.bool_]:
         """Bind those of `users` that are free; returns which of them belong to `name` now, shape (n,)."""
@@ -98,7 +100,9 @@ class _Question:
 
 
 class Roster:
-    """Users by index in the population, and the node that hosts each: the first node that claims a user hosts it."""
+    """Users by index in the population, and the node that hosts each: the first node that claims a user hosts
+    it.
+    """
 
     def __init__(
         self,
@@ -115,7 +119,8 @@ class Roster:
         """
         self._query = query
         self._schema, self._run_id, self._register_users = schema, run_id, register_users
-        # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no node.
+        # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no
+        # node.
         self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._answered: set[int] = set()
@@ -179,7 +184,7 @@ class Roster:
         self._next_look = time.monotonic() + LOOK_EVERY
 
     def look_now_and_then(self, grid: Grid) -> None:
-        """`look`, at most every `LOOK_EVERY` seconds: for loops that wait for something else."""
+        """Call `look`, at most every `LOOK_EVERY` seconds: for loops that wait for something else."""
         if time.monotonic() >= self._next_look:
             self.look(grid)
 
@@ -268,7 +273,7 @@ class Roster:
         self._take_in(node, names)
 
     def _most_users(self) -> int:
-        """The most users that a node may have whose answer is waited for."""
+        """Return the most users that a node may have whose answer is waited for."""
         quotas = [self._quota(node) for node in self._asked.values()]
         return max((MOST_USERS_PER_NODE if quota is None else quota for quota in quotas), default=0)
 
@@ -277,7 +282,7 @@ class Roster:
         return None if self.bindings is None or name is None else self.bindings.most_users(name)
 
     def _take_in(self, node: int, names: NDArray[np.uint64]) -> None:
-        """`node` has said which users it hosts."""
+        """Take in which users `node` says it hosts."""
         self._answered.add(node)
         self._questions.pop(node, None)
         self._claims.append((node, names))
@@ -314,10 +319,10 @@ class Roster:
         return len(self._answered)
 
     def set_aside(self, resting: frozenset[int], quarantined: frozenset[int]) -> None:
-        """From now on `available` leaves out the users of the nodes `resting`, who stay available as a `reserve`.
+        """Leave out the users of the nodes `resting` from `available` from now on; they stay a `reserve`.
 
-        A user whose node rests goes to another node that claims them: a node that claims all users first and then fails
-        holds none of them up. Where users are bound to nodes, that takes a quarantine.
+        A user whose node rests goes to another node that claims them: a node that claims all users first and
+        then fails holds none of them up. Where users are bound to nodes, that takes a quarantine.
         """
         failed = resting if self.bindings is None else quarantined
         if (resting, failed) == (self._set_aside, self._failed):
@@ -331,7 +336,7 @@ class Roster:
                 self._owner[moved], lost[moved] = node, False
 
     def newly_refused(self) -> Counter[str]:
-        """What was refused since the last call: it is shown with the next round."""
+        """Return what was refused since the last call: it is shown with the next round."""
         new = self.refused - self._told
         self._told = self.refused.copy()
         return new
@@ -341,8 +346,8 @@ class Roster:
     def register(self) -> None:
         """Register the users of all nodes that answered since the last call.
 
-        Where presence is secret every call leaves one row in the journal, also where no node is new. There, call it as
-        often, and at the same times, whoever is present.
+        Where presence is secret every call leaves one row in the journal, also where no node is new. There,
+        call it as often, and at the same times, whoever is present.
         """
         claims, self._claims = [(node, names[self.takes(names)]) for node, names in self._claims], []
         all_names = np.concatenate([names for _, names in claims]) if claims else np.zeros(0, np.uint64)
@@ -354,7 +359,9 @@ class Roster:
             self.bindings.save()
 
     def _forget(self) -> None:
-        """Who is there has changed: the next question about it costs as much as there are users, and no later one."""
+        """Forget what was counted, because who is there has changed: the next question about it costs as much
+        as there are users, and no later one.
+        """
         self._available, self._known = None, {}
 
     def _assign(self, node: int, names: NDArray[np.uint64], indices: Users) -> None:
@@ -381,17 +388,20 @@ class Roster:
             self._name[indices], self._order = names, None
 
     def available(self) -> Users:
-        """Indices of the users whose node is online and not set aside, in the order of their pseudonyms.
+        """Return indices of the users whose node is online and not set aside, in the order of their
+        pseudonyms.
 
-        Indices are given out in the order in which nodes happened to register. Pseudonyms are the same in every
-        deployment, and so is a cohort that is drawn by position from this order.
+        Indices are given out in the order in which nodes happened to register. Pseudonyms are the same in
+        every deployment, and so is a cohort that is drawn by position from this order.
         """
         if self._available is None:
             self._available = self._users_of(self._online - self._set_aside)
         return self._available
 
     def reserve(self) -> Users:
-        """Indices of all users whose node is online, set aside or not, in the order of their pseudonyms."""
+        """Return indices of all users whose node is online, set aside or not, in the order of their
+        pseudonyms.
+        """
         return self._users_of(self._online) if self._online & self._set_aside else self.available()
 
     def _users_of(self, nodes: set[int]) -> Users:
@@ -402,7 +412,15 @@ class Roster:
         return users
 
     def spread(self, users: Users, most: int, proven: Iterable[int], generator: np.random.Generator) -> Users:
-        """`users`, in their order, of whom each node that is not `proven` has at most `most`, drawn uniformly."""
+        """Return `users`, in their order, of whom each node that is not `proven` has at most `most`, drawn
+        uniformly.
+
+        Args:
+            users: indices, shape (n,).
+            most: users of a node whose key nothing proves.
+            proven: nodes whose keys are proven.
+            generator: of this attempt.
+        """
         shuffled = generator.permutation(users.size)
         owners = self._owner[users[shuffled]]
         order = np.argsort(owners, kind="stable")
@@ -413,7 +431,9 @@ class Roster:
         return kept
 
     def known(self, without: Iterable[int] = ()) -> Users:
-        """Indices of the users whom a node has claimed in this process, online or not, and not one of `without`."""
+        """Return the indices of the users whom a node has claimed in this process, online or not, and not one
+        of `without`.
+        """
         left_out = frozenset(without)
         if left_out not in self._known:
             claimed = (self._owner != 0) & ~np.isin(self._owner, np.fromiter(left_out, np.uint64))
@@ -422,11 +442,11 @@ class Roster:
         return self._known[left_out]
 
     def names(self, users: Users) -> NDArray[np.uint64]:
-        """Pseudonyms of users (indices), shape (len(users),)."""
+        """Return the pseudonyms of users (indices), shape (len(users),)."""
         return self._name[users]
 
     def by_node(self, cohort: Users) -> dict[int, tuple[Users, NDArray[np.uint64]]]:
-        """For each node that hosts some of `cohort`: their indices and their pseudonyms."""
+        """Return, for each node that hosts some of `cohort`: their indices and their pseudonyms."""
         if not cohort.size:
             return {}
         owners = self._owner[cohort]

@@ -1,7 +1,9 @@
-"""Who is drawn in which round of balls in bins, random allocation and b-min-sep, from words of secret bits alone.
+"""Who is drawn in which round of balls in bins, random allocation and b-min-sep, from words of secret bits
+alone.
 
 Every user index has other words, a function of the run's key, the draw's name and the user. So a draw depends
-neither on how many users there are nor on who is available, answers or fails, and a resumed run finds the same.
+neither on how many users there are nor on who is available, answers or fails, and a resumed run finds the
+same.
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ from fieldfare.participation import BallsInBins, BMinSep, RandomAllocation
 Users: TypeAlias = NDArray[np.int64]
 
 Words: TypeAlias = Callable[[int, int, str], NDArray[np.uint64]]
-"""(n, try, draw's name) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is."""
+"""(n, try, draw's name) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try,
+whatever n is.
+"""
 
 
 class SecretBins:
-    """The bin of every user index in one draw, independent and uniform in 0 .. n - 1, whatever the number of users.
+    """The bin of every user index in one draw, independent and uniform in 0 .. n - 1, whatever the number of
+    users.
 
-    A word w of 64 bits gives bin w mod n, unless w is beyond the last whole multiple of n: then the user's next word
-    decides. Without that rejection some bins would be more probable than the 1 / n that is charged. The participation
-    names the draw that a round belongs to; only the draw that was asked for last is kept.
+    A word w of 64 bits gives bin w mod n, unless w is beyond the last whole multiple of n: then the user's
+    next word decides. Without that rejection some bins would be more probable than the 1 / n that is charged.
+    The participation names the draw that a round belongs to; only the draw that was asked for last is kept.
     """
 
     def __init__(self, participation: BallsInBins | RandomAllocation, words: Words) -> None:
@@ -33,7 +38,7 @@ class SecretBins:
         self._name, self._of = "", np.empty(0, dtype=np.int64)
 
     def serves(self, round: int, users: Users) -> NDArray[np.bool_]:
-        """Which of `users` have the bin of `round`, shape (n,)."""
+        """Return which of `users` have the bin of `round`, shape (n,)."""
         name, needed = self._participation.draw_of(round), int(users.max(initial=-1)) + 1
         if name != self._name:
             self._name, self._of = name, np.empty(0, dtype=np.int64)
@@ -53,11 +58,12 @@ class SecretBins:
 
 
 class SecretRests:
-    """Who is drawn in which round of b-min-sep: for every user index by its own words, whatever the number of users.
+    """Who is drawn in which round of b-min-sep: for every user index by its own words, whatever the number of
+    users.
 
-    The first round at which a user may be drawn, 0 .. b - 1, has weights 1, p, .., p: the *warm start*, by which every
-    round is as likely as every other. The rounds of a run are gone through in order, and again from the first one where
-    there are more users than before, or for an earlier round.
+    The first round at which a user may be drawn, 0 .. b - 1, has weights 1, p, .., p: the *warm start*, by
+    which every round is as likely as every other. The rounds of a run are gone through in order, and again
+    from the first one where there are more users than before, or for an earlier round.
     """
 
     def __init__(self, participation: BMinSep, words: Words) -> None:
@@ -69,7 +75,7 @@ class SecretRests:
         """Who was drawn in the round before the next one."""
 
     def serves(self, round: int, users: Users) -> NDArray[np.bool_]:
-        """Which of `users` are drawn in `round`, shape (n,)."""
+        """Return which of `users` are drawn in `round`, shape (n,)."""
         needed = int(users.max(initial=-1)) + 1
         if needed > self._free.size or round < self._next - 1:
             count = max(needed, self._free.size)

@@ -4,29 +4,31 @@ What the accountant assumes is enforced here, from realised participation. Schem
 
 - *single, min-separation*: one cohort, uniformly among the users that are available and allowed;
 - *fixed order*: users are dealt to `period` places once in a run; a round's cohort comes from one place;
-- *Poisson*: every available user independently with probability `rate`. Cohorts vary in size. They are neither filled
-  up nor cut: that would be another scheme than the one for which amplification is proven;
-- *cyclic Poisson*: users are put into `groups` groups independently and uniformly once in a run; the round's group is
-  sampled as above;
-- *truncated Poisson*: as Poisson, and of more than `cap` users who are drawn the `cap` with the smallest coins are
-  kept. A round with users beyond the `enrolled` of the plan, for whom the cap is not charged, is refused;
-- *balls in bins*: every user draws a bin, uniformly, by its own word of secret bits; a round's cohort is every
-  available user of its bin. The bin holds for the whole run: no void round and no crash draws again;
+- *Poisson*: every available user independently with probability `rate`. Cohorts vary in size. They are
+  neither filled up nor cut: that would be another scheme than the one for which amplification is proven;
+- *cyclic Poisson*: users are put into `groups` groups independently and uniformly once in a run; the round's
+  group is sampled as above;
+- *truncated Poisson*: as Poisson, and of more than `cap` users who are drawn the `cap` with the smallest
+  coins are kept. A round with users beyond the `enrolled` of the plan, for whom the cap is not charged, is
+  refused;
+- *balls in bins*: every user draws a bin, uniformly, by its own word of secret bits; a round's cohort is
+  every available user of its bin. The bin holds for the whole run: no void round and no crash draws again;
 - *random allocation*: the same, with a bin for every block of rounds, which holds in that block;
-- *b-min-sep*: a user who has not been drawn for `separation` - 1 rounds is drawn by a secret coin of this user and this
-  round. Draws count, whether or not their user was available or answered: the rest that follows is a matter of coins
-  alone, so that a void round, a crash and a user's silence change no other round.
+- *b-min-sep*: a user who has not been drawn for `separation` - 1 rounds is drawn by a secret coin of this
+  user and this round. Draws count, whether or not their user was available or answered: the rest that follows
+  is a matter of coins alone, so that a void round, a crash and a user's silence change no other round.
 
-**To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and the run dies before
-its end with its budget spent. So, for the first two kinds, a cohort is as large as every later round can also be (at
-most `cohort`, at least `fewest`). Where a uniform cohort would leave too little for that, the users with most rounds
-left are taken instead, ties by lot, which is optimal (`fieldfare.capacity`). It is decided from who took part, which is
-public under the adjacencies that these kinds allow, and never from data. It is exact where all users stay and everyone
-who is asked reports; every round decides again from what has happened.
+**To last to the end.** A uniform cohort may leave users whose rounds no later round can use, and the run dies
+before its end with its budget spent. So, for the first two kinds, a cohort is as large as every later round
+can also be (at most `cohort`, at least `fewest`). Where a uniform cohort would leave too little for that, the
+users with most rounds left are taken instead, ties by lot, which is optimal (`fieldfare.capacity`). It is
+decided from who took part, which is public under the adjacencies that these kinds allow, and never from data.
+It is exact where all users stay and everyone who is asked reports; every round decides again from what has
+happened.
 
-The caller derives all randomness from the run's key, so that a resumed run selects the same cohort. Where amplification
-is charged, the randomness must also be secret from anyone who sees some of the cohorts: Poisson coins are therefore
-cryptographic, never a generator's.
+The caller derives all randomness from the run's key, so that a resumed run selects the same cohort. Where
+amplification is charged, the randomness must also be secret from anyone who sees some of the cohorts: Poisson
+coins are therefore cryptographic, never a generator's.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ from fieldfare_server.run.presence.secret_draws import SecretBins, SecretRests, 
 
 Users: TypeAlias = NDArray[np.int64]
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
-"""Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers."""
+"""Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger
+answers.
+"""
 
 Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
 """(round, user indices) -> which of them have enough left of their budget, shape (n,); None: all."""
@@ -90,7 +94,7 @@ class NotEnoughUsers(Refused):
     """Fewer users than a round needs may take part now, or all together cannot fill the rounds that are left."""
 
     def __init__(self, round: int, fewest: int, standing: Eligibility, rounds: int = 0) -> None:
-        """rounds: the rounds that are left, where it is them that cannot be filled."""
+        """Keep which rounds cannot be filled, where it is rounds. rounds: those that are left."""
         self.standing = standing
         if rounds:
             super().__init__(
@@ -126,7 +130,9 @@ class TooFewHere(NotEnoughUsers):
 
 
 class Selector:
-    """Chooses the cohorts of one run. It has no state that a resumed run would miss: places follow from the key."""
+    """Chooses the cohorts of one run. It has no state that a resumed run would miss: places follow from the
+    key.
+    """
 
     def __init__(
         self,
@@ -147,8 +153,10 @@ class Selector:
             payable: for how many rounds each has, where later rounds are provided for.
             cohort: users wanted in each round; for sampling only the mean's denominator, not a target.
             over_selection: users asked per user wanted.
-            order: a generator that depends on the run's key alone; fixed order and cyclic Poisson place users by it.
-            words: from the run's key alone; balls in bins, random allocation and b-min-sep draw users by them.
+            order: a generator that depends on the run's key alone; fixed order and cyclic Poisson place users
+                by it.
+            words: from the run's key alone; balls in bins, random allocation and b-min-sep draw users by
+                them.
             fewest: a cohort of fewer users is refused (0: never).
 
         Raises:
@@ -174,6 +182,7 @@ class Selector:
         self._affords, self._payable = affords, payable
         self.asked = users_asked(cohort, over_selection)
         self._separation, self._most = participation.separation_and_count(rounds)
+        # Places are a function of the run's key and are not stored: a resumed run finds the same ones.
         self._places: _Places | SecretBins | SecretRests | None = None
         if isinstance(participation, (*BINNED, BMinSep)):
             if words is None:
@@ -197,42 +206,51 @@ class Selector:
         coins: Coins,
         known: ArrayLike | None = None,
     ) -> Users:
-        """The cohort of `round`: increasing distinct indices from `available`, all of them allowed to take part.
+        """Return the cohort of `round`: increasing distinct indices from `available`, all of them allowed to
+        take part.
 
-        Uniform without replacement among eligible users, unless too few would be left for later rounds. O(cohort)
-        where there are plenty of users; O(n) otherwise.
+        Uniform without replacement among eligible users, unless too few would be left for later rounds.
+        O(cohort) where there are plenty of users; O(n) otherwise.
 
         Args:
             available: distinct user indices, int64 (n,).
             taken: the ledger's realised participation.
             generator: from the run's key and this round; for all schemes but Poisson.
             coins: the same, for Poisson schemes.
-            known: the users who may take part in later rounds, `available` and others; None: `available` alone.
+            known: the users who may take part in later rounds, `available` and others; None: `available`
+                alone.
 
         Raises:
-            NotEnoughUsers: fewer than `fewest` users may take part. Never for Poisson schemes: a cohort may be empty.
+            NotEnoughUsers: fewer than `fewest` users may take part. Never for Poisson schemes: a cohort may
+                be empty.
         """
         if not 0 <= round < self.rounds:
             raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
         if isinstance(self._places, SecretBins | SecretRests):
+            # The secret draw has chosen already. Nothing may be filtered after it, or the charge would be for
+            # another sampler.
             return np.sort(pool)
         if isinstance(self.participation, Poisson | CyclicPoisson | TruncatedPoisson):
-            # Each user has their own coin, whoever else is available. Adding one grid step rounds the probability down,
-            # never above the rate that is charged.
+            # Each user has their own coin, whoever else is available. Adding one grid step rounds the
+            # probability down, never above the rate that is charged.
             tossed = coins(int(pool.max(initial=-1)) + 1)[pool]
             included = tossed + 2.0**-53 <= self.participation.rate
             cohort, lots = pool[included], tossed[included]
             if isinstance(self.participation, TruncatedPoisson):
                 self._require_enrolled(known, users)
-                # Below the rate a coin is uniform, whatever the rate: the smallest are a lot among those who are drawn.
+                # Below the rate a coin is uniform, whatever the rate: the smallest are a lot among those who
+                # are drawn.
                 cohort = cohort[np.argsort(lots, kind="stable")[: self.participation.cap]]
             return np.sort(self._solvent(round, cohort))
         everyone = pool if known is None else self._in_place(round, np.asarray(known, dtype=np.int64))
+        # Asked of everybody who may still come, not of those who are here: who is here now must not decide
+        # whether later rounds can be filled.
         plenty = self._has_plenty(round, self._count_whole(everyone))
         if plenty and pool.size > 8 * self.asked:
-            # Distinct users in uniformly random order: the first eligible ones among them are a uniform cohort.
+            # Distinct users in uniformly random order: the first eligible ones among them are a uniform
+            # cohort.
             drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]
             fit = self._solvent(round, drawn[self._eligible(round, *taken(drawn))])
             if fit.size >= self.asked:
@@ -245,11 +263,14 @@ class Selector:
             fit, had = fit[solvent], had[solvent]
         if fit.size < self.fewest:
             raise NotEnoughUsers(round, self.fewest, self.standing(round, users, taken))
+        # A smaller cohort now can be what lets every later round reach its minimum.
         size = self.cohort if plenty else self._largest(round, everyone, taken)
         asked = min(users_asked(size, self.over_selection), fit.size)
         places = generator.choice(fit.size, asked, replace=False, shuffle=False)
         if not plenty and not self._lasts_after(round, size, everyone, taken, fit[places]):
             shuffled = generator.permutation(fit.size)
+            # Who has most rounds left goes first, in random order among equals: those with few are saved for
+            # rounds that need them.
             left = self._rounds_of(fit) - had
             places = shuffled[np.argsort(-left[shuffled], kind="stable")[:asked]]
         return np.sort(fit[places])
@@ -266,7 +287,8 @@ class Selector:
             )
 
     def can_last(self, round: int, known: ArrayLike, taken: Taken) -> bool:
-        """Whether `known` users, if they all stay, can fill all rounds from `round` on with `fewest` users each. O(n).
+        """Return whether `known` users, if they all stay, can fill all rounds from `round` on with `fewest`
+        users each. O(n).
 
         Always true for sampling, whose cohorts may be empty.
         """
@@ -282,24 +304,25 @@ class Selector:
             standing = self.standing(round, known, taken)
             raise NotEnoughUsers(round, max(1, self.fewest), standing, self.rounds - round)
 
-    # Under fixed order, only the rounds of one place concern its users: among those, they may take part in every one.
+    # Under fixed order, only the rounds of one place concern its users: among those, they may take part in
+    # every one.
 
     @property
     def _apart(self) -> int:
         return 1 if self._places is not None else self._separation
 
     def _left(self, round: int) -> int:
-        """How many rounds from `round` on its users may fill, `round` included."""
+        """Return how many rounds from `round` on its users may fill, `round` included."""
         left = self.rounds - round
         return -(-left // self._separation) if self._places is not None else left
 
     def _rounds_of(self, users: Users) -> NDArray[np.int64]:
-        """How many rounds of the run each may take part in and can pay for, shape (n,)."""
+        """Return how many rounds of the run each may take part in and can pay for, shape (n,)."""
         payable = self._payable(users)
         return np.full(users.shape, self._most) if payable is None else np.minimum(payable, self._most)
 
     def _count_whole(self, users: Users) -> int:
-        """How many of them can pay for as many rounds as the plan allows."""
+        """Return how many of them can pay for as many rounds as the plan allows."""
         payable = self._payable(users)
         return int(users.size) if payable is None else int((payable >= self._most).sum())
 
@@ -309,7 +332,7 @@ class Selector:
         return is_plentiful(users, left, self.cohort, self._apart, self._most, past=past, asked=self.asked)
 
     def _capacity(self, round: int, users: Users, taken: Taken, cohort: Users | None = None) -> Capacity:
-        """What `users` can still give from `round` on; with a `cohort`, from the round after it on."""
+        """Return what `users` can still give from `round` on; with a `cohort`, from the round after it on."""
         last, count = taken(users)
         rest = np.where(count > 0, last + self._separation - round, 0) if self._apart > 1 else np.zeros_like(count)
         left = self._rounds_of(users) - count
@@ -319,7 +342,7 @@ class Selector:
         return Capacity.of(np.minimum(left, -(-self._left(round) // self._apart)), rest, self._apart)
 
     def _largest(self, round: int, everyone: Users, taken: Taken) -> int:
-        """The largest cohort that all rounds from `round` on can have; `fewest` where there is none."""
+        """Return the largest cohort that all rounds from `round` on can have; `fewest` where there is none."""
         fewest = max(1, self.fewest)
         return self._capacity(round, everyone, taken).largest(self._left(round), self.cohort, fewest) or fewest
 
@@ -327,7 +350,7 @@ class Selector:
         return self._capacity(round, everyone, taken, cohort).lasts(self._left(round) - 1, size)
 
     def standing(self, round: int, available: ArrayLike, taken: Taken) -> Eligibility:
-        """How many of `available` may take part in `round`, and why the others may not. O(n)."""
+        """Return how many of `available` may take part in `round`, and why the others may not. O(n)."""
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
         last, count = taken(pool)
@@ -338,7 +361,7 @@ class Selector:
         return Eligibility(int(users.size), eligible, resting, exhausted, int(allowed.size) - eligible)
 
     def _solvent(self, round: int, users: Users) -> Users:
-        """Those of `users`, all of whom may take part, who have enough left of their budget for it."""
+        """Return those of `users`, all of whom may take part, who have enough left of their budget for it."""
         solvent = self._affords(round, users)
         return users if solvent is None else users[solvent]
 
@@ -358,8 +381,9 @@ class Selector:
 class _Places:
     """A fixed place in 0 .. n - 1 for every user index, from a seed; the same whatever the number of users.
 
-    balanced: of every n consecutive indices one is dealt to each place, so cohorts are equal (fixed order). Otherwise
-    users are placed independently and uniformly, so a user's absence does not change the law of another user's place.
+    balanced: of every n consecutive indices one is dealt to each place, so cohorts are equal (fixed order).
+    Otherwise users are placed independently and uniformly, so a user's absence does not change the law of
+    another user's place.
     """
 
     def __init__(self, places: int, seed: int, balanced: bool) -> None:
@@ -368,7 +392,7 @@ class _Places:
         self._of = np.empty(0, dtype=np.int32)
 
     def serves(self, round: int, users: Users) -> NDArray[np.bool_]:
-        """Which of `users` have the place of `round`, shape (n,)."""
+        """Return which of `users` have the place of `round`, shape (n,)."""
         return np.asarray(self.of(users) == round % self._n)
 
     def of(self, users: Users) -> NDArray[np.int32]:
@@ -387,5 +411,7 @@ class _Places:
 
 
 def users_asked(cohort: int, over_selection: float) -> int:
-    """How many users are asked so that `cohort` of them report. Poisson schemes ask those whom the coins choose."""
+    """Return how many users are asked so that `cohort` of them report. Poisson schemes ask those whom the
+    coins choose.
+    """
     return math.ceil(cohort * over_selection)

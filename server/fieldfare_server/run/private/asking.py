@@ -1,8 +1,9 @@
-"""A question to the nodes of a Flower app of one's own: a run of one round, charged before its answer is read.
+"""A question to the nodes of a Flower app of one's own: a run of one round, charged before its answer is
+read.
 
-In the plain dialect a user is a node: its untouched `@app.query` replies a MetricRecord, of which the entries that the
-question names are read, cut to public bounds, and summed with noise. In the cohort dialect a node answers for each of
-its users by `@ff.private.measure`.
+In the plain dialect a user is a node: its untouched `@app.query` replies a MetricRecord, of which the entries
+that the question names are read, cut to public bounds, and summed with noise. In the cohort dialect a node
+answers for each of its users by `@ff.private.measure`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class QueryDialect:
 
 
 def read_answer(question: Question, content: RecordDict, sent: int) -> Contribution:
-    """What one user contributes, from the reply of any `@app.query`. Raises `BadReply` where nothing is named in it.
+    """Return what one user contributes, from the reply of any `@app.query`. Raises `BadReply` where nothing
+    is named in it.
 
     An entry that is missing, told twice, or of another form than asked for is no value.
     """
@@ -80,7 +82,8 @@ def read_answer(question: Question, content: RecordDict, sent: int) -> Contribut
 
 
 class Asking(PrivateStrategy):
-    """Asks the nodes of a grid one question. Who they are, and whose budget it is, is as for any `PrivateStrategy`.
+    """Asks the nodes of a grid one question. Who they are, and whose budget it is, is as for any
+    `PrivateStrategy`.
 
     Args:
         plan_of: from how many users are asked to the plan.

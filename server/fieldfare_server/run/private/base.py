@@ -1,8 +1,8 @@
 """A strategy of one's own behind `PrivateStrategy`: it configures the rounds, and nothing else of it is used.
 
-What a FedAvg's `configure_train` decides beside the sampling is kept: the schedule of a learning rate, keys of the
-ConfigRecord, what it logs or saves. Who is asked, how replies are summed and what leaves is the private run's. What
-would be dropped in silence is refused instead, with its line.
+What a FedAvg's `configure_train` decides beside the sampling is kept: the schedule of a learning rate, keys
+of the ConfigRecord, what it logs or saves. Who is asked, how replies are summed and what leaves is the
+private run's. What would be dropped in silence is refused instead, with its line.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ _KINDS = {"FedAdam": "fedadam", "FedYogi": "fedyogi", "FedAdagrad": "fedadagrad"
 
 
 def refuse_overrides(owner: type, kept: type, refused: Mapping[str, tuple[str, str]]) -> None:
-    """Raise `BadInput`, with file and line, where `owner` has another method than `kept` of a name in `refused`."""
+    """Raise `BadInput`, with file and line, where `owner` has another method than `kept` of a name in
+    `refused`.
+    """
     for name, (why, nearest) in refused.items():
         method = getattr(owner, name, None)
         if method is not getattr(kept, name, None):
@@ -79,7 +81,8 @@ class Base:
         strategy: a `FedAvg`, or of a subclass that keeps FedAvg's aggregation.
 
     Raises:
-        BadInput: it overrides or sets what a private run replaces; says where, and the nearest that is allowed.
+        BadInput: it overrides or sets what a private run replaces; says where, and the nearest that is
+            allowed.
     """
 
     def __init__(self, strategy: object) -> None:
@@ -88,7 +91,7 @@ class Base:
             what = strategy.__name__ if isinstance(strategy, type) else type(strategy).__name__
             raise BadInput(
                 f"base = {what}",
-                "is no FedAvg object, whose configuration of rounds can be kept.",
+                "is not a FedAvg object, whose configuration of rounds can be kept.",
                 "FedAvg()",
                 code="base-not-fedavg",
             )
@@ -125,7 +128,8 @@ class Base:
             self._strategy.summary()
 
     def configure(self, number: int, arrays: ArrayRecord, config: ConfigRecord) -> ConfigRecord:
-        """The ConfigRecord of round `number`, from 1: what `configure_train` of the base makes of `config`, in place.
+        """Return the ConfigRecord of round `number`, from 1: what `configure_train` of the base makes of
+        `config`, in place.
 
         It is asked once a round, however often the round is tried.
 
@@ -134,7 +138,8 @@ class Base:
             config: the app's `train_config`, the same object in every round, as Flower's `start` hands it on.
 
         Raises:
-            BadInput: it asks nobody, changes the arrays, adds records, or says different things to different nodes.
+            BadInput: it asks nobody, changes the arrays, adds records, or says different things to different
+                nodes.
         """
         if self._made is None or self._made[0] != number:
             whole = dict(arrays)

@@ -1,8 +1,9 @@
 """How the strategy talks to nodes: who is there, how an instruction is written, how a reply is read.
 
-* `CohortDialect`: Fieldfare's own messages. A node hosts many users, clips each one's update and sends their sum.
-* `PlainDialect`: Flower's own messages, exactly those of FedAvg, to a ClientApp that knows nothing of Fieldfare. A node
-  is one user; the server clips its update.
+* `CohortDialect`: Fieldfare's own messages. A node hosts many users, clips each one's update and sends their
+  sum.
+* `PlainDialect`: Flower's own messages, exactly those of FedAvg, to a ClientApp that knows nothing of
+  Fieldfare. A node is one user; the server clips its update.
 """
 
 from __future__ import annotations
@@ -66,11 +67,15 @@ class PublicRound:
 
 
 Configure: TypeAlias = "Callable[[int, torch.Tensor], ConfigRecord]"
-"""What the app sends to training loops with a round's index and its point, flat float32 (d,): with `server-round`."""
+"""What the app sends to training loops with a round's index and its point, flat float32 (d,): with
+`server-round`.
+"""
 
 
 def same_config(config: ConfigRecord) -> Configure:
-    """The user's `train_config` in every round, with Flower's `server-round`, which counts committed rounds from 1."""
+    """Return the user's `train_config` in every round, with Flower's `server-round`, which counts committed
+    rounds from 1.
+    """
     return lambda index, _: ConfigRecord({**config, "server-round": index + 1})
 
 
@@ -84,14 +89,15 @@ class Dialect(Protocol):
     name: str
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
-        """Who is there."""
+        """Return the roster of who is there."""
 
     def write(
         self, round: PublicRound, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
     ) -> tuple[list[Message], Reader | None]:
-        """The instructions of a round, and how their replies are read (None: as sums of a cohort).
+        """Return the instructions of a round, and how their replies are read (None: as sums of a cohort).
 
-        One a node, in the order of `by_node`; where metrics are those of evaluations, as many for these come first.
+        One a node, in the order of `by_node`; where metrics are those of evaluations, as many for these come
+        first.
 
         by_node: pseudonyms of the users whom each node is asked to train.
         """
@@ -156,7 +162,8 @@ class PlainDialect:
         simulated: nodes of Flower's simulation, whose identities last one run.
         array_key, config_key: the names of the two records, as FedAvg's.
         deltas: clients reply with the change of each array, not with its new value.
-        clip_on_nodes: also send the norm under Flower's own key, for a mod that clips before anything leaves the node.
+        clip_on_nodes: also send the norm under Flower's own key, for a mod that clips before anything leaves
+            the node.
         evaluate_config: what evaluations get beside the arrays, with "server-round".
     """
 
@@ -216,7 +223,7 @@ class PlainDialect:
 
 
 def addressed(round: PublicRound, content: RecordDict, node: int, kind: str = TRAIN) -> Message:
-    """One message of a round, in a group that nobody can guess."""
+    """Return one message of a round, in a group that nobody can guess."""
     group = fresh_group(round.occasion.run, round.occasion.round)
     return Message(content, node, kind, ttl=round.timeout + SPARE_SECONDS, group_id=group)
 
@@ -230,7 +237,8 @@ def read_plain_reply(
     content: RecordDict,
     sent: int,
 ) -> Contribution:
-    """One user's update, from a reply of any ClientApp: arrays less what was sent, clipped here by the plan's clipping.
+    """Read one user's update from a reply of any ClientApp: arrays less what was sent, clipped here by the
+    plan's clipping.
 
     Arrays that are not trained are not even decoded, and of metrics only those that the plan lists are read.
 
@@ -265,7 +273,9 @@ def read_plain_reply(
 
 
 def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
-    """One user's metrics in [-1, 1], from a reply's MetricRecords; 0 for a missing one, and for what is no number."""
+    """Return one user's metrics in [-1, 1], from a reply's MetricRecords; 0 for a missing one, and for what
+    is not a number.
+    """
     records = [*records_of(content, MetricRecord).values()]
 
     def value(name: str) -> float:
@@ -278,7 +288,9 @@ def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
 
 
 def read_evaluation(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
-    """One user's metrics in [-1, 1], from the reply to an evaluation. Raises `BadReply` where it has no listed one."""
+    """Return one user's metrics in [-1, 1], from the reply to an evaluation. Raises `BadReply` where it has
+    no listed one.
+    """
     if not any(name in record for record in records_of(content, MetricRecord).values() for name in spec.names):
         raise BadReply("schema", "no metric that the plan lists")
     return read_metrics(spec, content)
@@ -290,7 +302,7 @@ def _clip_whole(
     riding: tuple[float, ...],
     changes: Callable[[int], Iterator[NDArray[np.float64]]],
 ) -> Contribution:
-    """The update clipped as a node of the cohort dialect clips it, which needs all of it at once."""
+    """Return the update clipped as a node of the cohort dialect clips it, which needs all of it at once."""
     update = torch.empty((1, schema.numel))
     for position, location in enumerate(schema.slices()):
         start = location.start

@@ -15,9 +15,9 @@ class WithoutNodeEvaluation(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """No instruction at all."""
+        """Return no instruction at all."""
         return ()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing, whatever is handed in."""
+        """Return nothing, whatever is handed in."""
         return None

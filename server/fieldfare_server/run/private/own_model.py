@@ -1,7 +1,8 @@
 """The model of a Flower app that is not a `Task`: arrays by name, of which some are trained.
 
-The run keeps the trained arrays as one flat float32 vector, like the model of a task. Frozen and tied arrays and
-buffers are put around it wherever the model is sent or shown, so that `load_state_dict(strict=True)` takes it.
+The run keeps the trained arrays as one flat float32 vector, like the model of a task. Frozen and tied arrays
+and buffers are put around it wherever the model is sent or shown, so that `load_state_dict(strict=True)`
+takes it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class OwnModel:
 
     @classmethod
     def read(cls, record: ArrayRecord) -> dict[str, NDArray[Any]]:
-        """The values of Flower's record by name.
+        """Return the values of Flower's record by name.
 
         Raises:
             BadInput: no record, a type that cannot travel in a private model, or values that are not finite.
@@ -87,23 +88,25 @@ class OwnModel:
         return values
 
     def evaluate(self, params: torch.Tensor) -> dict[str, float]:
-        """Nothing: the app's `evaluate_fn` runs after the commit."""
+        """Return nothing: the app's `evaluate_fn` runs after the commit."""
         return {}
 
     def is_finite(self, params: torch.Tensor) -> bool:
-        """Whether every released value is finite in the type in which it is sent."""
+        """Return whether every released value is finite in the type in which it is sent."""
         return all(bool(np.isfinite(value).all()) for value in self.sent(params).values())
 
     def sent(self, params: torch.Tensor) -> Arrays:
-        """The trained arrays as nodes get them: in their own types. Do not change them."""
+        """Return the trained arrays as nodes get them: in their own types. Do not change them."""
         return self._cast_and_encode(params)[0]
 
     def encoded(self, params: torch.Tensor) -> dict[str, Array]:
-        """All arrays as they travel."""
+        """Return all arrays as they travel."""
         return self._cast_and_encode(params)[1]
 
     def _cast_and_encode(self, params: torch.Tensor) -> tuple[Arrays, dict[str, Array]]:
-        """`sent` and `encoded`. A released model is asked for by its finite check, the result and the next round."""
+        """Return `sent` and `encoded`. A released model is asked for by its finite check, the result and the
+        next round.
+        """
         if self._newest is None or self._newest[0] is not params:
             cast = self._cast(params)
             trained = {name: write_array(value) for name, value in cast.items()}
@@ -122,15 +125,15 @@ class OwnModel:
         return arrays
 
     def complete(self, params: torch.Tensor) -> Arrays:
-        """All arrays by name, in the order of the initial ones."""
+        """Return all arrays by name, in the order of the initial ones."""
         return self._complete(self.sent(params), self.values)
 
     def record(self, params: torch.Tensor) -> ArrayRecord:
-        """All arrays as Flower's record."""
+        """Return all arrays as Flower's record."""
         return ArrayRecord(self.encoded(params))
 
     def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
-        """All arrays as tensors, for the file of the final model."""
+        """Return all arrays as tensors, for the file of the final model."""
         return {name: torch.from_numpy(np.array(value)) for name, value in self.complete(params).items()}
 
     def _complete(self, trained: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +146,9 @@ class OwnModel:
     # -- in the run's directory -----------------------------------------------------------------------------------
 
     def layout(self) -> str:
-        """SHA-256 of names, types, shapes and roles: what a resumed run must find again. Values are not part of it."""
+        """Return the SHA-256 of names, types, shapes and roles: what a resumed run must find again. Values
+        are not part of it.
+        """
         described = [[name, value.dtype.name, value.shape] for name, value in self.values.items()]
         text = json.dumps([described, dict(self.roles.of), dict(self.roles.first_names), self.buffer_weight])
         return hashlib.sha256(text.encode()).hexdigest()
@@ -164,7 +169,7 @@ class OwnModel:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """What `save` wrote. Raises `CheckpointError` where it is missing or torn."""
+        """Return what `save` wrote. Raises `CheckpointError` where it is missing or torn."""
         path = directory / INITIAL
         try:
             with safe_open(path, framework="pt") as file:

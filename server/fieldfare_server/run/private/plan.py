@@ -1,4 +1,6 @@
-"""The plan of a Flower app: from keywords, from a plan file, and from `dp.*` keys of Flower's run configuration."""
+"""The plan of a Flower app: from keywords, from a plan file, and from `dp.*` keys of Flower's run
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,15 @@ RENAMED = {"clipping_norm": "clip", "num_sampled_clients": "cohort", "num_rounds
 
 
 def refuse_flowers(name: str, value: object, of: str = "") -> BadInput:
-    """The refusal of an argument of FedAvg's that a private run cannot honour; `of` stands before its name."""
+    """Return the refusal of an argument of FedAvg's that a private run cannot honour; `of` stands before its
+    name.
+    """
     why = "clients' metrics, example counts and shares of nodes would leave un-noised or weigh users differently."
     return BadInput(f"{of}{name} = {value!r}", why, FLOWERS[name], code="keyword-value")
 
 
 def refuse_unknown(name: str, value: object, known: tuple[str, ...]) -> BadInput:
-    """The refusal of a keyword that nothing here reads."""
+    """Return the refusal of a keyword that nothing here reads."""
     if name in FLOWERS:
         return refuse_flowers(name, value)
     near = RENAMED.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), ", ".join(known))
@@ -54,7 +58,8 @@ def refuse_unknown(name: str, value: object, known: tuple[str, ...]) -> BadInput
 
 
 def read_run_config(run_config: Mapping[str, Any], strategy_keys: tuple[str, ...]) -> dict[str, Any]:
-    """The `dp.*` keys of Flower's run configuration as keywords; dotted keys become tables, empty ones are left out.
+    """Return the `dp.*` keys of Flower's run configuration as keywords; dotted keys become tables, empty ones
+    are left out.
 
     strategy_keys: what the strategy takes besides the plan. Raises `BadInput` for an unknown key.
     """
@@ -91,7 +96,7 @@ def plan_from(
     nodes: int | None = None,
     evaluate: float = 0.0,
 ) -> Plan:
-    """The plan that a run is started with.
+    """Return the plan that a run is started with.
 
     Args:
         plan: a plan, its text, or the path of a plan file; None: `keywords` describe it.
@@ -99,8 +104,8 @@ def plan_from(
         overrides: what the run configuration says; it wins.
         rounds: `num_rounds` of `start`, which must be the plan's where the plan has one.
         timeout: `timeout` of `start`, in seconds.
-        nodes: how many nodes are online, from which the participation limits of keywords without any follow; None: not
-            known yet.
+        nodes: how many nodes are online, from which the participation limits of keywords without any follow;
+            None: not known yet.
         evaluate: FedAvg's `fraction_evaluate`: above 0, the metrics are those of evaluations.
 
     Raises:
@@ -154,7 +159,9 @@ def plan_from(
 
 
 def spread_participation(run: Mapping[str, Any], nodes: int) -> dict[str, Any]:
-    """The participation in which `nodes` users take turns: each takes part again only when all others could have."""
+    """Return the participation in which `nodes` users take turns: each takes part again only when all others
+    could have.
+    """
     try:
         asked = math.ceil(int(run["cohort"]) * float(run.get("over_selection", 1.0)))
         separation = max(1, min(int(run["rounds"]), nodes // max(1, asked)))

@@ -7,8 +7,9 @@
 | tied | a second name of one tensor | follows its first name |
 | buffer | integers, booleans, running statistics, buffers of `model=` | its initial value, or "private": trained |
 
-Roles follow from names, types and the server's own module, never from replies: that no reply changed an array would be
-a function of users' data. Nor from equal initial values: a copied layer starts as its original and is another tensor.
+Roles follow from names, types and the server's own module, never from replies: that no reply changed an array
+would be a function of users' data. Nor from equal initial values: a copied layer starts as its original and
+is another tensor.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class Roles:
     """Buffers that training changes and that keep their initial values all the same."""
 
     def named(self, role: Role) -> tuple[str, ...]:
-        """The names with this role, in order."""
+        """Return the names with this role, in order."""
         return tuple(name for name, held in self.of.items() if held == role)
 
 
 def is_variance(name: str) -> bool:
-    """Whether an array holds variances, by its name."""
+    """Return whether an array holds variances, by its name."""
     return name.rpartition(".")[2] == "running_var"
 
 
@@ -64,19 +65,19 @@ def assign_roles(
     tied: Sequence[Sequence[str]] | None = None,
     buffers: Buffers = "initial",
 ) -> Roles:
-    """The roles of a model's arrays.
+    """Return the roles of a model's arrays.
 
     Args:
         arrays: the initial values by name, as they travel.
-        model: the module that they belong to, or a callable that makes one: says exactly what is frozen, tied and a
-            buffer. Without it, types and names say so.
+        model: the module that they belong to, or a callable that makes one: says exactly what is frozen, tied
+            and a buffer. Without it, types and names say so.
         trainable: patterns ("head.*") of the names to train; None: all that can be.
         tied: groups of names that are one tensor each, first name first; None: as `model` says. Empty: none.
         buffers: "private": floating buffers are trained, clipped and noised with the rest.
 
     Raises:
-        BadInput: a type that cannot be kept, names that do not fit, nothing to train; without `model` and `tied`,
-            trained arrays with the same values, which may be one tensor or several.
+        BadInput: a type that cannot be kept, names that do not fit, nothing to train; without `model` and
+            `tied`, trained arrays with the same values, which may be one tensor or several.
     """
     for name, value in arrays.items():
         if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.name not in FLOATS):
@@ -151,7 +152,8 @@ def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles
 
 
 def _ask_about_equal(arrays: Mapping[str, NDArray[np.generic]], trained: set[str]) -> None:
-    """Raise `BadInput` where a trained array has the values of another, bit for bit. Constants start equal anyway.
+    """Raise `BadInput` where a trained array has the values of another, bit for bit. Constants start equal
+    anyway.
 
     One tensor of two names needs one noise, and two tensors need two updates: neither may be guessed.
     """

@@ -28,7 +28,7 @@ OnRound = Callable[[int, ArrayRecord, MetricRecord], object]
 
 
 def log_start(plan: Plan, arrays: ArrayRecord, config: ConfigRecord, evaluation: ConfigRecord) -> None:
-    """What a run starts with, in the lines of Flower's own strategies."""
+    """Log what a run starts with, in the lines of Flower's own strategies."""
     size = sum(len(array.data) for array in arrays.values()) / 1024**2
     log.info("\t├── Number of rounds: %d", plan.run.rounds)
     log.info("\t├── ArrayRecord (%.2f MB)", size)
@@ -38,7 +38,8 @@ def log_start(plan: Plan, arrays: ArrayRecord, config: ConfigRecord, evaluation:
 
 
 def log_summary(plan: Plan, model: OwnModel, dialect: str, kind: Kind, home: Path) -> None:
-    """The summary of a run: the plan's public shape, the roles of arrays, and what users should know of them.
+    """Log the summary of a run: the plan's public shape, the roles of arrays, and what users should know of
+    them.
 
     Args:
         dialect: "plain" or "cohort".
@@ -73,14 +74,14 @@ def log_summary(plan: Plan, model: OwnModel, dialect: str, kind: Kind, home: Pat
 
 
 def log_lines(lines: list[str]) -> None:
-    """`lines` as the items of a summary."""
+    """Log `lines` as the items of a summary."""
     for line in lines[:-1]:
         log.info("\t├──> %s", line)
     log.info("\t└──> %s", lines[-1])
 
 
 def describe(plan: Plan) -> list[str]:
-    """The plan's public shape, in lines."""
+    """Return the plan's public shape, in lines."""
     privacy, spec = plan.privacy, plan.participation
     target = f"epsilon {privacy.epsilon:g}" if privacy.epsilon else f"noise multiplier {privacy.noise_multiplier:g}"
     turns = f"each at most once in {spec.separation} rounds" if spec.scheme == "min-separation" else spec.scheme
@@ -104,24 +105,26 @@ class ShownRounds:
         self._secret = hides_presence(session.plan.privacy.adjacency)
 
     def sent(self, messages: int, online: int) -> None:
-        """A round is about to be sent."""
+        """Show that a round is about to be sent."""
         log.info("")
         log.info("[ROUND %s/%s]", self._session.next_round + 1, self._session.plan.run.rounds)
         if not self._secret:
             log.info("configure_train: Sampled %s nodes (out of %s)", messages, online)
 
     def received(self, results: int, failures: int) -> None:
-        """A round's replies are summed."""
+        """Show that a round's replies are summed."""
         if not self._secret:
             log.info("aggregate_train: Received %s results and %s failures", results, failures)
 
     def take_model(self) -> None:
-        """Put the last committed model into the result. Once, when the rounds are over: it is a copy of the model."""
+        """Put the last committed model into the result. Once, when the rounds are over: it is a copy of the
+        model.
+        """
         if self._session.next_round:
             self._result.arrays = self._session.model.record(self._session.params)
 
     def committed(self, report: RoundReport) -> None:
-        """A round is committed: only now may its model be seen."""
+        """Show a committed round: only now may its model be seen."""
         session, number = self._session, report.round + 1
         delta, loss = session.plan.privacy.delta, session.released.spent
         metrics = MetricRecord({"epsilon": float(report.epsilon), "delta": float(delta)})
@@ -155,7 +158,7 @@ def keep(result: Result, number: int, metrics: MetricRecord, plan: Plan) -> None
 
 
 def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
-    """The metrics of a round that was committed before the run was continued."""
+    """Return the metrics of a round that was committed before the run was continued."""
     delta, loss = plan.privacy.delta, row.spent
     metrics = MetricRecord({"epsilon": 0.0 if loss is None else float(loss.epsilon(delta)), "delta": float(delta)})
     if loss is not None and loss.zcdp is not None:
@@ -169,7 +172,7 @@ def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
 
 @contextmanager
 def shown_by_flower() -> Iterator[None]:
-    """Inside, Fieldfare's own lines go to Flower's logger where nothing else shows them."""
+    """Send Fieldfare's own lines to Flower's logger inside the block where nothing else shows them."""
     ours, handler = logging.getLogger("fieldfare"), _Forward()
     if logging.getLogger().handlers or ours.handlers:
         yield

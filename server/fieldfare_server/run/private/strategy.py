@@ -1,8 +1,8 @@
 """`PrivateStrategy`: what a Flower app puts in the place of FedAvg to become private.
 
-It looks like any Flower strategy: `start(grid, initial_arrays, ...)` returns a `Result`. Behind it one `Session` runs,
-with its ledger, its checkpoints and its round in the order of DESIGN section 3. What `start` is given is honoured or
-refused with a reason, before anything is charged.
+It looks like any Flower strategy: `start(grid, initial_arrays, ...)` returns a `Result`. Behind it one
+`Session` runs, with its ledger, its checkpoints and its round in the order of DESIGN section 3. What `start`
+is given is honoured or refused with a reason, before anything is charged.
 """
 
 from __future__ import annotations
@@ -78,8 +78,30 @@ class There(NamedTuple):
 class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     """A Flower strategy whose released models are differentially private for every user of a population.
 
-    The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or one of many
-    on a node (dialect "cohort", with `ff.private`).
+    The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or
+    one of many on a node (dialect "cohort", with `ff.private`).
+
+    Example:
+        >>> import fieldfare as ff
+        >>> import numpy as np
+        >>> from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+        >>> from flwr.clientapp import ClientApp
+        >>> app = ClientApp()
+        >>> @app.train()
+        ... def train(message, context):
+        ...     model = [array + np.float32(0.1) for array in message.content["arrays"].to_numpy_ndarrays()]
+        ...     counted = MetricRecord({"num-examples": 1})
+        ...     return Message(RecordDict({"arrays": ArrayRecord(model), "metrics": counted}), reply_to=message)
+        >>> strategy = ff.PrivateStrategy(epsilon=8, delta=1e-3, cohort=10, clip=1.0, mechanism="blt",
+        ...                               population="demo", budget=8)
+        >>> grid = ff.LocalGrid(app, nodes=20)
+        >>> result = strategy.start(grid, ArrayRecord([np.zeros(3, np.float32)]), num_rounds=2)
+        >>> result.arrays.to_numpy_ndarrays()[0].shape
+        (3,)
+        >>> spent = strategy.privacy_spent()
+        >>> print(f"epsilon {spent.epsilon:.2f} at delta {spent.delta}, run {strategy.run_id}")
+        epsilon 8.00 at delta 0.001, run ...
+        >>> strategy.summary()
 
     Args:
         plan: a `Plan`, a plan file's path, or its text, in place of the keywords that describe a plan.
@@ -88,40 +110,45 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         clip: the L2 norm of one user's update, or a `[clipping]` table.
         mechanism: a kind of noise, or a `[mechanism]` table. Default "blt".
         population: whose budget is charged.
-        budget: epsilon of the population's budget, at `delta`, if there is no such population yet: it is created.
+        budget: epsilon of the population's budget, at `delta`, if there is no such population yet: it is
+            created.
         rounds: how many models are released; None: `start`'s `num_rounds`.
-        participation: a scheme or a `[participation]` table; None: in the plain dialect the nodes online at the start
-            take turns; in the cohort dialect, where users are known only later, each takes part once.
+        participation: a scheme or a `[participation]` table; None: in the plain dialect the nodes online at
+            the start take turns; in the cohort dialect, where users are known only later, each takes part
+            once.
         server_optimizer: a kind or a table; default SGD of rate 1: applies the mean update as FedAvg does.
-        base: a FedAvg of your own: its `configure_train` makes each round's configuration (a schedule of the learning
-            rate, keys of its own), and may log and save. Its sampling and aggregation are not used: where it has its
-            own, it is refused.
-        on_round: called as `on_round(round, arrays, metrics)` after each committed round, with the released model and
-            the metrics of `train_metrics_clientapp`.
-        run_config: the app's `context.run_config`, whose `dp.*` keys override the plan; None: `start` reads it from the
-            grid. Needed where these keys say what the plan lacks.
+        base: a FedAvg of your own: its `configure_train` makes each round's configuration (a schedule of the
+            learning rate, keys of its own), and may log and save. Its sampling and aggregation are not used:
+            where it has its own, it is refused.
+        on_round: called as `on_round(round, arrays, metrics)` after each committed round, with the released
+            model and the metrics of `train_metrics_clientapp`.
+        run_config: the app's `context.run_config`, whose `dp.*` keys override the plan; None: `start` reads
+            it from the grid. Needed where these keys say what the plan lacks.
         dialect: "plain": Flower's own messages; "cohort": Fieldfare's, for `ff.private`.
-        model: the module of `initial_arrays`, or a callable that makes one: says what is frozen, tied and a buffer.
+        model: the module of `initial_arrays`, or a callable that makes one: says what is frozen, tied and a
+            buffer.
         trainable: patterns of the names to train; None: all floating arrays that are not buffers.
         tied: groups of names of one tensor; None: as `model` says. Equal initial values alone are a question.
-        buffers: "initial": they keep their initial values; "private": floating ones are clipped and noised as well.
+        buffers: "initial": they keep their initial values; "private": floating ones are clipped and noised as
+            well.
         buffer_weight: what multiplies private buffers in the vector that is clipped.
         reply: "model": clients reply with new values; "deltas": with changes.
-        clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves the node.
-        fraction_evaluate: above 0: every user of a round also evaluates the model that the round sends, by the app's
-            own `@app.evaluate`; the entries of its MetricRecord that `metrics` lists ride with the user's update,
-            charged and noised with it. `cohort` says how many users, whatever the fraction is. Same as
-            `metrics={..., "evaluate": True}`.
+        clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves the
+            node.
+        fraction_evaluate: above 0: every user of a round also evaluates the model that the round sends, by
+            the app's own `@app.evaluate`; the entries of its MetricRecord that `metrics` lists ride with the
+            user's update, charged and noised with it. `cohort` says how many users, whatever the fraction is.
+            Same as `metrics={..., "evaluate": True}`.
         arrayrecord_key, configrecord_key: names of the two records of an instruction, as FedAvg's.
         run: the run's id: a run of this id that has not ended is continued, otherwise a new one gets it.
         resume: the id of a run to continue.
-        home: the state directory; None: FIELDFARE_HOME, or the account's data directory. For real nodes `budget` needs
-            one that is named.
+        home: the state directory; None: FIELDFARE_HOME, or the account's data directory. For real nodes
+            `budget` needs one that is named.
         keys: further keys of the plan's `[privacy]` and `[run]`, such as `min_reports` or `trust_node_ids`.
 
-    Guarantee: everything that `start` returns, logs and stores where others read it is together (epsilon, delta)-DP for
-    every user, under the plan's adjacency, with the epsilon that `privacy_spent` shows. What `evaluate_fn` computes is
-    its own affair: it must not read users' data.
+    Guarantee: everything that `start` returns, logs and stores where others read it is together (epsilon,
+    delta)-DP for every user, under the plan's adjacency, with the epsilon that `privacy_spent` shows. What
+    `evaluate_fn` computes is its own affair: it must not read users' data.
 
     Raises:
         BadInput: an unknown keyword, or a value out of range; names the nearest that is allowed.
@@ -252,17 +279,21 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             timeout: seconds to wait for a round's replies; None: the plan's `round_timeout`.
             train_config: copied, and sent whole with `server-round` added.
             evaluate_config: sent with evaluations, with `server-round` added; empty where there are none.
-            evaluate_fn: called for round 0 and after each commit, with all arrays. If it raises, no committed round is
-                lost: start the run again with `resume`.
+            evaluate_fn: called for round 0 and after each commit, with all arrays. If it raises, no committed
+                round is lost: start the run again with `resume`.
 
         Returns:
-            `arrays`: all arrays of the last released model. `train_metrics_clientapp`: for each round epsilon, delta,
-            rho (where it exists), noise-std (of one coordinate of the mean update), and cohort and reports where counts
+            `arrays`: all arrays of the last released model. `train_metrics_clientapp`: for each round
+                epsilon, delta,
+            rho (where it exists), noise-std (of one coordinate of the mean update), and cohort and reports
+                where counts
             of users are public. `evaluate_metrics_serverapp`: what `evaluate_fn` returned.
 
         Raises:
-            BadInput: something that cannot be honoured, before any charge; or every node's ClientApp is wrong.
-            BudgetRefused: the budget is exhausted (also Flower's `PrivacyBudgetExhausted`); its `result` has the model.
+            BadInput: something that cannot be honoured, before any charge; or every node's ClientApp is
+                wrong.
+            BudgetRefused: the budget is exhausted (also Flower's `PrivacyBudgetExhausted`); its `result` has
+                the model.
             Interrupted: the run can be resumed.
         """
         config, evaluation = ConfigRecord(dict(train_config or {})), ConfigRecord(dict(evaluate_config or {}))
@@ -299,7 +330,9 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             log_lines(describe(self._make_plan(None, None, None) if stored is None else stored))
 
     def privacy_spent(self) -> Any:
-        """What the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`."""
+        """Return what the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before
+        `start`.
+        """
         session = self._session
         if session is None:
             return None
@@ -314,13 +347,13 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refused: a round is opened, charged and released as one, by `start`."""
+        """Refuse: a round is opened, charged and released as one, by `start`."""
         raise _only_start()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refused: see `configure_train`."""
+        """Refuse: see `configure_train`."""
         raise _only_start()
 
     def initialize_parameters(self, *arguments: object, **keywords: object) -> NoReturn:
@@ -372,7 +405,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         return lambda index, point: base.configure(index + 1, model.record(point), config)
 
     def _look(self, grid: Grid, timeout: float | None) -> There:
-        """Who is there. Waits for the first node, at most as long as for a round."""
+        """Return who is there. Waits for the first node, at most as long as for a round."""
         adjacency = {**self._keywords, **self._overrides}.get("adjacency", "zero_out")
         deadline = time.monotonic() + (timeout or 600.0)
         while not (nodes := list_nodes(grid)) and not hides_presence(adjacency) and time.monotonic() < deadline:
@@ -388,7 +421,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     def _settle_plan(
         self, grid: Grid, there: There, model: OwnModel, num_rounds: int | None, timeout: float | None
     ) -> Plan:
-        """The plan of this run: of the run to continue, or made now. Raises `BadInput`."""
+        """Return the plan of this run: of the run to continue, or made now. Raises `BadInput`."""
         stored = self._stored_plan()
         if stored is None:
             plan = self._make_plan(num_rounds, timeout, len(there.nodes) if self.dialect == "plain" else None)
@@ -409,7 +442,9 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         return plan
 
     def _stored_plan(self) -> Plan | None:
-        """The plan of the run to continue; None for a new run. Raises `BadInput` where the keywords make another."""
+        """Return the plan of the run to continue; None for a new run. Raises `BadInput` where the keywords
+        make another.
+        """
         wanted = self._resume or self._run
         if not wanted:
             return None
@@ -525,7 +560,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         )
 
     def _find_population(self, plan: Plan) -> PopulationView | None:
-        """The plan's population; None where it is missing and `budget` says that it shall be made."""
+        """Return the plan's population; None where it is missing and `budget` says that it shall be made."""
         privacy, name = plan.privacy, plan.privacy.population
         try:
             with Ledger.open(self._home.ledger, head_file=self._home.head_file) as ledger:
@@ -539,7 +574,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         command = f"fieldfare population create {name} --epsilon {epsilon:g} --delta {decimal(privacy.delta)}"
         if privacy.adjacency != "zero_out":
             command += f" --adjacency {privacy.adjacency}"
-        raise BadInput(f"population {name!r}", "there is none of that name.", f"`{command}`, or budget=")
+        raise BadInput(f"population {name!r}", "there is no population of that name.", f"`{command}`, or budget=")
 
     def _create_population(self, plan: Plan, there: There) -> PopulationView:
         """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
@@ -559,7 +594,8 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
                     actor="PrivateStrategy",
                 )
             except BadInput:
-                # Another first run may have made it since it was looked for: then its budget is this run's too.
+                # Another first run may have made it since it was looked for: then its budget is this run's
+                # too.
                 known = [view for view in ledger.populations() if view.name == privacy.population]
                 if not known:
                     raise
@@ -570,7 +606,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         return made
 
     def _committed(self, session: Session) -> Iterator[RoundView]:
-        """The committed rounds of the run so far."""
+        """Yield the committed rounds of the run so far."""
         with Ledger.open(self._home.ledger) as ledger:
             cursor: int | None = 0
             while cursor is not None:

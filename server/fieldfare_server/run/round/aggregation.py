@@ -1,15 +1,16 @@
 """Sum clipped updates, one reply at a time, in O(d) memory, without trusting anything that a node says.
 
-Invariant I4: whatever a node sends, the sum moves by at most (users it was asked to train) x clip norm, so a node that
-hosts one user moves it by at most the clip norm. A reply that cannot be bounded is dropped and counted by reason.
+Invariant I4: whatever a node sends, the sum moves by at most (users it was asked to train) x clip norm, so a
+node that hosts one user moves it by at most the clip norm. A reply that cannot be bounded is dropped and
+counted by reason.
 
-**Several queries.** A round may sum several clipped vectors for each user, v_1 .. v_k, each of norm at most the clip
-norm. Query q has the share p_q of the round's privacy, p_1 + ... + p_k <= 1, and noise is added to the stack of
-sqrt(p_q) v_q. The stack's norm is at most sqrt(sum p_q) x clip <= clip, the bound of a single query. So one user
-changes the stacked sum by at most the clip norm, whatever they send in each query, and every mechanism's sensitivity
-and charge hold for the stack unchanged. The price is paid in noise: query q has 1 / sqrt(p_q) times the noise of a
-single query. Shares may change from round to round if they are public: the mechanisms' proofs allow inputs that depend
-on earlier releases.
+**Several queries.** A round may sum several clipped vectors for each user, v_1 .. v_k, each of norm at most
+the clip norm. Query q has the share p_q of the round's privacy, p_1 + ... + p_k <= 1, and noise is added to
+the stack of sqrt(p_q) v_q. The stack's norm is at most sqrt(sum p_q) x clip <= clip, the bound of a single
+query. So one user changes the stacked sum by at most the clip norm, whatever they send in each query, and
+every mechanism's sensitivity and charge hold for the stack unchanged. The price is paid in noise: query q has
+1 / sqrt(p_q) times the noise of a single query. Shares may change from round to round if they are public: the
+mechanisms' proofs allow inputs that depend on earlier releases.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.round.running_noise import RunningNoise
 
 CHUNK = 1 << 15
-"""Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum. So few that
-they stay in the processor's cache from their conversion to the sum."""
+"""Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum. So
+few that they stay in the processor's cache from their conversion to the sum."""
 
 NON_FINITE = "non-finite"
 """The word under which a round counts updates that are not finite."""
@@ -52,8 +53,8 @@ class Contribution:
     counts: tuple[float, ...]
     """Sums of the users' indicators and metrics, as `Riders` has them."""
     chunks: Callable[[int], Iterator[NDArray[np.float64]]]
-    """Number of an array of the stacked schema -> its values in order, `CHUNK` at a time. May be asked twice; the
-    caller may overwrite what it gets."""
+    """Number of an array of the stacked schema -> its values in order, `CHUNK` at a time. May be asked twice;
+    the caller may overwrite what it gets."""
     clipped_by_node: bool = True
     """Whether the node should have clipped, so that a longer sum is worth counting."""
 
@@ -63,20 +64,22 @@ Reader = Callable[[RecordDict, int], Contribution]
 
 
 def split_chunks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """`values` in order, `CHUNK` elements at a time."""
+    """Return `values` in order, `CHUNK` elements at a time."""
     flat = values.reshape(-1)
     return (flat[start : start + CHUNK] for start in range(0, flat.size, CHUNK))
 
 
 def squared_norm(chunks: Iterable[NDArray[np.float64]]) -> float:
-    """The sum of squares. Not finite if a value is not finite, or too large for float64's squares."""
+    """Return the sum of squares. Not finite if a value is not finite, or too large for float64's squares."""
     return sum(float(chunk @ chunk) for chunk in chunks)
 
 
 def read_cohort_reply(
     stacked: Schema, occasion: Occasion, riders: Riders, content: RecordDict, sent: int
 ) -> Contribution:
-    """The reply of a node that sums its users' clipped updates. Raises `BadReply` as `TrainReply.read`."""
+    """Return the reply of a node that sums its users' clipped updates. Raises `BadReply` as
+    `TrainReply.read`.
+    """
     reply = TrainReply.read(content, stacked, occasion, sent, riders.indicators, riders.metrics)
     arrays = [reply.update[name] for name in stacked.names]
 
@@ -95,9 +98,10 @@ class Aggregate:
         occasion: the run, round and attempt that every reply must repeat.
         clip: the L2 norm that bounds one user's update in one query.
         riders: the numbers that each reply sums next to the update; only with a single query.
-        shares: the share p_q of the round's privacy of each query; 0 for a query that is not asked in this round.
-        grid: every reply is snapped to it before it is added, which makes sums exact; without one, the order of
-            arrival changes the sum by less than float32 round-off.
+        shares: the share p_q of the round's privacy of each query; 0 for a query that is not asked in this
+            round.
+        grid: every reply is snapped to it before it is added, which makes sums exact; without one, the order
+            of arrival changes the sum by less than float32 round-off.
         most_users: no reply moves the sum by more than this many clip norms (see `fieldfare.privatise`).
         reader: reads a reply; None: as that of a node that sums its users' clipped updates.
 
@@ -138,8 +142,8 @@ class Aggregate:
     def add(self, content: RecordDict, sent: int, node: int = 0) -> bool:
         """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
 
-        A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this binds only
-        nodes that lie.
+        A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this
+        binds only nodes that lie.
         """
         try:
             reply = self.read(content, sent)
@@ -191,7 +195,7 @@ class Aggregate:
         return values
 
     def sum(self) -> torch.Tensor:
-        """`total` as a tensor that shares its memory, float64 (queries x d + counts,)."""
+        """Return `total` as a tensor that shares its memory, float64 (queries x d + counts,)."""
         return torch.from_numpy(self.total)
 
     def feed(self, digest: hashlib._Hash) -> None:
@@ -199,7 +203,7 @@ class Aggregate:
         digest.update(self.total.data)
 
     def privatise(self, noise: RunningNoise) -> torch.Tensor:
-        """The sum that may be released. May overwrite `total`."""
+        """Return the sum that may be released. May overwrite `total`."""
         return noise.privatise(self.sum())
 
 
@@ -218,20 +222,20 @@ class PlainSums:
         """Nobody else has to approve."""
 
     def instruct(self, messages: object, shares: object) -> None:
-        """Nodes are told nothing more."""
+        """Tell nodes nothing more."""
 
     def left_closed(self, opened: OpenRound) -> None:
-        """No plain round is ever closed. Raises `CheckpointError`."""
+        """Refuse a closed round: no plain round is ever closed. Raises `CheckpointError`."""
         raise CheckpointError(f"round {opened.index}", "it is closed, and its plan has no masks.")
 
     def close(self, opened: OpenRound, total: object, nodes: object, reported: object) -> OpenRound:
-        """Nothing is to be opened: what is summed is read."""
+        """Do nothing: what is summed is read."""
         return opened
 
     def open(self, opened: OpenRound, total: Any) -> Aggregate:
-        """The sum itself."""
+        """Return the sum itself."""
         assert isinstance(total, Aggregate)
         return total
 
     def done(self) -> None:
-        """Nothing is left of a round."""
+        """Leave all as it is: nothing remains of a round."""

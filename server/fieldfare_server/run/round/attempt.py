@@ -28,7 +28,9 @@ class Attempt:
     asked: Sequence[Users]
     """For each message: the users of the cohort whom its node is asked to train, as indices."""
     messages: Sequence[Message]
-    """One instruction for each node that hosts users of the cohort, and before them as many for their evaluations."""
+    """One instruction for each node that hosts users of the cohort, and before them as many for their
+    evaluations.
+    """
     sum: Aggregate | MaskedSum
     """Raw."""
     most: int | None
@@ -72,16 +74,16 @@ class Attempt:
                 message.content.update(heads[message.metadata.dst_node_id])
         rounds.sums.instruct(messages, points.shares)
         asked = [users for users, _ in by_node.values()]
-        # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is never cut:
-        # one user's presence would then decide whether another user is summed.
+        # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is
+        # never cut: one user's presence would then decide whether another user is summed.
         most = None if plan.samples else plan.run.cohort
         return cls(opened, asked, messages, rounds.sums.empty(occasion, points.shares, reader), most, metrics=metrics)
 
     def add(self, answers: Iterable[ReceivedReply], failures: Failures, evaluations: Failures) -> None:
         """Sum the replies as they arrive. Each counts once, under the message that it answers.
 
-        Who a reply says it is from decides nothing. The metrics of an evaluation join the sum with the update of the
-        same user, or not at all: whoever is in the sum is charged.
+        Who a reply says it is from decides nothing. The metrics of an evaluation join the sum with the update
+        of the same user, or not at all: whoever is in the sum is charged.
 
         failures, evaluations: told why a reply, or one to an evaluation, cannot be used.
         """

@@ -1,7 +1,8 @@
-"""What commits: each round's checkpoint, then its charge, and only then its model is shown; one at a time or in groups.
+"""What commits: each round's checkpoint, then its charge, and only then its model is shown; one at a time or
+in groups.
 
-Where the account commits in groups (simulated users only), rounds go on from `newest`, which no one but the nodes of
-this process sees, and `released` stays at the last round whose charge is durable.
+Where the account commits in groups (simulated users only), rounds go on from `newest`, which no one but the
+nodes of this process sees, and `released` stays at the last round whose charge is durable.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from fieldfare_server.run.round.running_noise import StreamFacts
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""
 GROUP_SECONDS = 0.5
-"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
+"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are
+shown.
+"""
 
 Show = Callable[[Released], None]
 
@@ -59,7 +62,15 @@ class Commits:
         """The noise's state after the last round that is held."""
 
     def commit(self, opened: OpenRound, record: RoundRecord, made: Released, show: Show) -> None:
-        """Make a round durable, then show it: now, or at the end of its group. Raises as `Rounds.commit_round`."""
+        """Make a round durable, then show it: now, or at the end of its group. Raises as
+        `Rounds.commit_round`.
+
+        Args:
+            opened: the round in the ledger.
+            record: what the ledger and a resumed run need of it.
+            made: the model that it gives.
+            show: called with `made` once its charge is durable.
+        """
         if self._account.grouped:
             self._hold(opened, _Held(record, made, show))
             return
@@ -77,7 +88,9 @@ class Commits:
     def _write_checkpoint(
         self, record: RoundRecord, made: Released, tensors: Mapping[str, torch.Tensor], facts: StreamFacts
     ) -> str:
-        """Write the state after the round of `record`; returns its digest. tensors, facts: the noise's state then."""
+        """Write the state after the round of `record`; returns its digest. tensors, facts: the noise's state
+        then.
+        """
         if self._files is None:
             return NO_CHECKPOINT
         named = {**prefixed("opt.", made.optimizer_state), **prefixed("noise.", tensors)}
@@ -105,6 +118,7 @@ class Commits:
         if not self._held:
             self._held_since = time.monotonic()
         self._held.append(held)
+        # Taken after each round, not at the commit: the next round may have drawn from the stream by then.
         self._held_noise = self._noise_state.take()
         self.newest = held.released
         last = held.released.next_round == self._rounds
@@ -112,7 +126,8 @@ class Commits:
             self.commit_held()
 
     def commit_held(self) -> None:
-        """Make the rounds that are held durable, with one checkpoint and one transaction; then show them, in order.
+        """Make the rounds that are held durable, with one checkpoint and one transaction; then show them, in
+        order.
 
         Also in the middle of a later round, as after Ctrl-C there. Raises as `commit`.
         """
@@ -120,6 +135,8 @@ class Commits:
             return
         last = self._held[-1]
         digest = self._write_checkpoint(last.record, last.released, *self._held_noise)
+        # One transaction for all: either every held round is charged, or a crash repeats them all under fresh
+        # nonces.
         self._account.commit_group(digest)
         self._promote(digest)
         held, self._held, self._held_noise = self._held, [], ({}, {})
@@ -130,10 +147,10 @@ class Commits:
 
 
 def prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """`tensors`, each name with `prefix` before it."""
+    """Return `tensors`, each name with `prefix` before it."""
     return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
 def without_prefix(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those of `tensors` whose names begin with `prefix`, by the rest of their names."""
+    """Return those of `tensors` whose names begin with `prefix`, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

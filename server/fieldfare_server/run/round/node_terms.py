@@ -1,4 +1,5 @@
-"""What nodes with a budget of their own are told of a run: its terms, signed with the key of the journal's head.
+"""What nodes with a budget of their own are told of a run: its terms, signed with the key of the journal's
+head.
 
 They are made once a session. `fieldfare.signed_terms` has the format; what a node does with them is in
 `fieldfare_client.budget`.
@@ -29,7 +30,9 @@ MOST_BYTES = 1 << 18
 def terms_record(
     home: StateDirectory, ledger: Ledger, handle: RunHandle, plan: Plan, cost: Cost
 ) -> dict[str, ConfigRecord]:
-    """The record, by its name, of the terms of a run; {} where nothing is signed yet, or they are too long to send."""
+    """Return the record, by its name, of the terms of a run; {} where nothing is signed yet, or they are too
+    long to send.
+    """
     head, name = ledger.signed_head(), plan.privacy.population
     if head is None:
         return {}

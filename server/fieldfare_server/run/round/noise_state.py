@@ -1,9 +1,9 @@
 """What the checkpoints of a run keep of its noise: no more than it would cost to make again.
 
-The key, the nonces and the row rebuild the state of any stream, bit for bit. For some streams that takes a few rows
-(independent noise, trees, banded B); nothing of them is kept. For recursions it takes all rows since the last restart:
-for those the whole state is written once in `MOST_ROWS` rounds, to a file that the checkpoints name, and a resumed run
-draws the rows since. A small state simply is in the checkpoint.
+The key, the nonces and the row rebuild the state of any stream, bit for bit. For some streams that takes a
+few rows (independent noise, trees, banded B); nothing of them is kept. For recursions it takes all rows since
+the last restart: for those the whole state is written once in `MOST_ROWS` rounds, to a file that the
+checkpoints name, and a resumed run draws the rows since. A small state simply is in the checkpoint.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class NoiseState:
         """(digest, round) of the newest whole state."""
 
     def take(self) -> tuple[Tensors, StreamFacts]:
-        """What a checkpoint of the present state holds, for exact resume: tensors, and JSON. It never holds the key.
+        """Return what a checkpoint of the present state holds, for exact resume: tensors, and JSON. It never
+        holds the key.
 
         Raises `CheckpointError` where a whole state is due and the disk refuses it.
         """
@@ -48,8 +49,10 @@ class NoiseState:
         if stream is None:
             return {}, {}
         position = stream.position()
+        # Cheap to draw again from the key: the position alone is enough, and no noise lies on the disk.
         if stream.replayed_rows(stream.round) <= MOST_ROWS:
             return {}, position
+        # A few vectors are smaller than the model that the checkpoint holds anyway.
         if files is None or stream.state_bytes <= SMALL:
             return self._noise.state()
         if self._base is None or stream.round - self._base[1] > MOST_ROWS:
@@ -74,6 +77,8 @@ class NoiseState:
         position = {name: value for name, value in facts.items() if name not in (NOISE_BASE, _BASE_ROUND)}
         if NOISE_BASE in facts:
             self._restore_base(str(facts[NOISE_BASE]), int(facts[_BASE_ROUND]))
+        # Draws again what the position alone does not hold; the comparison below finds another key or other
+        # nonces.
         stream.skip(int(facts["round"]))
         if stream.position() != position:
             raise CheckpointError(

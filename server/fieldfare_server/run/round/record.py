@@ -24,7 +24,9 @@ _OPTIONAL = ("nonce", "nonces", "strategy", "charges", "model", "metrics", "rece
 
 @dataclass(frozen=True, eq=False)
 class RoundRecord:
-    """All that commits one round: the metadata of its checkpoint, as JSON. The field names are the file's keys."""
+    """All that commits one round: the metadata of its checkpoint, as JSON. The field names are the file's
+    keys.
+    """
 
     round: int
     attempt: int
@@ -46,8 +48,8 @@ class RoundRecord:
     score: dict[str, float]
     noise: StreamFacts
     blind: str
-    """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these bits, anyone
-    could try cohorts against the digest."""
+    """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these
+    bits, anyone could try cohorts against the digest."""
     nonce: str | None = None
     """This round's, hex; None for a run without nonces."""
     nonces: str | None = None
@@ -55,7 +57,9 @@ class RoundRecord:
     charges: list[int] | None = None
     """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
     strategy: str | None = None
-    """SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was made."""
+    """SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was
+    made.
+    """
     model: str | None = None
     """Digest of the released model (`files.checkpoint.model_digest`); None in records of earlier versions."""
     metrics: list[list[float]] | None = None
@@ -64,7 +68,7 @@ class RoundRecord:
     """Of a masked round: what the blinder signed (`masking.receipts`)."""
 
     def to_json(self) -> dict[str, Any]:
-        """Finite JSON."""
+        """Return finite JSON."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in _OPTIONAL:
             if fields[name] is None:
@@ -73,7 +77,7 @@ class RoundRecord:
 
     @classmethod
     def from_json(cls, meta: Mapping[str, Any]) -> Self:
-        """The record that `to_json` wrote. Raises `CheckpointError` on anything else."""
+        """Return the record that `to_json` wrote. Raises `CheckpointError` on anything else."""
         try:
             meta = {**dict.fromkeys(_OPTIONAL), **meta}
             fields = {name: meta[name] for name in cls.__dataclass_fields__}
@@ -83,7 +87,7 @@ class RoundRecord:
             raise CheckpointError("the metadata of a checkpoint", f"is not a round's record ({error}).") from None
 
     def outcome(self) -> Outcome:
-        """What the ledger is told."""
+        """Return what the ledger is told."""
         return Outcome(
             self.participants,
             self.spent,

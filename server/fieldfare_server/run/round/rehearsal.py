@@ -62,8 +62,8 @@ class Account(Protocol):
 class Rehearsal:
     """The account of a run that no ledger knows: it keeps participation, charges nothing and stores nothing.
 
-    Only for the baselines of `compare` and `demo`, on public data. A rehearsal cannot be resumed, reported, or shown
-    as a private model.
+    Only for the baselines of `compare` and `demo`, on public data. A rehearsal cannot be resumed, reported,
+    or shown as a private model.
     """
 
     id = "rehearsal"

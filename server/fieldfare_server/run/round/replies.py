@@ -1,8 +1,8 @@
 """Send messages to nodes and receive their replies as they arrive, each under the message that it answers.
 
-All that a reply says of itself is written by its sender. What counts is the message that it answers: whoever knows that
-message's id has received it. Ids are hashes over a fresh random token (`fresh_group`), so no other node can guess one
-(spec/door.md 4.3).
+All that a reply says of itself is written by its sender. What counts is the message that it answers: whoever
+knows that message's id has received it. Ids are hashes over a fresh random token (`fresh_group`), so no other
+node can guess one (spec/door.md 4.3).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LONGEST_PAUSE = 0.5
 """Seconds between two looks for replies. Flower's own loop waits three seconds."""
 TOKEN_BYTES = 16
 TIMES_SENT, SPARE_BYTES = 2, 1 << 20
-"""The arrays of a reply may have this many times the bytes of those that were sent, and as many more: a ClientApp may
-answer float32 with float64."""
+"""The arrays of a reply may have this many times the bytes of those that were sent, and as many more: a
+ClientApp may answer float32 with float64."""
 
 
 def fresh_group(run: str, round: int | str) -> str:
-    """A group id that no one can guess, for one message. It appears in the lines that the node logs."""
+    """Return a group id that no one can guess, for one message. It appears in the lines that the node logs."""
     return f"{run}/{round}/{secrets.token_hex(TOKEN_BYTES)}"
 
 
@@ -62,7 +62,8 @@ class ReplySlots:
     def add(self, ids: Sequence[str | None]) -> range:
         """Wait for the replies to further messages; returns their slots.
 
-        Where a message's id is not known, its group id does as well: it holds the token, and the reply repeats it.
+        Where a message's id is not known, its group id does as well: it holds the token, and the reply
+        repeats it.
 
         Args:
             ids: of the messages, in order; empty or None where the message could not be sent.
@@ -82,7 +83,7 @@ class ReplySlots:
         return list(self._slots)
 
     def take(self, reply: Message) -> ReceivedReply:
-        """`reply` under the message that it answers."""
+        """Take `reply` under the message that it answers."""
         for key in (reply.metadata.reply_to_message_id, reply.metadata.group_id):
             if isinstance(key, str) and key in self._slots:
                 slot, reason = self._slots.pop(key), refusal(reply)
@@ -90,7 +91,7 @@ class ReplySlots:
         return ReceivedReply(None, reply)
 
     def fail(self, message_id: str) -> ReceivedReply:
-        """The message `message_id` has a reply that cannot be decoded."""
+        """Note that the message `message_id` has a reply that cannot be decoded."""
         return ReceivedReply(self._slots.pop(message_id, None), None)
 
 
@@ -104,7 +105,7 @@ def send(grid: Grid, messages: Sequence[Message]) -> list[str]:
 
 
 def limit_for(sent: Message, copies: int = 1) -> ReplyLimit:
-    """What a reply to the instruction `sent` may hold, where its arrays come back `copies` times."""
+    """Return what a reply to the instruction `sent` may hold, where its arrays come back `copies` times."""
     records = [record for record in sent.content.values() if isinstance(record, ArrayRecord)]
     size = sum(data_size(array) for record in records for array in record.values())
     return ReplyLimit(TIMES_SENT * copies * size + SPARE_BYTES, copies * sum(map(len, records)))
@@ -114,12 +115,13 @@ class Receiver:
     """Receives the replies of one run. It remembers whether a node sent what Flower itself cannot decode."""
 
     def __init__(self) -> None:
+        # Pulling together is faster, and is given up for good at the first reply that breaks a whole look.
         self._one_by_one = False
         self._batch = sys.maxsize
         """How many replies are pulled together."""
 
     def limit(self, grid: Grid, limit: ReplyLimit) -> None:
-        """From now on no look takes a reply beyond `limit`, and large ones are pulled a few at a time."""
+        """Take no reply beyond `limit` from now on, and pull large ones a few at a time."""
         self._batch = max(1, LOOK_BYTES // limit.most) if limit_replies(grid, limit) else sys.maxsize
 
     def receive(
@@ -132,8 +134,8 @@ class Receiver:
     ) -> Iterator[ReceivedReply]:
         """Send `messages`, then yield their replies until all have arrived or the time is over.
 
-        The pause between looks grows to a quarter of the time waited so far, because each look is a write to the
-        SuperLink's database.
+        The pause between looks grows to a quarter of the time waited so far, because each look is a write to
+        the SuperLink's database.
 
         Args:
             timeout: seconds after which the round goes on without the missing replies.
@@ -144,23 +146,26 @@ class Receiver:
         slots = ReplySlots(_send_in_time(grid, messages, deadline, tick))
         while slots.waiting:
             before, left = len(slots.waiting), deadline - time.monotonic()
-            # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told less.
+            # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told
+            # less.
             limit_part_waits(max(left, 0.0))
             if limit is not None:  # in every look: `tick` may have pulled other messages
                 self.limit(grid, limit)
             yield from self.look(grid, slots)
             tick()
-            # `left` was taken before the look: one look begins after the deadline, for replies that came meanwhile.
+            # `left` was taken before the look: one look begins after the deadline, for replies that came
+            # meanwhile.
             if not slots.waiting or left <= 0:
                 return
             pause = SHORTEST_PAUSE if len(slots.waiting) < before else min(pause * 1.25, LONGEST_PAUSE)
             time.sleep(pause)
 
     def look(self, grid: Grid, slots: ReplySlots) -> Iterator[ReceivedReply]:
-        """The replies that are there now, without waiting for any. None where the SuperLink fails for a moment.
+        """Yield the replies that are there now, without waiting for any. None where the SuperLink fails for a
+        moment.
 
-        Flower decodes all replies of a look together, and a crafted one raises for all of them. After the first such
-        error the run's replies are pulled one at a time, so that each costs its own message only.
+        Flower decodes all replies of a look together, and a crafted one raises for all of them. After the
+        first such error the run's replies are pulled one at a time, so that each costs its own message only.
         """
         with outlasted("replies are looked for again"):
             yield from self._look(grid, slots)
@@ -184,7 +189,7 @@ class Receiver:
 
 
 def _send_in_time(grid: Grid, messages: Sequence[Message], deadline: float, tick: Callable[[], None]) -> list[str]:
-    """`send`, again and again while the SuperLink fails; empty ids where it fails until `deadline`."""
+    """Call `send` again and again while the SuperLink fails; empty ids where it fails until `deadline`."""
     while True:
         try:
             return send(grid, messages)
@@ -199,7 +204,7 @@ def _send_in_time(grid: Grid, messages: Sequence[Message], deadline: float, tick
 
 
 def _split(ids: list[str], most: int) -> Iterator[list[str]]:
-    """`ids` in order, at most `most` at a time."""
+    """Return `ids` in order, at most `most` at a time."""
     return (ids[start : start + most] for start in range(0, len(ids), most))
 
 
@@ -208,7 +213,9 @@ class _Undecodable(Exception):
 
 
 def _pull(grid: Grid, ids: list[str]) -> Iterator[Message]:
-    """`grid.pull_messages`, with errors of decoding told from those of the connection, which are raised as they are."""
+    """Yield `grid.pull_messages`, with errors of decoding told from those of the connection, which are raised
+    as they are.
+    """
     pulled: Iterator[Message] | None = None
     while True:
         try:
@@ -217,7 +224,9 @@ def _pull(grid: Grid, ids: list[str]) -> Iterator[Message]:
         except StopIteration:
             return
         except Exception as error:
+            # The connection is to blame, not a reply: the caller waits and asks again.
             if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc"):
                 raise
+            # The class alone: the text may quote what the node sent.
             raise _Undecodable(type(error).__name__) from None
         yield reply

@@ -1,6 +1,8 @@
-"""What a run shows of the metrics that ride in its stream: private means over the last rounds, with their intervals.
+"""What a run shows of the metrics that ride in its stream: private means over the last rounds, with their
+intervals.
 
-All of it is computed from noised sums whose round was charged, so it costs nothing (`fieldfare.metrics` has the proof).
+All of it is computed from noised sums whose round was charged, so it costs nothing (`fieldfare.metrics` has
+the proof).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class RiddenMetrics:
             self._errors = std * window_norms(cost.mechanism, plan.run.rounds, self._window)
 
     def add(self, past: Past, noised: torch.Tensor, reports: int) -> Past:
-        """The newest rounds, one more included.
+        """Return the newest rounds, one more included.
 
         Args:
             noised: what was released of the metrics' coordinates, float (k,).
@@ -54,7 +56,7 @@ class RiddenMetrics:
         return (*past, row)[-self._window :]
 
     def read(self, past: Past, index: int) -> dict[str, Estimate]:
-        """The mean of each metric over the rounds of `past`, which end with round `index`.
+        """Return the mean of each metric over the rounds of `past`, which end with round `index`.
 
         Each interval holds the mean over these rounds' reports, without noise, with probability 95 %.
         """
@@ -73,7 +75,7 @@ class RiddenMetrics:
 
 
 def statistics_of(estimates: Sequence[Estimate]) -> dict[str, float]:
-    """`estimates` as a round's statistics."""
+    """Return `estimates` as a round's statistics."""
     ends = {
         f"{PREFIX}{each.name}{end}": value
         for each in estimates

@@ -1,13 +1,14 @@
-"""The private part of a round: privatise, step, checkpoint, commit, release; and finish a round that a crash left open.
+"""The private part of a round: privatise, step, checkpoint, commit, release; and finish a round that a crash
+left open.
 
-Invariant I1: a model is visible only after its charge is durable. So everything that the commit needs travels in the
-checkpoint's metadata, the `RoundRecord`. A crash between checkpoint and commit is rolled forward from those bytes: the
-noised sum is never computed a second time.
+Invariant I1: a model is visible only after its charge is durable. So everything that the commit needs travels
+in the checkpoint's metadata, the `RoundRecord`. A crash between checkpoint and commit is rolled forward from
+those bytes: the noised sum is never computed a second time.
 
-Invariant I2: no noise serves two sums, even where a backup, a copied directory or a rewound machine runs a round twice.
-Each round's noise is drawn under a nonce that is made after the sum is final, from fresh bits and from the sum itself
-(spec/budgets.md 4.3). A copy made before that meets other bits or another sum, so its noise is independent; a copy
-made later holds the same sum and can only repeat the same release.
+Invariant I2: no noise serves two sums, even where a backup, a copied directory or a rewound machine runs a
+round twice. Each round's noise is drawn under a nonce that is made after the sum is final, from fresh bits
+and from the sum itself (spec/budgets.md 4.3). A copy made before that meets other bits or another sum, so its
+noise is independent; a copy made later holds the same sum and can only repeat the same release.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ from fieldfare_server.run.round.task_model import Model
 
 
 class Rounds:
-    """The private side of one run, round after round. What it has made becomes durable, and is shown, by `commits`."""
+    """The private side of one run, round after round. What it has made becomes durable, and is shown, by
+    `commits`.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class Rounds:
         noise: SecureNoise,
         model: Model,
     ) -> None:
-        """The arguments are those of `Session`; `noise` draws from its key."""
+        """Take the arguments of `Session`; `noise` draws from its key."""
         self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
         self.model = model
         self._plan_digest = plan.digest()
@@ -78,11 +81,15 @@ class Rounds:
         if cost is not None:
             self._charge = cost.realised()
             if account.individual:
+                # What a user's first, second, ... participation costs at most, summed up: `payable` looks up
+                # how many fit.
                 self._dearest = np.asarray(cost.tight_units(), dtype=np.int64)
             numel = numbers_released(plan, self.model.schema)
             self.running_noise = RunningNoise.of(cost, privatiser_of(plan, cost, numel), numel, noise, self._nonces)
         self.sums = self._sums_of()
         self.metrics = RiddenMetrics(plan, cost, self.running_noise.privatiser.std)
+        # A round's noise is drawn before its model is durable, so the noise's state is written with the
+        # checkpoint of the round, never by itself.
         self._noise_state = NoiseState(self.running_noise, files, self._nonces)
         initial = self.model.initial
         start = Released(0, initial, self.optimizer.init(initial), self.clipping.norm)
@@ -101,7 +108,7 @@ class Rounds:
     # -- what nodes are sent --------------------------------------------------------------------------------------
 
     def points(self) -> Points:
-        """What clients train from in the next round."""
+        """Return what clients train from in the next round."""
         return self.optimizer.points(self.newest.optimizer_state, self.newest.params, self.step_info())
 
     @property
@@ -110,7 +117,7 @@ class Rounds:
         return self.clipping.at(self.newest.clip)
 
     def settings(self) -> dict[str, object]:
-        """What nodes are told with the model, as JSON. Public."""
+        """Return what nodes are told with the model, as JSON. Public."""
         current = self.current_clipping
         return {
             # A node of an older version knows no isolation.
@@ -119,14 +126,14 @@ class Rounds:
             ),
             "clipping": current.model_dump(mode="json"),
             "seed": self.plan.run.seed,
-            # Batched training moves one user's update by round-off when another user is absent. Where it is secret who
-            # trains, that would be uncharged, so every user trains alone.
+            # Batched training moves one user's update by round-off when another user is absent. Where it is
+            # secret who trains, that would be uncharged, so every user trains alone.
             "isolated": self.plan.presence_is_secret,
             **({} if self.plan.metrics is None else {"metrics": self.plan.metrics.model_dump(mode="json")}),
         }
 
     def _sums_of(self) -> PlainSums | MaskedSums:
-        """How the plan's sums are made."""
+        """Return how the plan's sums are made."""
         if self.running_noise.privatiser.bits and self.files is not None:
             numel = numbers_released(self.plan, self.model.schema)
             return MaskedSums(self.plan, self.account, self.files, self.running_noise, numel)
@@ -150,18 +157,23 @@ class Rounds:
     # -- what users have left -------------------------------------------------------------------------------------
 
     def costs(self, index: int, users: Users) -> Units:
-        """What round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape (n,)."""
+        """Return what round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape
+        (n,).
+        """
         assert self._charge is not None  # a rehearsal has no odometers
         assert self.cost is not None
         return self.cost.increments(self._charge.growth(index, users))
 
     def affords(self, index: int, users: Users) -> NDArray[np.bool_] | None:
-        """Which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever the round."""
+        """Return which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever
+        the round.
+        """
         left = self.account.allowance(users)
         return None if left is None else np.asarray(self.costs(index, users) <= left)
 
     def payable(self, users: Users) -> NDArray[np.int64] | None:
-        """In how many rounds of the run each of `users` can pay to take part, shape (n,); None: in all.
+        """Return in how many rounds of the run each of `users` can pay to take part, shape (n,); None: in
+        all.
 
         Never too many: each round is taken to be as dear as the plan allows.
         """
@@ -191,11 +203,12 @@ class Rounds:
         """
         current, info = self.newest, self.step_info()
 
-        # The sum is final: bind fresh bits to it, and privatise under them. From here on, everything is post-processing
-        # of the noised sum.
+        # The sum is final: bind fresh bits to it, and privatise under them. From here on, everything is
+        # post-processing of the noised sum.
         self._require_noise_row(opened)
         total = self.sums.open(opened, summed)
         faults.point("strategy.summed")
+        # After the sum is final and never before: a nonce that was known earlier could meet a second sum.
         self._draw_nonce(opened.index, total)
         noised = total.privatise(self.running_noise)
         faults.point("strategy.privatised")
@@ -206,6 +219,8 @@ class Rounds:
         update = mean.mul_(self._update_scale() / self.plan.run.cohort).float()
         params, optimizer_state = self.optimizer.step(current.optimizer_state, current.params, update, info)
         faults.point("strategy.stepped")
+        # The coordinates behind the update: counts for adaptive clipping, then metrics. They were noised with
+        # it.
         riding = noised[numel:]
         clip = self._step_clip(riding, total.users)
         metrics = self.metrics.add(current.metrics, riding[self.riders.indicators :], total.users)
@@ -215,8 +230,10 @@ class Rounds:
         # Where presence is secret nothing says who took part or how many: neither this file nor the ledger.
         secret = self.plan.presence_is_secret
         participants = np.concatenate(reported) if reported and not secret else np.zeros(0, np.int64)
+        # On public data alone, so it may be known before the commit; it is shown after it.
         score = self._score(opened.index, params)
         noise_std = info.noise_std * noise_spread(total.shares)
+        # Before `_charge_round` below, which adds this round: what a round costs is what it would add.
         costs = self.costs(opened.index, participants) if self.account.individual else None
         nonces = self._nonces
         record = RoundRecord(
@@ -252,9 +269,10 @@ class Rounds:
     def settle_open_round(self, opened: OpenRound, files: RunFiles) -> bool:
         """Settle a round that a crash left open; returns whether it was committed.
 
-        With a whole checkpoint the round is rolled forward, with the very bytes that were to be committed. Without one,
-        nothing that was made of its sum exists any more: the round is void, and its noise row is free. A masked round
-        that is closed stays open: its sum may have been opened, so it is opened again (`sums.closed`), the same.
+        With a whole checkpoint the round is rolled forward, with the very bytes that were to be committed.
+        Without one, nothing that was made of its sum exists any more: the round is void, and its noise row is
+        free. A masked round that is closed stays open: its sum may have been opened, so it is opened again
+        (`sums.closed`), the same.
         """
         pending = files.pending()
         if pending is not None:
@@ -267,12 +285,16 @@ class Rounds:
         if opened.closing is not None:
             self.sums.left_closed(opened)
             return False
+        # A checkpoint that was not whole proves that nothing of this sum was released, so its row of noise
+        # may serve the next attempt.
         files.discard()
         self.account.void_round(opened, "the coordinator stopped during this round", reports=0, rejects={})
         return False
 
     def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
-        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
+        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or
+        model.
+        """
         record = RoundRecord.from_json(meta)
         strategy = None if self.cost is None else self.cost.strategy
         expected = (next_round - 1, self._plan_digest, self.model.schema.digest(), strategy)
@@ -303,13 +325,15 @@ class Rounds:
     # -- the parts of a commit ------------------------------------------------------------------------------------
 
     def step_info(self) -> StepInfo:
-        """What is public about the next step."""
+        """Return what is public about the next step."""
         row = self.newest.next_round
         std = self.running_noise.std(row) / self.plan.run.cohort * self._update_scale()
         return StepInfo(row, self.plan.run.rounds, std, self.running_noise.autocovariance)
 
     def _update_scale(self) -> float:
-        """What multiplies the released sum: adaptive clipping with `rescale` undoes the division by the norm."""
+        """Return what multiplies the released sum: adaptive clipping with `rescale` undoes the division by
+        the norm.
+        """
         return self.clipping.mean_scale(self.newest.clip)
 
     def _require_noise_row(self, opened: OpenRound) -> None:
@@ -331,13 +355,15 @@ class Rounds:
                 f"there are nonces of {len(self._nonces)} rounds before it.",
                 "resume the run",
             )
-        # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as well.
+        # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as
+        # well.
         digest = hashlib.sha256(self.model.schema.digest().encode() + b"\0")
         total.feed(digest)
         self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
 
     def _require_nonces(self, record: RoundRecord, rounds: int, newest: Sequence[bytes]) -> None:
-        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds` rounds.
+        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds`
+        rounds.
 
         newest: the record's own, where its round is not committed yet.
         """
@@ -351,7 +377,7 @@ class Rounds:
             )
 
     def _step_clip(self, noised_counts: torch.Tensor, reports: int) -> float:
-        """The next round's clip norm, from the noised indicators."""
+        """Return the next round's clip norm, from the noised indicators."""
         if not isinstance(self.clipping, clipping.AdaptiveQuantile):
             return self.newest.clip
         over = float(noised_counts[0]) / self.clipping.count_weight
@@ -393,7 +419,8 @@ class Rounds:
 
 
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
-    """The noised sum of each query, one after another: the stack (queries x d,) divided by the roots of the shares.
+    """Return the noised sum of each query, one after another: the stack (queries x d,) divided by the roots
+    of the shares.
 
     A query of share 0 was not asked, and its part is 0: the noise there is dropped too.
     """
@@ -404,11 +431,13 @@ def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tens
 
 
 def noise_spread(shares: Sequence[float]) -> float:
-    """Noise in `unstack_queries` relative to that in the stack: root mean square over the queries that were asked."""
+    """Return noise in `unstack_queries` relative to that in the stack: root mean square over the queries that
+    were asked.
+    """
     variances = [1.0 / share for share in shares if share]
     return math.sqrt(math.fsum(variances) / len(variances))
 
 
 def _doubles(update: torch.Tensor) -> Iterator[NDArray[np.float64]]:
-    """`update` in float64, chunk by chunk: PyTorch's norm with another dtype converts all of it first."""
+    """Return `update` in float64, chunk by chunk: PyTorch's norm with another dtype converts all of it first."""
     return (chunk.astype(np.float64) for chunk in split_chunks(update.cpu().numpy()))

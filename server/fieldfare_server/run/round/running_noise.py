@@ -22,7 +22,9 @@ StreamFacts = dict[str, int | str]
 
 @dataclass(frozen=True, eq=False)
 class RunningNoise:
-    """A mechanism's stream, with the scale and grid that the plan fixes. Without a stream: no noise (a rehearsal)."""
+    """A mechanism's stream, with the scale and grid that the plan fixes. Without a stream: no noise (a
+    rehearsal).
+    """
 
     privatiser: Privatiser
     stream: Stream | None
@@ -42,7 +44,7 @@ class RunningNoise:
         noise: SecureNoise,
         nonces: Sequence[bytes] | None,
     ) -> Self:
-        """The noise of `cost` before its first row, for sums of `numel` elements.
+        """Return the noise of `cost` before its first row, for sums of `numel` elements.
 
         Args:
             nonces: of the run's rounds, kept by reference; None for a run without nonces.
@@ -53,20 +55,22 @@ class RunningNoise:
         return cls(privatiser, stream, cost.mechanism.row_norms(), cost.mechanism.autocovariance(), noise)
 
     def std(self, row: int) -> float:
-        """Standard deviation of row `row` of the noise, for each coordinate of the sum."""
+        """Return the standard deviation of row `row` of the noise, for each coordinate of the sum."""
         return self.privatiser.std * float(self.row_norms[row])
 
     def privatise(self, total: torch.Tensor) -> torch.Tensor:
-        """`total`, float64 (numel,), plus the next row of noise; float32 or float64. May overwrite `total`."""
+        """Return `total`, float64 (numel,), plus the next row of noise; float32 or float64. May overwrite
+        `total`.
+        """
         return total if self.stream is None else self.privatiser.privatise(total, self.stream)
 
     def privatise_words(self, words: Words) -> torch.Tensor:
-        """The opened words of a masked sum, (numel,), plus the next row of noise, then read; float64."""
+        """Return the opened words of a masked sum, (numel,), plus the next row of noise, then read; float64."""
         assert self.stream is not None
         return self.privatiser.privatise_words(words, self.stream)
 
     def state(self) -> tuple[dict[str, torch.Tensor], StreamFacts]:
-        """The whole state. It never holds the key."""
+        """Return the whole state. It never holds the key."""
         state = {} if self.stream is None else self.stream.state_dict()
         tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
         return tensors, {name: value for name, value in state.items() if name not in tensors}

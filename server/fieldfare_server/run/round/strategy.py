@@ -4,9 +4,10 @@
 
 With masks the server reads no reply: after [void] the set is closed (durable), then opened once (`masked`).
 
-It is no FedAvg: a private sum needs a fixed denominator, aggregation by parameter name, replies that can do no harm, a
-charge that is durable before any model is seen, and an end that returns the last model. Nothing derived from users'
-data leaves this module except privatised parameters, and those only after their charge is committed (I1).
+It is no FedAvg: a private sum needs a fixed denominator, aggregation by parameter name, replies that can do
+no harm, a charge that is durable before any model is seen, and an end that returns the last model. Nothing
+derived from users' data leaves this module except privatised parameters, and those only after their charge is
+committed (I1).
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ class RoundReport:
 class FieldfareStrategy:
     """Runs a `Session` on a Flower `Grid`.
 
-    Guarantee: everything that is released during and after `start` (models, scores, the ledger's public columns) is
-    together (epsilon, delta)-DP for every user of the population, under the plan's adjacency, with the epsilon that
-    the ledger shows; whatever nodes send, whatever crashes.
+    Guarantee: everything that is released during and after `start` (models, scores, the ledger's public
+    columns) is together (epsilon, delta)-DP for every user of the population, under the plan's adjacency,
+    with the epsilon that the ledger shows; whatever nodes send, whatever crashes.
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class FieldfareStrategy:
         Args:
             on_round: called after each commit.
             on_sent: called before a round is sent, with the number of messages and of nodes online.
-            on_received: called when a round's replies are summed, with how many are in the sum and how many are not.
+            on_received: called when a round's replies are summed, with how many are in the sum and how many
+                are not.
         """
         self.session = session
         self._on_round, self._on_sent, self._on_received = on_round, on_sent, on_received
@@ -109,15 +111,17 @@ class FieldfareStrategy:
         return Result(arrays=session.model.record(session.params))
 
     def take_to_end(self, grid: Grid) -> None:
-        """Run from the session's next round to the plan's last. A stop request ends it with its last committed model.
+        """Run from the session's next round to the plan's last. A stop request ends it with its last
+        committed model.
 
         Raises:
             BudgetRefused: the budget is exhausted; the run has ended with its last committed model.
             BadInput: the released model is not finite, or every node's ClientApp is wrong; the run has ended.
             JournalRefused: the nodes saw a journal that this one does not go on from; the run has ended.
-            Interrupted: Ctrl-C, a full disk, nodes that vanished, users that ran out, or users whose data are the
-                caller's own and all of whom failed; the run can be resumed.
-            Refused: nodes or users, as above, before the first commit; the run has ended, and its reservation is free.
+            Interrupted: Ctrl-C, a full disk, nodes that vanished, users that ran out, or users whose data are
+                the caller's own and all of whom failed; the run can be resumed.
+            Refused: nodes or users, as above, before the first commit; the run has ended, and its reservation
+                is free.
         """
         session, plan = self.session, self.session.plan
         require_simulated(plan, grid)
@@ -127,7 +131,7 @@ class FieldfareStrategy:
             self._take_to_end(presence)
 
     def _take_to_end(self, presence: Presence) -> None:
-        """As `take_to_end`, where a Ctrl-C breaks nothing."""
+        """Do as `take_to_end`, where a Ctrl-C breaks nothing."""
         session, plan = self.session, self.session.plan
         try:
             try:
@@ -161,7 +165,7 @@ class FieldfareStrategy:
             raise stop_run(session, cause) from cause
 
     def run_round(self, grid: Grid) -> bool:
-        """One attempt at the next round; returns whether it was committed. Raises as `take_to_end`."""
+        """Make one attempt at the next round; return whether it was committed. Raises as `take_to_end`."""
         session, presence = self.session, self._meet(grid)
         if (closed := session.rounds.sums.closed) is not None:  # a crash left it: the same set is opened, and no other
             return self._commit(presence, closed.opened, closed.total, closed.reported)
@@ -218,7 +222,7 @@ class FieldfareStrategy:
         return True
 
     def _meet(self, grid: Grid) -> Presence:
-        """Who is there on `grid`: one memory for the session."""
+        """Return who is there on `grid`: one memory for the session."""
         if self._presence is None:
             self.session.meet(grid)
             self._presence = Presence.of(self.session, grid)

@@ -64,7 +64,9 @@ class TaskModel:
         return self.task.score_name
 
     def evaluate(self, params: torch.Tensor) -> dict[str, float]:
-        """The task's scores of the parameters `params`, flat float32 (d,). The task gets the model in eval mode."""
+        """Return the task's scores of the parameters `params`, flat float32 (d,). The task gets the model in
+        eval mode.
+        """
         named = self.schema.split(params)
         with torch.no_grad():
             for name, parameter in self._module.named_parameters():
@@ -79,23 +81,26 @@ class TaskModel:
                     value.copy_(kept)
 
     def is_finite(self, params: torch.Tensor) -> bool:
-        """Whether every parameter is finite."""
+        """Return whether every parameter is finite."""
         return bool(torch.isfinite(params).all())
 
     def record(self, params: torch.Tensor) -> ArrayRecord:
-        """The parameters as Flower's record."""
+        """Return the parameters as Flower's record."""
         return ArrayRecord({name: write_array(value) for name, value in self.schema.arrays(params).items()})
 
     def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The model's full state dict (`complete_state`) with the parameters `params`, flat float32 (d,)."""
+        """Return the model's full state dict (`complete_state`) with the parameters `params`, flat float32
+        (d,).
+        """
         return complete_state(self._module, self.schema.split(params))
 
     def save(self, directory: Path) -> None:
-        """Nothing: the task builds the same model anywhere."""
+        """Do nothing: the task builds the same model anywhere."""
 
 
 def model_of(plan: Plan, directory: Path) -> Model:
-    """The model of a run of `plan` whose files are in `directory`: of its task, or the arrays that its app began with.
+    """Return the model of a run of `plan` whose files are in `directory`: of its task, or the arrays that its
+    app began with.
 
     Raises:
         BadInput: there is no such task.

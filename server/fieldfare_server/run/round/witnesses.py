@@ -1,8 +1,9 @@
-"""What nodes are shown of the journal, so that each can tell whether it goes on from the past that the node has seen.
+"""What nodes are shown of the journal, so that each can tell whether it goes on from the past that the node
+has seen.
 
-Each instruction carries the newest signed head, and the hashes of the rows that its node may remember: those that ended
-the journal when it was asked before in this session, and the one that it named itself. So a node that was away, or that
-cohorts left out, for any number of rounds is still shown that the journal goes on.
+Each instruction carries the newest signed head, and the hashes of the rows that its node may remember: those
+that ended the journal when it was asked before in this session, and the one that it named itself. So a node
+that was away, or that cohorts left out, for any number of rounds is still shown that the journal goes on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Witnesses:
             self._rows[node].append(number)
 
     def records(self, nodes: Iterable[int]) -> dict[int, dict[str, ConfigRecord]]:
-        """For each of `nodes`: the record by its name; {} where nothing is signed yet."""
+        """Return, for each of `nodes`: the record by its name; {} where nothing is signed yet."""
         head = self._ledger.signed_head()
         if head is None:
             return {node: {} for node in nodes}
@@ -50,8 +51,8 @@ class Witnesses:
         made = {}
         for node in nodes:
             rows = self._rows[node]
-            # A row that was read once is kept: the journal refuses to write where it does not continue what it has
-            # seen.
+            # A row that was read once is kept: the journal refuses to write where it does not continue what
+            # it has seen.
             for number in rows:
                 if number < head.count and number not in self._hashes:
                     self._hashes[number] = known.get(number) or self._ledger.row_hash(number) or ""

@@ -1,0 +1,87 @@
+"""Each public name of `fieldfare` has an example in its docstring; the example runs, and shows what it prints."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fieldfare as ff
+
+NAMES = sorted(set(ff.__all__) - {"__version__"})
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+PARSER = doctest.DocTestParser()
+
+ELSEWHERE = {
+    # Flower's interfaces, which Flower calls.
+    "LocalGrid": {"set_run", "push_messages", "pull_messages"},
+    "PrivateStrategy": {"configure_train", "aggregate_train"},
+    # Pydantic's.
+    "Plan": {"model_post_init", "takes"},
+    # What questions about a model ask for; the default answers with loss and hits.
+    "Task": {"measure"},
+    # What only coordinators, nodes and administrators' commands call; docs/privacy-officer.md has those commands.
+    "Ledger": {
+        "migrate", "separate_roles", "hold_head", "presenting", "close", "proposal_population", "approve_raise",
+        "withdraw_raise", "set_window", "keep_odometers", "start_run", "resume_run", "request", "abandon",
+        "expire_reservations", "record_residual_test", "draw_seed", "record_key_destroyed", "release_charge",
+        "rebuild", "restore", "mend", "revoke_token", "record_token_use", "enrol_head_key", "rotate_head_key",
+        "admit_node", "release_node", "node_register",
+    },
+}  # fmt: skip
+"""Methods that no example of a class calls."""
+
+
+def examples_of(name: str) -> list[doctest.DocTest]:
+    """Return the examples in the docstring of a public name."""
+    thing = getattr(ff, name)
+    return [PARSER.get_doctest(inspect.getdoc(thing) or "", {"__name__": "an_example"}, f"ff.{name}", None, None)]
+
+
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the example a directory and a home of its own, and one thread: two of them spin on a busy machine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("apart")
+def test_the_example_runs_and_prints_what_it_shows(name: str) -> None:
+    [test] = examples_of(name)
+    assert test.examples, f"ff.{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    said: list[str] = []
+    runner.run(test, out=said.append, clear_globs=False)
+    assert runner.failures == 0, "".join(said)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if inspect.isclass(getattr(ff, name))])
+def test_the_example_calls_the_methods(name: str) -> None:
+    thing: Any = getattr(ff, name)
+    [test] = examples_of(name)
+    called = {
+        node.attr
+        for example in test.examples
+        for node in ast.walk(ast.parse(example.source))
+        if isinstance(node, ast.Attribute)
+    }
+    defined = {
+        node.name
+        for example in test.examples
+        for node in ast.walk(ast.parse(example.source))
+        if isinstance(node, ast.FunctionDef)
+    }
+    public = {method for method in vars(thing) if not method.startswith("_") and callable(getattr(thing, method))}
+    assert public - called - defined == ELSEWHERE.get(name, set()) & public
+    assert ELSEWHERE.get(name, set()) <= public
