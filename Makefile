@@ -41,7 +41,7 @@ endif
 demo: install
 	$(BIN)/fieldfare demo $(ARGS)
 
-# An empty environment and account: installs the wheel, serves, trains on real data; what each step takes, under limits.
+# An empty environment and account: installs the wheel, serves, trains on real data; what each step takes, beside its aim.
 first-minute:
 	$(PYTHON) deploy/supply/first_minute.py --extras service
 	$(PYTHON) deploy/supply/first_minute.py --extras demo

@@ -5,7 +5,7 @@
 Builds the wheel of this checkout with PYTHON alone, installs it into a new environment, and does there, in an empty
 account, what the README's first screen says. `demo`: prices a plan and runs `fieldfare demo` until its page shows a run
 on real data with a committed round, then to its end. `service`: prices a plan, gives a population a budget and serves
-the page, without PyTorch and Flower. Says what each step took; exit code 1 where one fails or is above its limit.
+the page, without PyTorch and Flower. Says what each step took and what is above its aim; exit code 1 where one fails.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 KEPT = ("PIP_", "SSL_CERT_FILE", "TMPDIR", "LANG")
 """Beginnings of the variables that stay: how pip reaches its index. Every other one is gone."""
-LIMITS: dict[str, dict[str, float]] = {
-    "demo": {"installed, MB": 1600, "page with a run, processor s": 90, "demo, processor s": 90},
-    "service": {"installed, MB": 300, "price, processor s": 10, "page, processor s": 10},
+AIMS: dict[str, dict[str, float]] = {
+    "demo": {"installed, MB": 1200, "page with a run, s": 60, "page with a run, processor s": 90},
+    "service": {"installed, MB": 300},
 }
-"""Seconds of the wall are told and are no limit: they are the machine's load."""
+"""What is above is told, and fails nothing: seconds are the machine's load, and sizes other people's releases."""
 PATIENCE = 600.0
 """Seconds for the page to show a run, on a machine however busy."""
 
@@ -157,7 +157,7 @@ def first_minute(python: str, extras: str, folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--extras", choices=sorted(LIMITS), default="demo")
+    parser.add_argument("--extras", choices=sorted(AIMS), default="demo")
     parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
     asked = parser.parse_args()
     load = os.getloadavg()[0]
@@ -175,9 +175,9 @@ def main() -> None:
     print(json.dumps(told, indent=1))
     if asked.out is not None:
         asked.out.write_text(json.dumps(told, indent=1) + "\n")
-    over = [f"{name}: {took[name]:.4g} of {most:g}" for name, most in LIMITS[asked.extras].items() if took[name] > most]
+    over = [f"{name}: {took[name]:.4g} of {most:g}" for name, most in AIMS[asked.extras].items() if took[name] > most]
     if over:
-        sys.exit("Above its limit: " + "; ".join(over))
+        print("Above its aim: " + "; ".join(over))
 
 
 if __name__ == "__main__":

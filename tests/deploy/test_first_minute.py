@@ -31,7 +31,7 @@ def test_every_python_that_is_promised_is_tried_in_an_empty_container() -> None:
         found[1] for line in project["classifiers"] if (found := re.fullmatch(r".*:: Python :: (3\.\d+)", line))
     ]
     assert job["strategy"]["matrix"]["python"] == promised
-    assert set(job["strategy"]["matrix"]["extras"]) == set(script().LIMITS)
+    assert set(job["strategy"]["matrix"]["extras"]) == set(script().AIMS)
     assert "make first-minute" in (ROOT / ".ci/run").read_text().splitlines()
 
 
@@ -49,20 +49,22 @@ def test_a_stranger_has_no_variable_of_ours_and_an_account_of_their_own(
     assert one.took["look, processor s"] > 0
 
 
-def test_what_is_above_its_limit_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_above_its_aim_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module = script()
-    took = dict.fromkeys(module.LIMITS["service"], 1.0)
+    took = dict.fromkeys(module.AIMS["service"], 1.0)
     monkeypatch.setattr(sys, "argv", ["first_minute.py", "--extras", "service"])
     monkeypatch.setattr(module, "first_minute", lambda *_: took)
     module.main()
-    assert '"installed, MB": 1.0' in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert '"installed, MB": 1.0' in told
+    assert "Above" not in told
     monkeypatch.setattr(module, "first_minute", lambda *_: took | {"installed, MB": 301.0})
-    with pytest.raises(SystemExit, match="Above its limit: installed, MB: 301 of 300"):
-        module.main()
+    module.main()
+    assert "Above its aim: installed, MB: 301 of 300" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("extras", ["service", "demo"])
 def test_an_empty_environment_serves_the_page_and_trains(extras: str, tmp_path: Path) -> None:
     took = script().first_minute(sys.executable, extras, tmp_path)
-    assert set(script().LIMITS[extras]) <= set(took)
+    assert set(script().AIMS[extras]) <= set(took)
