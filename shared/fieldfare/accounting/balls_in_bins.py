@@ -43,7 +43,7 @@ from typing import Final
 import numpy as np
 from scipy.special import ndtri
 
-from fieldfare.accounting.importance import Apart, Tilt, Vector, choose, log_mean, log_mean_rows
+from fieldfare.accounting.importance import CommonParts, Tilt, Vector, choose, log_mean, log_mean_rows
 from fieldfare.errors import BadInput
 from fieldfare.factorization.dyadic import nodes
 from fieldfare.mechanisms.base import Mechanism
@@ -199,8 +199,8 @@ class Bins:
     def projected(self) -> tuple[Vector, Vector]:
         return self._to_mean / math.sqrt(self.along_mean), np.full(len(self._k), 1 / len(self._k))
 
-    def apart(self) -> Apart:
-        return Apart.of(self._k)
+    def apart(self) -> CommonParts:
+        return CommonParts.of(self._k)
 
     def _log_weights(self, a: float, s: float) -> Vector:
         return np.asarray(a * (a - 1) / 2 * self._g + s * self._to_mean)

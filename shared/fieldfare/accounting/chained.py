@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
-from fieldfare.accounting.importance import Apart, Tilt, Vector, choose
+from fieldfare.accounting.importance import CommonParts, Tilt, Vector, choose
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import BMinSep, Participation, RandomAllocation
@@ -155,7 +155,7 @@ class Chain(ABC):
         """Probabilities of 0, 1, .. for the sum of `steps` over a user's rounds. steps: of each round of all blocks."""
 
     @abstractmethod
-    def apart(self) -> Apart | None: ...
+    def apart(self) -> CommonParts | None: ...
 
     def _gains(self, a: float, s: float) -> Vector:
         """Return what a round adds to the log of a pattern's tilted weight, but for products with other
@@ -215,7 +215,7 @@ class MinSep(Chain):
             later = [(1 - self._p) * later[0] + self._p * taking, *later[:-1]]
         return np.asarray((later[0] + self._p * np.sum(later[1:], axis=0)) / (1 + (self._b - 1) * self._p))
 
-    def apart(self) -> Apart | None:
+    def apart(self) -> CommonParts | None:
         return None
 
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:
@@ -303,11 +303,11 @@ class AllocationLaw(Chain):
             total = np.convolve(total, np.bincount(block) / self._b)
         return total
 
-    def apart(self) -> Apart | None:
+    def apart(self) -> CommonParts | None:
         blocks = [self._c[:, j : j + self._b] for j in range(0, self._k * self._b, self._b)]
-        inside = [Apart.of(block.T @ block) for block in blocks]
+        inside = [CommonParts.of(block.T @ block) for block in blocks]
         shared = sum(one.shared for one in inside) + 2 * float(self._near.max(axis=(1, 2), initial=0.0).sum())
-        return Apart(shared, max(one.own for one in inside), self._b, self._k)
+        return CommonParts(shared, max(one.own for one in inside), self._b, self._k)
 
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:
         gains, messages = self._gains(a, s).reshape(self._k, self._b), self._messages(a, s)

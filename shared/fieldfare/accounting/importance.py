@@ -60,7 +60,7 @@ class Tilt:
 
 
 @dataclass(frozen=True)
-class Apart:
+class CommonParts:
     """<m_pi, m_pi'> <= shared + own (number of blocks in which pi and pi' have the same round), for all pi, pi'."""
 
     shared: float
@@ -69,7 +69,7 @@ class Apart:
     blocks: int = 1
 
     @classmethod
-    def of(cls, kernel: Vector) -> Apart:
+    def of(cls, kernel: Vector) -> CommonParts:
         """Of one block whose rounds have these inner products, shape (bins, bins)."""
         others = kernel[~np.eye(len(kernel), dtype=bool)]
         shared = float(others.max(initial=0.0))
@@ -125,7 +125,7 @@ class Law(Protocol):
     def projected(self) -> tuple[Vector, Vector]:
         """Values of <m_pi, mbar> / |mbar|, none above the true one, and their probabilities: shape (n,) each."""
 
-    def apart(self) -> Apart | None:
+    def apart(self) -> CommonParts | None:
         """What bounds every <m_pi, m_pi'> from above in the form of `sampling_free`; None where nothing does."""
 
 

@@ -4,7 +4,7 @@ The pair is that of `importance`: P, the mixture over a user's patterns pi of N(
 
 **From above.** By Kahane's inequality (`balls_in_bins`) both orders' divergences rise when <m_pi, m_pi'> is replaced by
 anything that is not below it for every two patterns, pi = pi' included. Take s + o n(pi, pi'), n the number of blocks
-in which both have the same round (`Apart`). Gaussian exponents with this covariance are a sum of independent ones: one
+in which both have the same round (`CommonParts`). Gaussian exponents with this covariance are a sum of independent ones: one
 of variance s that all patterns share, and for each round of each block one of variance o. So P / Q becomes a product of
 the likelihood ratio of a Gaussian mechanism with mu = sqrt(s) and of one of random allocation with noise 1 / sqrt(o)
 for each block, and these compose by privacy loss distributions, each rounded upwards (`allocation`). Where noise is
