@@ -2,13 +2,14 @@
 
 The pair is that of `importance`: P, the mixture over a user's patterns pi of N(m_pi, I), against Q = N(0, I).
 
-**From above.** By Kahane's inequality (`balls_in_bins`) both orders' divergences rise when <m_pi, m_pi'> is replaced by
-anything that is not below it for every two patterns, pi = pi' included. Take s + o n(pi, pi'), n the number of blocks
-in which both have the same round (`CommonParts`). Gaussian exponents with this covariance are a sum of independent ones: one
-of variance s that all patterns share, and for each round of each block one of variance o. So P / Q becomes a product of
-the likelihood ratio of a Gaussian mechanism with mu = sqrt(s) and of one of random allocation with noise 1 / sqrt(o)
-for each block, and these compose by privacy loss distributions, each rounded upwards (`allocation`). Where noise is
-independent, s = 0 and nothing is lost.
+**From above.** By Kahane's inequality (`balls_in_bins`) both orders' divergences rise when <m_pi, m_pi'> is
+replaced by anything that is not below it for every two patterns, pi = pi' included. Take s + o n(pi, pi'), n
+the number of blocks in which both have the same round (`CommonParts`). Gaussian exponents with this
+covariance are a sum of independent ones: one of variance s that all patterns share, and for each round of
+each block one of variance o. So P / Q becomes a product of the likelihood ratio of a Gaussian mechanism with
+mu = sqrt(s) and of one of random allocation with noise 1 / sqrt(o) for each block, and these compose by
+privacy loss distributions, each rounded upwards (`allocation`). Where noise is independent, s = 0 and nothing
+is lost.
 
 **From below.** Any set of outputs is a test. That of y = <output, mbar / |mbar|> sees N(0, 1) against the mixture of
 N(a_pi, 1), a_pi = <m_pi, mbar> / |mbar|, and so, for every threshold t,
