@@ -222,6 +222,6 @@ def test_help_shows_a_classes_own_names(name: str) -> None:
     shown = pydoc.plain(pydoc.render_doc(getattr(ff, name)))
     assert "inherited from" not in shown
     assert "__abstractmethods__" not in shown
-    assert len(shown.splitlines()) < (260 if name == "Ledger" else 110)
+    assert len(shown.splitlines()) < (270 if name == "Ledger" else 140)  # an example is twenty of them
     first = {"Ledger": "open(", "LocalGrid": "run_app(", "Plan": "from_toml(", "PrivateStrategy": "start("}
     assert first[name] in shown

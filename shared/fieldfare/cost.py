@@ -311,7 +311,7 @@ class Cost:
             shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
             rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
         if self.loss.leak:
-            rows.append(("mu, and leak", f"{self.loss.mu:.6g}, {self.loss.leak:.6g}"))
+            rows.append(("mu, and leak", f"{self.loss.mu:.6g}, {decimal(self.loss.leak, 6)}"))
         elif not amplified:
             mu = "-" if self.loss.gdp is None else f"{self.loss.gdp:.6g}"
             rows += [

@@ -43,7 +43,7 @@ def budget(
     service: Service,
     population: Annotated[str | None, typer.Argument(help="one population; default: all")] = None,
 ) -> CommandResult:
-    """Return what each population has spent, reserved and left."""
+    """What each population has spent, reserved and left."""
     found = [service.population(population)] if population else list(service.populations())
 
     def tell() -> None:
