@@ -153,7 +153,7 @@ def test_an_epsilon_has_room_for_the_leak() -> None:
     cost = price_with_model(Asked.of(table).plan_for_nodes())
     assert cost.epsilon <= 1.0
     assert cost.loss.leak == 4e-6
-    assert dict(cost.describe())["mu, and leak"].endswith(", 4e-06")
+    assert dict(cost.describe())["mu, and leak"].endswith(", 4e-6")
     assert "leak" in cost.loss.words.flavor
     less = price_with_model(Asked.of({**table, "question": {**table["question"], "leak": 1e-9}}).plan_for_nodes())
     assert less.noise_multiplier < cost.noise_multiplier
