@@ -38,7 +38,7 @@ MAKES: dict[str, tuple[str, ...]] = {
         *(f"{_CLIENT}/{name}.py" for name in ("training/*", "tasks/*", "app", "settings", "users", "own_randomness")),
         *(f"shared/fieldfare/{name}.py" for name in ("clipping/*", "schema", "task", "registry")),
         "server/fieldfare_server/optimizers/*.py",
-        *(f"{_RUN}/round/{name}.py" for name in ("aggregation", "attempt", "replies", "ridden", "rounds")),
+        *(f"{_RUN}/round/{name}.py" for name in ("aggregation", "answers", "attempt", "replies", "ridden", "rounds")),
         f"{_RUN}/round/task_model.py",
         *("benchmarks/research/fieldfare_research/*.py", "benchmarks/claims/one_pass*.py"),
     ),
@@ -61,7 +61,7 @@ BESIDES: tuple[str, ...] = (
     # When rounds begin and end, who is asked again, what is kept.
     *(f"{_RUN}/presence/{name}.py" for name in ("availability", "failures", "patience", "presence", "standing")),
     *(f"{_RUN}/{name}.py" for name in ("interrupts", "pricing", "stopping", "private/*")),
-    *(f"{_RUN}/round/{name}.py" for name in ("commits", "record", "strategy")),
+    *(f"{_RUN}/round/{name}.py" for name in ("commits", "distant_blinder", "record", "strategy")),
     "server/fieldfare_server/faults.py",
 )
 """Files that a run executes too, and that leave its bits alone. A test finds a file that is in neither list."""

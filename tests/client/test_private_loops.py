@@ -558,7 +558,7 @@ def test_misused_decorators_are_explained() -> None:
         private.train(net)(lambda model, user: None)  # type: ignore[arg-type,misc]
     with pytest.raises(TypeError, match=r"callable as users\(context\)"):
         private.users(lambda: [])  # type: ignore[arg-type,misc]
-    with pytest.raises(TypeError, match="no callable"):
+    with pytest.raises(TypeError, match="not a callable"):
         private.train("net")  # type: ignore[arg-type]
 
 
@@ -843,7 +843,7 @@ def test_as_a_mod_it_passes_everything_else_through(caplog: pytest.LogCaptureFix
     # The cohort dialect is clipped by the decorator, user by user, and its messages are not the mod's.
     assert torch.equal(summed(make(mods=[private]), IDS), summed(make(), IDS))
     for norm in (0.0, -1.0, float("nan"), "1", True):
-        assert "no clip norm" in reason(send(grid, {"a": torch.zeros(2)}, {"clipping_norm": norm}))
+        assert "not a clip norm" in reason(send(grid, {"a": torch.zeros(2)}, {"clipping_norm": norm}))
 
 
 def test_arrays_keep_their_dtypes_through_the_mod() -> None:

@@ -195,7 +195,7 @@ def test_lists_without_a_declared_dtype_are_what_numpy_makes_of_them() -> None:
         (np.array(["some", "words"], object), "column 'c': holds text"),
         (np.array([b"some", b"words"]), "column 'c': holds text"),
         ([[1, 2], [3]], "column 'c': is ragged: its rows have 2 shapes. Nearest allowed: rows padded to one shape"),
-        ([[[1], [2, 3]], [[4], [5]]], "column 'c': holds rows that are no arrays"),
+        ([[[1], [2, 3]], [[4], [5]]], "column 'c': holds rows that are not arrays"),
         (np.array([np.zeros(1), np.zeros(2)], object), "column 'c': is ragged"),
         ([1, None], "column 'c': holds nulls"),
         ([{"bytes": b""}], "column 'c': holds Python objects (dict)"),

@@ -20,8 +20,8 @@ PARSER = doctest.DocTestParser()
 
 ELSEWHERE = {
     # Flower's interfaces, which Flower calls.
-    "LocalGrid": {"set_run", "push_messages", "pull_messages"},
-    "PrivateStrategy": {"configure_train", "aggregate_train"},
+    "LocalGrid": {"set_run", "push_messages", "pull_messages", "rehearse_masks"},
+    "PrivateStrategy": {"configure_train", "aggregate_train", "initialize_parameters"},
     # Pydantic's.
     "Plan": {"model_post_init", "takes"},
     # What questions about a model ask for; the default answers with loss and hits.

@@ -133,8 +133,9 @@ def require_evaluated(home: Path) -> None:
         rounds = [row.statistics for row in ledger.rounds(run.id, 0).items if row.state == "committed"]
     assert len(rounds) == 2
     for row in rounds:
-        assert 0 <= row["metric.eval_acc.low"] < row["metric.eval_acc.high"] <= 1
-        assert 0 <= row["metric.eval_loss.low"] < row["metric.eval_loss.high"] <= 4
+        # Not "<": noise may put the whole interval beyond the bounds, at which it is cut.
+        assert 0 <= row["metric.eval_acc.low"] <= row["metric.eval_acc.high"] <= 1
+        assert 0 <= row["metric.eval_loss.low"] <= row["metric.eval_loss.high"] <= 4
 
 
 @pytest.mark.usefixtures("importable")

@@ -50,7 +50,7 @@ def calibrate(
         raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
     require_valid(adjacency, participation)
     require_charged(mechanism, participation)
-    if before.leak >= delta:
+    if 0 < delta <= before.leak:
         raise BudgetRefused(
             f"a leak of {decimal(before.leak)}", f"leaves nothing of delta = {decimal(delta)}.", decimal(delta / 10)
         )

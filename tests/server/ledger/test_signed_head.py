@@ -218,7 +218,7 @@ def test_verify_takes_a_head_from_outside(tmp_path: Path) -> None:
     assert not (tmp_path / "other" / "ledger.head").exists(), "a ledger that does not fit is not held"
     unknown = run(program, ["verify", *where, "--head", str(head(3))])
     assert unknown.exit_code == 2
-    assert "no head of ledger" in unknown.output
+    assert "not a head of ledger" in unknown.output
     assert run(program, ["verify", *where, "--head", "nonsense"]).exit_code == 2
     assert run(program, ["verify", *where, "--head", "x", "--hold"]).exit_code == 2
 

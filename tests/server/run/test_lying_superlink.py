@@ -205,9 +205,9 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moved: list[float] = []
     add = Aggregate.add
 
-    def watched(self: Aggregate, content: RecordDict, sent: int) -> bool:
+    def watched(self: Aggregate, content: RecordDict, sent: int, node: int = 0) -> bool:
         before, users = self.total.copy(), self.users
-        used = add(self, content, sent)
+        used = add(self, content, sent, node)
         moved.append(float(np.linalg.norm(self.total - before)) / self.clip)
         # The grid adds half a cell a coordinate, which the charge covers (fieldfare.privatise).
         assert moved[-1] <= sent * (1 + 1e-6) + 1e-3

@@ -618,10 +618,10 @@ def test_show_says_how_many_users_were_charged_and_the_most(
     ("text", "why"),
     [
         ("", "names no population"),
-        ("x = 1", "no key of it"),
+        ("x = 1", "not one of its keys"),
         ("[populations.a]\nepsilon = 1\ndelta = 1e-5", "which ledger"),
         ('[populations.a]\nhead = "x"\nepsilon = 1\ndelta = 1e-5', "format"),
-        ("epsilon = [", "no TOML"),
+        ("epsilon = [", "not TOML"),
         ('[populations.a]\nhead = "HEAD"\nepsilon = 0\ndelta = 1e-5', "above 0"),
         ('[populations.a]\nhead = "HEAD"\nepsilon = 1', "must be a number"),
         ('[populations.a]\nhead = "HEAD"\nepsilon = 1\ndelta = 1e-5\nleak = 1e-4', "below delta"),
