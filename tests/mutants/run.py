@@ -114,7 +114,8 @@ def main() -> int:
     if whole.returncode:
         print(f"The named tests fail without any mutant:\n{whole.stdout[-3000:]}{whole.stderr[-1000:]}")
         return 1
-    bad = run = 0
+    bad: list[str] = []
+    run = 0
 
     def judge_in_time(mutant: Mutant) -> str | None:
         return judge(mutant) if time.monotonic() - began < arguments.seconds else None
@@ -122,9 +123,12 @@ def main() -> int:
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for mutant, wrong in zip(chosen, pool.map(judge_in_time, chosen), strict=True):
             if wrong is not None:
-                print(f"{mutant.name}: {wrong or 'killed'}", flush=True)
-                bad, run = bad + bool(wrong), run + 1
-    print(f"{run - bad} passed, {bad} failed" + (f", {len(chosen) - run} left out" if run < len(chosen) else ""))
+                print(told := f"{mutant.name}: {wrong or 'killed'}", flush=True)
+                bad, run = bad + [told] * bool(wrong), run + 1
+    for told in bad:
+        print(told)  # again, where the end is all that is kept
+    left = f", {len(chosen) - run} left out" if run < len(chosen) else ""
+    print(f"{run - len(bad)} passed, {len(bad)} failed{left}")
     return 1 if bad else 0
 
 
