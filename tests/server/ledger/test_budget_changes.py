@@ -229,6 +229,8 @@ def test_a_reservation_that_nobody_holds_expires(ledger_url: str) -> None:
         run.open_round([])
         with pytest.raises(BudgetRefused):
             start(ledger, mu / 2)
+        with ledger.read() as connection:  # what page and doctor show
+            assert rows.reservations(connection) == [(run.id, 3600.0, clock.now + 3600.0)]
         clock.now += 3599
         assert ledger.expire_reservations() == ()
         with pytest.raises(BudgetRefused):
