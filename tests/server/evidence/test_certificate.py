@@ -505,6 +505,17 @@ def test_rows_that_contradict_each_other_are_refused_even_under_a_key(
     assert refused(forge(honest))
 
 
+def test_samples_refuse_a_low_point_that_the_one_exact_test_does_not_reach(
+    certificates: dict[str, Certificate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checker()  # which imports the other file, once
+    monkeypatch.setattr(sys.modules["check_sampled"], "one_test", lambda claim, c, epsilons: 0.0 * epsilons)
+    kind, _, forge = REDERIVED["a curve that is too low between"]
+    honest = certificates[kind]
+    assert not refused(sealed(honest, rows_of(honest)))
+    assert refused(forge(honest))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_log_names_the_noise_and_every_released_model(kind: str, certificates: dict[str, Certificate]) -> None:
     made = certificates[kind]
