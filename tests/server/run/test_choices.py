@@ -31,6 +31,7 @@ from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import JOINED_ONCE, USERS, LyingGrid, home, plan
 from support.liars import drop, error, values
+from support.questions import put
 
 TINY = "support.federation:TinyTask"
 ROOT = Path(__file__).parents[3]
@@ -55,21 +56,6 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StateDirec
     save_file({name: value + 3.0 for name, value in load_file(file).items()}, file)
     monkeypatch.setattr(node_questions, "_models", {})
     return state, runs
-
-
-def put(state: StateDirectory, question: Asked, grid: LyingGrid, seen: list[Any] | None = None) -> str:
-    with Session.begin(state, question.plan_for_nodes(), identity_is_stable=True) as session:
-        empty = session.rounds.sums.empty
-
-        def watched(*arguments: Any) -> Any:
-            total = empty(*arguments)
-            if seen is not None:
-                seen.append(total)
-            return total
-
-        session.rounds.sums.empty = watched  # type: ignore[method-assign, union-attr]
-        FieldfareStrategy(session).start(grid)
-        return session.account.id
 
 
 def test_the_best_of_two_models_is_named_charged_and_verified(trained: tuple[StateDirectory, list[str]]) -> None:

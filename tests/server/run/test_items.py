@@ -25,10 +25,10 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.questions import Asked
 from fieldfare_server.run.pricing import price_with_model
-from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, TinyTask
 from support.liars import drop, error, records, values
+from support.questions import put
 
 CODES = "server.run.test_items:Codes"
 ROOT = Path(__file__).parents[3]
@@ -60,21 +60,6 @@ def home(path: Path, leak: float | None = 1e-6, adjacency: Any = "zero_out") -> 
     with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
         ledger.create_population("people", 50.0, 1e-5, simulated=True, actor="test", leak=leak, adjacency=adjacency)
     return state
-
-
-def put(state: StateDirectory, question: Asked, grid: LyingGrid, sums: list[Any] | None = None) -> str:
-    with Session.begin(state, question.plan_for_nodes(), identity_is_stable=True) as session:
-        empty = session.rounds.sums.empty
-
-        def watched(*arguments: Any) -> Any:
-            total = empty(*arguments)
-            if sums is not None:
-                sums.append(total)
-            return total
-
-        session.rounds.sums.empty = watched  # type: ignore[method-assign, union-attr]
-        FieldfareStrategy(session).start(grid)
-        return session.account.id
 
 
 def test_no_raw_count_decides_what_is_shown() -> None:
