@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from fieldfare.signatures import is_signed, public_key, sign
+
 FORMAT = "fieldfare-key-v1"
 Verb = Literal["enrol", "rotate"]
 _KEY = "([0-9a-f]{64})"
@@ -35,28 +37,19 @@ class KeyLine:
     @classmethod
     def of(cls, ledger: str, verb: Verb, old: str, new: str, private_key: bytes) -> Self:
         """Sign a line. private_key: the signer's 32 bytes."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        key = Ed25519PrivateKey.from_private_bytes(private_key)
-        signer = key.public_key().public_bytes_raw().hex()
+        signer = public_key(private_key)
         signed = f"{FORMAT} {ledger} {verb} {old} {new} {signer}"
-        return cls(ledger, verb, old, new, signer, key.sign(signed.encode("ascii")).hex())
+        return cls(ledger, verb, old, new, signer, sign(private_key, signed.encode("ascii")).hex())
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a line. Raises ValueError on another format, or where the signature is not the signer's."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
         match = _LINE.fullmatch(text)
         if match is None:
             raise ValueError("it is no line of a head's key")
         signed, ledger, verb, old, new, signer, signature = match.groups()
-        try:
-            public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer))
-            public.verify(bytes.fromhex(signature), signed.encode("ascii"))
-        except InvalidSignature:
-            raise ValueError("its signature is not that of its signer") from None
+        if not is_signed(signer, bytes.fromhex(signature), signed.encode("ascii")):
+            raise ValueError("its signature is not that of its signer")
         return cls(ledger, verb, old, new, signer, signature)
 
     def __str__(self) -> str:

@@ -21,6 +21,7 @@ from typing import Self
 
 from fieldfare.errors import BadInput
 from fieldfare.head_keys import successor
+from fieldfare.signatures import is_signed, public_key, sign
 
 FORMAT = "fieldfare-head-v1"
 KEY_BYTES = 32
@@ -74,12 +75,9 @@ class SignedHead:
     @classmethod
     def of(cls, ledger: str, count: int, hash: str, private_key: bytes) -> Self:
         """Sign a head. private_key: the 32 bytes of an Ed25519 private key."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        signer = Ed25519PrivateKey.from_private_bytes(private_key)
-        key = signer.public_key().public_bytes_raw().hex()
+        key = public_key(private_key)
         text = f"{FORMAT} {ledger} {count} {hash} {key}"
-        return cls(ledger, count, hash, key, signer.sign(text.encode("ascii")).hex())
+        return cls(ledger, count, hash, key, sign(private_key, text.encode("ascii")).hex())
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -95,9 +93,6 @@ def _parts(line: str) -> tuple[str, int, str, str, str]:
     """Return (ledger, count, hash, key, signature) of a line whose signature is right: a line is shown again
     and again.
     """
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     match = _LINE.fullmatch(line)
     if match is None:
         raise HeadRefused(
@@ -107,20 +102,9 @@ def _parts(line: str) -> tuple[str, int, str, str, str]:
             reason="malformed",
         )
     signed, ledger, count, hash, key, signature = match.groups()
-    try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), signed.encode("ascii"))
-    except (InvalidSignature, ValueError):
-        raise HeadRefused(
-            f"the head of ledger {ledger}", "its signature is not that of its key.", reason="malformed"
-        ) from None
+    if not is_signed(key, bytes.fromhex(signature), signed.encode("ascii")):
+        raise HeadRefused(f"the head of ledger {ledger}", "its signature is not that of its key.", reason="malformed")
     return ledger, int(count), hash, key, signature
-
-
-def public_key(private_key: bytes) -> str:
-    """Return the public key, in hex, of the 32 bytes of an Ed25519 private key."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    return Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw().hex()
 
 
 def _successor(held: SignedHead, keys: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fieldfare.errors import BadInput, Refused
 from fieldfare.head_keys import successor
+from fieldfare.signatures import is_signed, public_key, sign
 
 if TYPE_CHECKING:  # a node that keeps no budget reads no terms, and has neither accounting nor SciPy
     from fieldfare.accounting.event import Price
@@ -158,11 +159,9 @@ class SignedTerms:
     @classmethod
     def of(cls, terms: RunTerms, private_key: bytes, keys: Iterable[str] = ()) -> Self:
         """Sign terms. private_key: the 32 bytes of an Ed25519 private key."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        signer, text = Ed25519PrivateKey.from_private_bytes(private_key), terms.to_json()
-        signature = signer.sign(f"{FORMAT} {text}".encode("ascii")).hex()
-        return cls(text, signer.public_key().public_bytes_raw().hex(), signature, tuple(keys))
+        text = terms.to_json()
+        signature = sign(private_key, f"{FORMAT} {text}".encode("ascii")).hex()
+        return cls(text, public_key(private_key), signature, tuple(keys))
 
     def open(self) -> RunTerms:
         """Return the terms, whose signature is that of `key`. Raises `NodeBudgetRefused`."""
@@ -178,14 +177,11 @@ class SignedTerms:
 
 @lru_cache(maxsize=64)
 def _opened(text: str, key: str, signature: str) -> RunTerms:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     try:
-        signed = f"{FORMAT} {text}".encode("ascii")
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), signed)
+        if not is_signed(key, bytes.fromhex(signature), f"{FORMAT} {text}".encode("ascii")):
+            raise ValueError("another signature")
         return RunTerms.parse(text)
-    except (InvalidSignature, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise NodeBudgetRefused(
             "the terms of a run", "they are not of the format, or not signed by their key.", reason="not-signed"
         ) from None

@@ -16,9 +16,10 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
 
 from fieldfare.errors import BadInput, Refused
-from fieldfare.masking.boxes import BOX_BYTES, Purpose, is_signed, sign, signed_box
+from fieldfare.masking.boxes import BOX_BYTES, Purpose, signed_box
 from fieldfare.masking.receipts import Receipt
 from fieldfare.masking.words import RINGS, Words
+from fieldfare.signatures import is_signed, sign
 from fieldfare_flower.messages import (
     HEADER,
     MASKED_VERSION,

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput
-from fieldfare.signed_head import KEY_BYTES, SignedHead, public_key
+from fieldfare.signatures import public_key
+from fieldfare.signed_head import KEY_BYTES, SignedHead
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import print_outcome, print_text, refusals

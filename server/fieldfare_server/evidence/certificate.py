@@ -35,7 +35,7 @@ from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.factorization.released import WhitenedTree, chain_bound, climb, released_gram
 from fieldfare.participation import hides_presence
-from fieldfare.signed_head import public_key
+from fieldfare.signatures import public_key
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, describe_noising
 from fieldfare_server.ledger import merkle

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import LedgerError
-from fieldfare.signed_head import KEY_BYTES, SignedHead, public_key
+from fieldfare.signatures import public_key
+from fieldfare.signed_head import KEY_BYTES, SignedHead
 from fieldfare_server.files.atomic import alone_at, make_file, replace_file, sync_directory
 
 

@@ -19,6 +19,8 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from fieldfare.signatures import public_key, sign
+
 KEY_KIND = b"\x01"
 """Ed25519, in a signed note."""
 
@@ -94,9 +96,7 @@ def checkpoint(ledger: str, rows: int, root: bytes, private_key: bytes, further:
         private_key: the 32 bytes of an Ed25519 private key.
         further: lines that the signature covers too, without line breaks.
     """
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    signer, name = Ed25519PrivateKey.from_private_bytes(private_key), origin(ledger)
+    name = origin(ledger)
     text = "".join(f"{line}\n" for line in (name, rows, base64.b64encode(root).decode(), *further))
-    signature = key_hash(name, signer.public_key().public_bytes_raw()) + signer.sign(text.encode())
+    signature = key_hash(name, bytes.fromhex(public_key(private_key))) + sign(private_key, text.encode())
     return f"{text}\n\u2014 {name} {base64.b64encode(signature).decode()}\n"

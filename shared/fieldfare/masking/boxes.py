@@ -11,13 +11,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from fieldfare.errors import BadInput
 from fieldfare.masking.masks import SEED_BYTES
+from fieldfare.signatures import public_key
 
 SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 BOX_BYTES: Final = 32 + SEED_BYTES + 16
@@ -76,20 +76,6 @@ def unseal(key: X25519PrivateKey, box: bytes, purpose: Purpose) -> bytes:
     return seed
 
 
-def sign(private: bytes, text: bytes) -> bytes:
-    """The signature of `text`, 64 bytes. private: the 32 bytes of an Ed25519 key."""
-    return Ed25519PrivateKey.from_private_bytes(private).sign(text)
-
-
-def is_signed(key: str, signature: bytes, text: bytes) -> bool:
-    """Whether the holder of the public `key`, 64 hex digits, signed `text`. False for what is no key."""
-    try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(signature, text)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
-
-
 def signed_box(box: bytes, purpose: Purpose, bits: int) -> bytes:
     """What a node signs of a `box` for `purpose`, whose mask has words of `bits` bits."""
     return b"fieldfare.box.v1\0" + bits.to_bytes(1, "big") + purpose.info() + box
@@ -106,8 +92,7 @@ def write_key(secret: bytes) -> str:
     secret: 32 bytes, its X25519 private key.
     """
     box = X25519PrivateKey.from_private_bytes(secret).public_key()
-    receipt = Ed25519PrivateKey.from_private_bytes(receipt_key(secret)).public_key()
-    return _PREFIX + box.public_bytes_raw().hex() + receipt.public_bytes_raw().hex()
+    return _PREFIX + box.public_bytes_raw().hex() + public_key(receipt_key(secret))
 
 
 def read_key(text: str) -> tuple[X25519PublicKey, str]:
@@ -118,7 +103,7 @@ def read_key(text: str) -> tuple[X25519PublicKey, str]:
 
 def write_node_key(private: bytes) -> str:
     """A node's public key as blinders admit it: "ffn1:" and 64 hex digits. private: 32 bytes, Ed25519."""
-    return _NODE_PREFIX + Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw().hex()
+    return _NODE_PREFIX + public_key(private)
 
 
 def read_node_key(text: str) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fieldfare.errors import BadInput
-from fieldfare.masking.boxes import is_signed, sign
+from fieldfare.signatures import is_signed, sign
 
 _DIGEST = "([0-9a-f]{64})"
 _COUNT = "([1-9][0-9]{0,17})"

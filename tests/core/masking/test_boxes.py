@@ -14,17 +14,16 @@ from fieldfare.errors import BadInput
 from fieldfare.masking.boxes import (
     BOX_BYTES,
     Purpose,
-    is_signed,
     read_key,
     read_node_key,
     receipt_key,
     seal,
-    sign,
     signed_box,
     unseal,
     write_key,
     write_node_key,
 )
+from fieldfare.signatures import is_signed, sign
 from oracles import hpke
 from support.refusals import coded
 

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fieldfare.accounting import certification
 from fieldfare.factorization.released import WhitenedTree
-from fieldfare.signed_head import public_key
+from fieldfare.signatures import public_key
 from fieldfare_server.evidence.certificate import certificate
 from fieldfare_server.ledger import Ledger, merkle
 from fieldfare_server.run.round.strategy import FieldfareStrategy

@@ -11,7 +11,8 @@ from flwr.app import RecordDict
 from typer.testing import CliRunner
 
 from fieldfare.head_keys import KeyLine, successor
-from fieldfare.signed_head import HeadRefused, SignedHead, follow, public_key
+from fieldfare.signatures import public_key
+from fieldfare.signed_head import HeadRefused, SignedHead, follow
 from fieldfare_client import witness
 from fieldfare_flower.messages import write_witness
 from fieldfare_server.cli.application import assemble

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldfare.signed_head import public_key
+from fieldfare.signatures import public_key
 from fieldfare_server.ledger import merkle
 
 # Test vectors of the certificate-transparency project: leaves, and the root of the first n of them.

@@ -13,7 +13,8 @@ from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 from fieldfare.errors import LedgerError, OldCopy
-from fieldfare.signed_head import HeadRefused, SignedHead, follow, public_key, read_told
+from fieldfare.signatures import public_key
+from fieldfare.signed_head import HeadRefused, SignedHead, follow, read_told
 from fieldfare_client import witness
 from fieldfare_flower.messages import HEAD, read_head, read_witness, write_head, write_witness
 from fieldfare_server.cli import history

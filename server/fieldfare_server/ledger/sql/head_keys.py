@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.head_keys import KeyLine, successor
-from fieldfare.signed_head import SignedHead, public_key
+from fieldfare.signatures import public_key
+from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.heads import HeadKeyChanged
 from fieldfare_server.ledger.sql.journal import Entry, Journal, read_head
