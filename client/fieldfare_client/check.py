@@ -86,7 +86,7 @@ def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = F
 
 
 def check(task: Task, name: str, *, client: ClientSpec, on_node: bool = False) -> TaskReport:
-    """Do as `check_task`, for a task that is loaded."""
+    """Check a task that is loaded, as `check_task` does."""
     looked = _Check(task, name, client, on_node)
     looked.named()
     looked.users()

@@ -70,7 +70,7 @@ class CommonParts:
 
     @classmethod
     def of(cls, kernel: Vector) -> CommonParts:
-        """Of one block whose rounds have these inner products, shape (bins, bins)."""
+        """Return the parts of one block. kernel: inner products of its rounds, shape (bins, bins)."""
         others = kernel[~np.eye(len(kernel), dtype=bool)]
         shared = float(others.max(initial=0.0))
         return cls(shared, max(0.0, float(kernel.diagonal().max()) - shared), len(kernel))
