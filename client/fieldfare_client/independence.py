@@ -54,7 +54,7 @@ Same = Callable[[Any, Any], bool]
 class Marks(NamedTuple):
     """What comes back of an update in its place."""
 
-    of: Callable[[Update], Any]
+    of: Callable[[Update], object]
     same: Same
 
 
@@ -68,7 +68,7 @@ def _project(update: Update) -> list[float]:
     return [float(np.linalg.norm(flat)), *(float(flat @ generator.standard_normal(flat.size)) for _ in range(4))]
 
 
-def _values(update: Update) -> NDArray[Any]:
+def _values(update: Update) -> NDArray[np.generic]:
     return update if isinstance(update, np.ndarray) else update.detach().numpy()
 
 
@@ -134,7 +134,7 @@ def _again(train: Train, order: Sequence[int], began: int, marks: Marks, apart: 
         raise Dependent(error.place, why, _NEAREST) from None
 
 
-def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[Any]:
+def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> list[object]:
     """Return marks of the updates of the users at `order`, trained one after another in one new process."""
     answer = ask_once(lambda tell: _train_all(train, order, began, marks, tell))
     if answer is None:

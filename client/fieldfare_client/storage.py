@@ -35,15 +35,15 @@ from fieldfare_client.users import Column, UserTable
 class BlockColumn:
     """A column in several adjacent pieces, each possibly a memory map; indexed by arrays of row numbers."""
 
-    def __init__(self, blocks: list[NDArray[Any]]) -> None:
+    def __init__(self, blocks: list[NDArray[np.generic]]) -> None:
         self._blocks = blocks
         self._ends = np.cumsum([len(block) for block in blocks])
-        self.dtype: np.dtype[Any] = blocks[0].dtype
+        self.dtype: np.dtype[np.generic] = blocks[0].dtype
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[np.generic]:
         out = np.empty((len(rows), *self._blocks[0].shape[1:]), self.dtype)
         which = np.searchsorted(self._ends, rows, side="right")
         for block in np.unique(which):
@@ -207,7 +207,7 @@ def _blocks(
         yield [str(natural.get(number, number)) for number in numbers], map(partitions.load_partition, numbers)
 
 
-def _rows(partition: Mapping[str, Any], name: str) -> NDArray[Any]:
+def _rows(partition: Mapping[str, Any], name: str) -> NDArray[np.generic]:
     """Return one column of a partition: (rows, ...), in its own dtype."""
     what = f"column {name!r}"
     known = getattr(partition, "column_names", None) or list(partition)
@@ -236,14 +236,14 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[Any]:
     return values
 
 
-def _row(value: Any, dtype: np.dtype[Any] | None) -> NDArray[Any]:
+def _row(value: Any, dtype: np.dtype[np.generic] | None) -> NDArray[np.generic]:
     row = np.asarray(value)
     # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a
     # list.
     return row if dtype is None or row.dtype.kind in "USO" else row.astype(dtype)
 
 
-def _declared(feature: Any) -> np.dtype[Any] | None:
+def _declared(feature: Any) -> np.dtype[np.generic] | None:
     """Return the dtype of the numbers inside of a feature of `datasets`; None where it declares none (images,
     text).
     """
@@ -258,7 +258,7 @@ def _declared(feature: Any) -> np.dtype[Any] | None:
         return None
 
 
-def _size(part: Mapping[str, NDArray[Any]]) -> int:
+def _size(part: Mapping[str, NDArray[np.generic]]) -> int:
     sizes = {name: len(values) for name, values in part.items()}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
@@ -266,7 +266,7 @@ def _size(part: Mapping[str, NDArray[Any]]) -> int:
     return next(iter(sizes.values()), 0)
 
 
-def _join(name: str, parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _join(name: str, parts: list[NDArray[np.generic]]) -> NDArray[np.generic]:
     kinds = {(part.dtype, part.shape[1:]) for part in parts}
     if len(kinds) > 1:
         listed = " and ".join(sorted(f"{dtype} {shape}" for dtype, shape in kinds)[:2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,11 @@ class Column(Protocol):
     """Row-aligned values: an array, a memory map, or anything that arrays of row numbers index."""
 
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[np.generic]: ...
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[Any]: ...
+    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[np.generic]: ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Rows:
     """Pseudonyms, shape (users,)."""
 
 
-def _kind(dtype: np.dtype[Any]) -> str:
+def _kind(dtype: np.dtype[np.generic]) -> str:
     named = {"U": "text", "S": "text", "M": "dates", "m": "durations"}
     return named.get(dtype.kind, f"values of dtype {dtype.str}")
 

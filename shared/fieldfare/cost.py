@@ -53,7 +53,7 @@ class Certificate:
     target: float
     noise_multiplier: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return finite JSON; floats in full precision."""
         return {"curve": self.curve.to_json(), "noise_multiplier": self.noise_multiplier, "target": self.target}
 
@@ -90,7 +90,7 @@ class StoredPrice:
     """None for runs from before it was stored: it follows from `loss` (`implied_noise`)."""
     certificate: Certificate | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return finite JSON; floats in full precision."""
         certificate = None if self.certificate is None else self.certificate.to_json()
         return {"certificate": certificate, "loss": self.loss.to_json(), "noise_multiplier": self.noise_multiplier}

@@ -416,7 +416,7 @@ class Plan(Table, metaclass=PlanType):
             raise with_lines(refusal, text) from None
 
     @classmethod
-    def stored(cls, table: Mapping[str, Any]) -> Plan:
+    def stored(cls, table: Mapping[str, object]) -> Plan:
         """Return the plan that `to_json` wrote, by this version or an older one. Raises `BadInput`.
 
         Of what `run_json` adds, it has the number of workers.

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from fieldfare.errors import BadInput, Refused
 from fieldfare.head_keys import successor
@@ -77,9 +77,9 @@ class RunTerms:
     spent: Price
     """What the population had spent by then; with odometers, its user who had spent most."""
     run: str
-    plan: Mapping[str, Any]
+    plan: Mapping[str, object]
     """As the ledger stores it with the run (`Plan.run_json`)."""
-    price: Mapping[str, Any]
+    price: Mapping[str, object]
     """As `StoredPrice.to_json`."""
     decided: Mapping[str, str]
     """What optimisers decided for the mechanism, base64."""
@@ -91,7 +91,7 @@ class RunTerms:
         table = {**self._table(), "row": self.row, "spent": self.spent.to_json()}
         return json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
-    def _table(self) -> dict[str, Any]:
+    def _table(self) -> dict[str, object]:
         names = ("ledger", "population", "identity", "run", "plan", "price", "decided", "individual")
         return {name: getattr(self, name) for name in names}
 

@@ -377,7 +377,7 @@ def _resolve(reference: str) -> object:
             code="task-reference",
         )
     try:
-        target: Any = importlib.import_module(module)
+        target: object = importlib.import_module(module)
     except ModuleNotFoundError as error:
         nearest = f"start in the directory that holds {error.name}.py, or install its package"
         raise UnknownTask(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.", nearest) from error

@@ -152,7 +152,9 @@ def _replace_functions(module: ModuleType) -> bool:
     if pull is None or inflate is None or read_head is None or error is None:
         return False
 
-    def pull_objects(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **options: Any) -> dict[str, bytes]:
+    def pull_objects(
+        object_ids: list[str], pull_object_fn: Callable[[str], bytes], **options: object
+    ) -> dict[str, bytes]:
         """Pull and decode one reply. Post-order: the last id is the message's."""
         grid, limit = _limits[module.__name__]
         try:
@@ -172,7 +174,7 @@ def _replace_functions(module: ModuleType) -> bool:
             kind = str(reason) if isinstance(reason, _Refused) else SCHEMA
             raise error(object_ids[-1], f"{_MARK}{kind}") from None
 
-    def inflate_object_from_contents(object_id: str, object_contents: dict[str, bytes], **options: Any) -> Any:
+    def inflate_object_from_contents(object_id: str, object_contents: dict[str, bytes], **options: object) -> Any:
         if isinstance(object_contents, _Decoded):
             return object_contents.message
         return inflate(object_id, object_contents, **options)
@@ -187,7 +189,7 @@ def _pull_bounded(
     ids: list[str],
     pull_one: Callable[[str], bytes],
     limit: ReplyLimit,
-    options: dict[str, Any],
+    options: dict[str, object],
 ) -> dict[str, bytes]:
     """Return all parts of one reply. Raises `_Refused` as soon as they are more, or larger, than `limit`
     says.
@@ -233,7 +235,7 @@ def _is_of_connection(error: Exception) -> bool:
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc")
 
 
-def _confirm(grid: Any, message_id: str) -> None:
+def _confirm(grid: object, message_id: str) -> None:
     """Tell the SuperLink that a reply has arrived, so that it deletes what it keeps of it."""
     request = private.find("flwr.proto.message_pb2:ConfirmMessageReceivedRequest")
     send = getattr(getattr(grid, "_runtime_client", None), "ConfirmMessageReceived", None)
@@ -245,7 +247,7 @@ def _confirm(grid: Any, message_id: str) -> None:
         send(request(node=node, run_id=run.run_id, message_object_id=message_id))
 
 
-def _watch_responses(grid: Any, module: str) -> None:
+def _watch_responses(grid: object, module: str) -> None:
     """Refuse parts that say that they are together too large before they are read into memory."""
     hooks = getattr(getattr(getattr(grid, "_runtime_client", None), "_client", None), "event_hooks", {})
     watching = hooks.get("response")

@@ -8,12 +8,11 @@ Upstream no issue is known. Unnecessary once a ClientApp shows what it has regis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from flwr.clientapp import ClientApp
 
 
-def is_registered(function: Callable[..., Any], names: Mapping[str, Any]) -> bool:
+def is_registered(function: Callable[..., object], names: Mapping[str, object]) -> bool:
     """Return whether a ClientApp among the values of `names` (a module's globals) has registered `function`
     itself.
     """
@@ -22,7 +21,7 @@ def is_registered(function: Callable[..., Any], names: Mapping[str, Any]) -> boo
     return any(_reaches(handler, function) for handler in handlers)
 
 
-def _reaches(handler: Any, function: Callable[..., Any]) -> bool:
+def _reaches(handler: object, function: Callable[..., object]) -> bool:
     """Return whether `handler` is `function`, or wraps it in mods."""
     if handler is function:
         return True

@@ -18,7 +18,6 @@ and asks again. A Flower without these names runs as it is, with a warning.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from fieldfare_flower import logs, private
 from fieldfare_flower.server_errors import ask_again
@@ -40,7 +39,7 @@ def survive_http_500(client: type | None) -> bool:
     if client is None or acquire is None:
         return False
 
-    def acquire_task(self: Any, request: Any) -> Any:
+    def acquire_task(self: object, request: object) -> object:
         return ask_again(lambda: acquire(self, request), math.inf)
 
     client.AcquireTask = acquire_task  # type: ignore[attr-defined]

@@ -123,7 +123,7 @@ def complete(grid: type[Grid]) -> None:
 
 
 def _absent(name: str) -> Any:
-    def absent(self: Grid, *args: Any, **keywords: Any) -> Any:
+    def absent(self: Grid, *args: object, **keywords: object) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no {name}: it is newer than the Flower it was made for")
 
     return absent

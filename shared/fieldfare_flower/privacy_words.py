@@ -23,13 +23,13 @@ class Spent(NamedTuple):
     optimal_order: float | None = None
 
 
-def privacy_spent(epsilon: float, delta: float, releases: int, method: str) -> Any:
+def privacy_spent(epsilon: float, delta: float, releases: int, method: str) -> object:
     """Return Flower's `PrivacySpent`, or `Spent`."""
     spent = private.find("flwr.serverapp:PrivacySpent") or Spent
     return spent(epsilon, delta, releases, method)
 
 
-def budget_exhausted(refusal: BudgetRefused, result: Any) -> BudgetRefused:
+def budget_exhausted(refusal: BudgetRefused, result: object) -> BudgetRefused:
     """Return `refusal` as an error that Flower takes for its own `PrivacyBudgetExhausted` as well.
 
     result: the `Result` with the last released model; the error's attribute of that name.

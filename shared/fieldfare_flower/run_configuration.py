@@ -8,18 +8,17 @@ again. Upstream: no issue is known. Unnecessary once `Grid` or `Strategy.start` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from flwr.serverapp import Grid
 
 from fieldfare_flower import private
 
 
-def run_configuration(grid: Grid) -> Mapping[str, Any] | None:
+def run_configuration(grid: Grid) -> Mapping[str, object] | None:
     """Return what `context.run_config` holds in this run's ServerApp, by dotted keys; None where this grid
     cannot show it.
     """
-    shown: Mapping[str, Any] | None = getattr(grid, "run_config", None)  # LocalGrid
+    shown: Mapping[str, object] | None = getattr(grid, "run_config", None)  # LocalGrid
     if shown is not None:
         return shown
     run = grid.run
@@ -32,5 +31,5 @@ def run_configuration(grid: Grid) -> Mapping[str, Any] | None:
     )
     if not (name and version) or place is None or fuse is None or not place(name, version, digest).is_dir():
         return None
-    fused: Mapping[str, Any] = fuse(run)
+    fused: Mapping[str, object] = fuse(run)
     return fused

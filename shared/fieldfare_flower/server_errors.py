@@ -58,7 +58,7 @@ def outlasted(loss: str) -> Iterator[None]:
         log.warning("the SuperLink failed: %s (%s)", loss, error)
 
 
-def ask_again(ask: Callable[[], Any], patience: float) -> Any:
+def ask_again(ask: Callable[[], object], patience: float) -> Any:
     """Return `ask()`, repeated after every server error for at most `patience` seconds; raises what the last
     one raises.
     """
@@ -74,7 +74,7 @@ def ask_again(ask: Callable[[], Any], patience: float) -> Any:
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def outlast_server_errors(grid: Any) -> bool:
+def outlast_server_errors(grid: object) -> bool:
     """Let a ServerApp's `grid` repeat requests, and its task's heartbeats and log go on; False where it
     cannot.
 
@@ -91,7 +91,7 @@ def outlast_server_errors(grid: Any) -> bool:
     if getattr(ask, "__module__", "") == __name__:
         return True
 
-    def ask_and_repeat(*, rpc_method: str = "", **request: Any) -> Any:
+    def ask_and_repeat(*, rpc_method: str = "", **request: object) -> Any:
         name = rpc_method.rpartition("/")[2]
         try:
             return ask_again(lambda: ask(rpc_method=rpc_method, **request), PATIENCE if name in _REPEATED else 0.0)
@@ -113,7 +113,7 @@ def repeat_requests_of_nodes(client: type | None) -> bool:
     if client is None or ask is None:
         return False
 
-    def ask_and_repeat(self: Any, *, rpc_method: str = "", **request: Any) -> Any:
+    def ask_and_repeat(self: object, *, rpc_method: str = "", **request: object) -> Any:
         patience = 0.0 if rpc_method.endswith("Heartbeat") else NODE_PATIENCE
         return ask_again(lambda: ask(self, rpc_method=rpc_method, **request), patience)
 

@@ -83,7 +83,7 @@ def answer_before_pull(loop: ModuleType | None) -> bool:
     latest = ""
 
     def pull_message(*, receive: Callable[[], Any], **rest: Any) -> Any:
-        def receive_and_note() -> Any:
+        def receive_and_note() -> object:
             nonlocal latest
             if (received := receive()) is not None:
                 latest = received[0].metadata.message_id

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from fieldfare.accounting.filter import Rectangle, Terms, default_leak
 from fieldfare.errors import BadInput
@@ -85,7 +85,7 @@ def _parsed(text: str, path: Path) -> tuple[Path, Terms, dict[str, Agreed]]:
     return path.parent / str(table.get("charges", "charges.sqlite3")), together, populations
 
 
-def _agreed(what: str, name: str, table: Any) -> Agreed:
+def _agreed(what: str, name: str, table: object) -> Agreed:
     if not isinstance(table, dict):
         raise BadInput(what, "is not a table.", f"[populations.{name}]")
     _require_keys(what, table, _POPULATION)
@@ -99,7 +99,7 @@ def _agreed(what: str, name: str, table: Any) -> Agreed:
     return Agreed(name, SignedHead.parse(head), _terms(what, table), identity, new)
 
 
-def _terms(what: str, table: Mapping[str, Any]) -> Terms:
+def _terms(what: str, table: Mapping[str, object]) -> Terms:
     epsilon, delta = _number(what, table, "epsilon"), _number(what, table, "delta")
     leak = _number(what, table, "leak") if "leak" in table else default_leak("zero_out", delta)
     if not 0 < epsilon < float("inf"):
@@ -108,13 +108,13 @@ def _terms(what: str, table: Mapping[str, Any]) -> Terms:
     return Terms(epsilon, delta, leak)
 
 
-def _number(what: str, table: Mapping[str, Any], key: str) -> float:
+def _number(what: str, table: Mapping[str, object], key: str) -> float:
     value = table.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadInput(f"{what}, {key} = {value!r}", "must be a number.", {"epsilon": "1.0"}.get(key, "1e-5"))
     return float(value)
 
 
-def _require_keys(what: str, table: Mapping[str, Any], known: set[str]) -> None:
+def _require_keys(what: str, table: Mapping[str, object], known: set[str]) -> None:
     if unknown := sorted(table.keys() - known):
         raise BadInput(what, f"has {unknown[0]!r}, which is not one of its keys.", ", ".join(sorted(known)))

@@ -16,7 +16,7 @@ from fieldfare_client.private.node import AppNode, Instruction
 
 
 def check(
-    train: Callable[..., Any],
+    train: Callable[..., object],
     users: Iterable[str],
     *,
     config: Mapping[str, Any] | None = None,

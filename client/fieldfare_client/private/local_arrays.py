@@ -57,7 +57,7 @@ class LocalArrays:
         """Use `values` for arrays that are not trained from now on, by their names."""
         self._built |= {name: value for name, value in values.items() if name in self._built}
 
-    def load(self, point: Arrays) -> Any:
+    def load(self, point: Arrays) -> object:
         """Return the arrays for the next user, in the form and the dtypes that were built; trained ones at
         `point`.
         """

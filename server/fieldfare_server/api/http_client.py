@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -25,7 +24,7 @@ class LiveEvent:
 
     id: int
     kind: str
-    data: dict[str, Any]
+    data: dict[str, object]
 
 
 class Client(Service):

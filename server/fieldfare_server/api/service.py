@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -211,7 +211,7 @@ class Service(ABC):
         """Release what was reserved under `key`: it never happened. Needs scope charge."""
         return self._charge(population, {"key": key, "action": "release"})
 
-    def _charge(self, population: str, body: dict[str, Any]) -> Charge:
+    def _charge(self, population: str, body: dict[str, object]) -> Charge:
         return self._model(Charge, self._send("POST", f"/v1/populations/{population}/charges", body=body))
 
     def _request(self, run_id: str, request: Request) -> Accepted:

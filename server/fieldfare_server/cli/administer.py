@@ -22,7 +22,7 @@ from fieldfare_server.ledger import Ledger
 class CommandResult:
     """A command's result: `value` is printed with `--json`; `tell` prints it for people."""
 
-    value: Any
+    value: object
     tell: Callable[[], None]
 
 
@@ -67,7 +67,7 @@ def _asking(
     opened: Callable[..., AbstractContextManager[Any]], options: dict[str, Any], command: Command
 ) -> Callable[..., None]:
     @functools.wraps(command)
-    def run(json_: JsonOption = False, **given: Any) -> None:
+    def run(json_: JsonOption = False, **given: object) -> None:
         with refusals(json_):
             with opened(**{name: given.pop(name, None) for name in options}) as asked:
                 answer = command(asked, **given)

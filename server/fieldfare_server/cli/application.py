@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -148,7 +148,7 @@ def _program() -> typer.Typer:
     return program
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # `application`, the program with all commands, is built on request: it imports every command.
     if name == "application":
         return assemble()

@@ -63,7 +63,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     """Print what was refused, why, and the nearest allowed alternative; then exit."""
     code = exit_code(error)
     if as_json:
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "error": type(error).__name__,
             "code": error.code,
             "message": str(error),
@@ -106,7 +106,7 @@ def refusals(as_json: bool) -> Iterator[None]:
         fail(Refused(where, f"it cannot be used ({error.strerror}).", "make room, or mend the disk"), as_json)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print one JSON document to standard output; views in it as a service sends them."""
     sys.stdout.write(json.dumps(value, indent=2, default=_plain, allow_nan=False) + "\n")
 

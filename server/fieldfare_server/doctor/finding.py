@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 State = Literal["ok", "warning", "fault", "skipped"]
 
@@ -24,7 +24,7 @@ class Finding:
     said: str
     mend: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the finding for `--json`."""
         return asdict(self)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -60,9 +59,9 @@ class Statement:
     summary: str
     private: bool
     sections: tuple[Section, ...]
-    data: dict[str, Any]
+    data: dict[str, object]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the facts for machines: numbers as numbers."""
         return self.data
 

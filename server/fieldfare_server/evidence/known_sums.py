@@ -122,7 +122,7 @@ def play_resumed(
             return end(session)
 
 
-def rehearsed(cost: Cost, **run: Any) -> Plan:
+def rehearsed(cost: Cost, **run: object) -> Plan:
     """Return the plan of `cost` at its noise, with these keys of `[run]`, and without a fixed seed of the
     noise.
     """

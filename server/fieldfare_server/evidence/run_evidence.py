@@ -120,7 +120,7 @@ def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
     return figures + [(f"Trade-off at epsilon {point['epsilon']:g}", describe_point(point)) for point in points]
 
 
-def to_json(evidence: RunEvidence) -> dict[str, Any]:
+def to_json(evidence: RunEvidence) -> dict[str, object]:
     """Return the statement's numbers. Epsilons are exact here; sentences round them up."""
     run, population, facts = evidence.run, evidence.population, evidence.facts
     hidden, test = evidence.participation_hidden, evidence.test

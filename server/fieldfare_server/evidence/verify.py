@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,7 +202,7 @@ class _Verification(Replay):
         self._steps: dict[str, list[Step]] = {}
         """What moved the odometers of each population."""
 
-    def _take(self, row: dict[str, Any]) -> Record:
+    def _take(self, row: dict[str, object]) -> Record:
         return apply(self._state, row, self._note)
 
     def _note(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:

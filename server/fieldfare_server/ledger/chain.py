@@ -47,7 +47,7 @@ def genesis(ledger: str) -> str:
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
-def canonical(value: Mapping[str, Any]) -> str:
+def canonical(value: Mapping[str, object]) -> str:
     """JSON with sorted keys and no spaces. Raises ValueError on NaN and infinity, which JSON cannot say."""
     return _CANONICAL.encode(value)
 

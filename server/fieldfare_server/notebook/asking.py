@@ -38,10 +38,10 @@ def ask(
     resume: str = "",
     accept_delta: bool = False,
     clip_of: Plan | None = None,
-    grid: Any = None,
+    grid: object = None,
     dialect: str = "plain",
     query: str = "",
-    content: Any = None,
+    content: object = None,
     cohort: int | None = None,
 ) -> Look | Offer:
     """Ask the users of a task a question, and charge their population before the answer is shown.
@@ -93,7 +93,7 @@ def ask(
         BudgetRefused: the budget does not hold it.
         Interrupted: Ctrl-C. In a named ledger the question can be resumed.
     """
-    privacy: dict[str, Any] = {"population": population, "delta": delta, "adjacency": adjacency}
+    privacy: dict[str, object] = {"population": population, "delta": delta, "adjacency": adjacency}
     for name, value in (("epsilon", epsilon), ("noise_multiplier", noise_multiplier)):
         if value is not None:
             privacy[name] = value

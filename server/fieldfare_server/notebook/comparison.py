@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fieldfare.mechanisms import MechanismSpec
 from fieldfare.plan import Plan
@@ -23,7 +23,7 @@ class Comparison:
     """The mechanisms of one comparison: what each costs and, where it was rehearsed, its held-out score."""
 
     plan: Plan
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[dict[str, object], ...]
     """A mechanism each: the fields of `fieldfare plan --json`, its label, the error of a prefix sum, its
     score.
     """
@@ -55,7 +55,7 @@ class Comparison:
 
 def compare(
     plan: Plan,
-    mechanisms: Sequence[str | Mapping[str, Any] | MechanismSpec] = ("nu", "independent"),
+    mechanisms: Sequence[str | Mapping[str, object] | MechanismSpec] = ("nu", "independent"),
     *,
     train: bool = False,
     data_is_public: bool = False,
@@ -89,7 +89,7 @@ def compare(
     return Comparison(plan, tuple({**row, "score": scores.get(row["label"])} for row in rows), tuple(traces))
 
 
-def _table(spec: str | Mapping[str, Any] | MechanismSpec) -> dict[str, Any]:
+def _table(spec: str | Mapping[str, object] | MechanismSpec) -> dict[str, object]:
     if isinstance(spec, str):
         return {"kind": spec}
     return (

@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from fieldfare.registry import Table
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.run.pricing import demand_of, price_with_model
 
-STEP: Mapping[str, Mapping[str, Any]] = {
+STEP: Mapping[str, Mapping[str, object]] = {
     "clipping": {"kind": "flat", "norm": 1.0},
     "server_optimizer": {"kind": "sgd", "learning_rate": 1.0},
 }
@@ -104,7 +104,7 @@ class Asked(Table):
         return self
 
     @classmethod
-    def of(cls, table: Mapping[str, Any]) -> Asked:
+    def of(cls, table: Mapping[str, object]) -> Asked:
         """Validate a mapping. Raises `BadInput` with all faults."""
         try:
             return cls.model_validate(dict(table))

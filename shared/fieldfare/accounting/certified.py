@@ -13,7 +13,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtri, ndtri_exp
@@ -182,7 +182,7 @@ class Certified(CostEvent):
         )
         return made and all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(ours, theirs, strict=True))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return finite JSON; floats in full precision."""
         return {
             "attempt": self.attempt,

@@ -18,7 +18,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from fieldfare.errors import BadInput
 
@@ -120,5 +120,5 @@ class CostEvent(ABC):
         """Return an event that it never exceeds, and in which no draw is secret."""
 
     @abstractmethod
-    def to_json(self) -> Any:
+    def to_json(self) -> object:
         """Return numbers and text, from which a charge reads it back."""

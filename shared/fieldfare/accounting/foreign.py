@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -65,7 +65,7 @@ class Foreign(Table):
     steps: int | None = Field(default=None, ge=1, le=1_000_000_000, description="sampled steps")
 
     @classmethod
-    def of(cls, table: Mapping[str, Any]) -> Foreign:
+    def of(cls, table: Mapping[str, object]) -> Foreign:
         """Return the loss of a table. Raises `BadInput` that names what is wrong."""
         try:
             return cls.model_validate(dict(table))

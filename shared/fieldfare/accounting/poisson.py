@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from fieldfare.accounting.composition import DiscreteLoss
 from fieldfare.accounting.sampled import SampledEvent, number, poisson_losses, register
@@ -62,7 +62,7 @@ class PoissonGaussian(SampledEvent):
     def losses(self, step: float) -> tuple[DiscreteLoss, DiscreteLoss]:
         return poisson_losses(self.rate, self.noise_multiplier, step)
 
-    def to_json(self) -> Any:
+    def to_json(self) -> object:
         return [self.rate, self.noise_multiplier, self.count]
 
     @classmethod

@@ -81,7 +81,7 @@ class TruncatedGaussian(PoissonGaussian):
         first, second = (_with_infinite(loss, self.excess) for loss in super().losses(step))
         return first, second
 
-    def to_json(self) -> Any:
+    def to_json(self) -> object:
         return asdict(self)
 
     @classmethod

@@ -13,7 +13,7 @@ from fieldfare.errors import BadInput
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Elements of the ring, shape (n,): little-endian, as on the wire."""
 
-RINGS: Final[Mapping[int, tuple[np.dtype[Any], np.dtype[Any]]]] = {
+RINGS: Final[Mapping[int, tuple[np.dtype[np.generic], np.dtype[np.generic]]]] = {
     32: (np.dtype("<u4"), np.dtype("<i4")),
     64: (np.dtype("<u8"), np.dtype("<i8")),
 }

@@ -7,7 +7,6 @@ to those of the running one. The programs that maximise over patterns are in `fa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -186,7 +185,7 @@ class StampedStream(Stream):
         self._stream.each_piece(take)
         self.round += 1
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return the running block's state and the round of the whole run."""
         return {**{f"block.{key}": value for key, value in self._stream.state_dict().items()}, "round": self.round}
 
@@ -205,7 +204,7 @@ class StampedStream(Stream):
             t - max(0, t - 1) // self._mechanism.block.rounds * self._mechanism.block.rounds
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         """Continue bit for bit where `state` was taken. Raises `BadInput` for a foreign or torn state."""
         at = state.get("round")
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at <= self._mechanism.rounds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
@@ -43,7 +43,7 @@ class AesDrawer(Drawer):
         self._key = key
         self._row = row
 
-    def into(self, out: NDArray[Any], offset: int) -> None:
+    def into(self, out: NDArray[np.generic], offset: int) -> None:
         lo, end = offset, offset + len(out)
         while lo < end:
             first = lo // UNIT
@@ -58,7 +58,7 @@ class AesDrawer(Drawer):
                 span[:] = whole[lo - first * UNIT : hi - first * UNIT]
             lo = hi
 
-    def _units(self, out: NDArray[Any], first: int) -> None:
+    def _units(self, out: NDArray[np.generic], first: int) -> None:
         """Fill `out`, shape (units, 2, UNIT / 2), with units `first`, `first` + 1, ..."""
         units = len(out)
         words = self._words(units, first * _BLOCKS, 3)

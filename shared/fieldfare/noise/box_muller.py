@@ -27,7 +27,7 @@ Its error
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -38,7 +38,9 @@ PLANES: Final = 4
 """Scratch vectors that `pairs` needs, each half as long as its result."""
 
 
-def pairs(out: NDArray[Any], words: NDArray[np.uint32], fine: NDArray[np.uint32] | None, planes: NDArray[Any]) -> None:
+def pairs(
+    out: NDArray[np.generic], words: NDArray[np.uint32], fine: NDArray[np.uint32] | None, planes: NDArray[np.generic]
+) -> None:
     """Fill `out`: cosines first, then sines.
 
     Args:
@@ -71,7 +73,11 @@ def pairs(out: NDArray[Any], words: NDArray[np.uint32], fine: NDArray[np.uint32]
 
 
 def _turn_finely(
-    square: NDArray[Any], word: NDArray[np.uint32], fine: NDArray[np.uint32], planes: NDArray[Any], spare: NDArray[Any]
+    square: NDArray[np.generic],
+    word: NDArray[np.uint32],
+    fine: NDArray[np.uint32],
+    planes: NDArray[np.generic],
+    spare: NDArray[np.generic],
 ) -> None:
     """Turn by the fine angle: square <- radius cos d, from -2 ln U; the first two `planes` <- cosine and sine
     of theta, over cos d.

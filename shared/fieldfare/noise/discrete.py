@@ -17,7 +17,7 @@ The time of a draw depends on its value (rejection sampling): it must not be vis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class _DiscreteDrawer(Drawer):
     def __init__(self, noise: DiscreteNoise, stream: str, row: int) -> None:
         self._noise, self._stream, self._row = noise, stream, row
 
-    def into(self, out: NDArray[Any], offset: int) -> None:
+    def into(self, out: NDArray[np.generic], offset: int) -> None:
         if out.dtype != np.float64:
             raise BadInput(f"discrete noise as {out.dtype}", "whole numbers of any size need float64.", "float64")
         out[:] = discrete_gaussian(

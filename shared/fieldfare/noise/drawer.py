@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class Drawer(ABC):
     """Draws pieces of one row of one stream. Safe to use from several threads at once."""
 
     @abstractmethod
-    def into(self, out: NDArray[Any], offset: int) -> None:
+    def into(self, out: NDArray[np.generic], offset: int) -> None:
         """Fill `out` with elements [offset, offset + len(out)) of the row.
 
         Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypedDict
+from typing import ClassVar, Final, TypedDict
 
 import numpy as np
 
@@ -118,7 +118,7 @@ class ChunkedStream(Stream):
         self._require_row()
         self._advance(None, take)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return `buffers` (slots, numel), `round` and `identity`: a digest of kind, shape, coefficients, key
         and nonces.
 
@@ -140,7 +140,7 @@ class ChunkedStream(Stream):
         """Return the rounds since the last restart, or since the last one that the state depends on."""
         return t - max(self._block_start(t), self._replay_from(t))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         """Continue bit for bit where `state` was taken. Raises `BadInput` if it is foreign, incomplete or
         torn.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fieldfare_server.ledger.events.base import Event
 
@@ -41,7 +40,7 @@ class Mended(Event):
     action = "ledger.mend"
     kept: int
     """How many rows stayed as they were."""
-    dropped: Mapping[str, Any]
+    dropped: Mapping[str, object]
     """Action -> how many rows of it were dropped."""
     hash: str
     """Of the row in which the journal ended before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from fieldfare_server.ledger.events.base import Event
 
@@ -50,7 +50,7 @@ class Started(Event):
     """Digest of what it was pledged of the users that there were, where it is charged to odometers."""
     largest: int | None = None
     """As of `populations.Tightened`."""
-    noise: Mapping[str, Any] | None = None
+    noise: Mapping[str, object] | None = None
     """`multiplier`; of discrete noise also `scale`, in cells, and `values`, which it releases in all. None in rows that
     commit d6c95ba or an earlier one wrote."""
 
@@ -109,14 +109,14 @@ class Audited(Event):
     """A residual test of a run's noise was made."""
 
     action = "run.audit"
-    result: Mapping[str, Any]
+    result: Mapping[str, object]
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, object]:
         """The result itself."""
         return dict(self.result)
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
+    def of(cls, body: dict[str, object]) -> Self:
         """A test may tell whatever it finds."""
         return cls(body)
 
@@ -153,7 +153,7 @@ class Voided(Event):
     attempt: int
     reason: str
     reports: int
-    rejects: Mapping[str, Any]
+    rejects: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Committed(Event):
     statistics: str
     """SHA-256 of the statistics."""
     reports: int
-    rejects: Mapping[str, Any]
+    rejects: Mapping[str, object]
     nonce: str | None = None
     charges: str | None = None
     """Digest of what it cost each participant, where the run is charged to odometers."""

@@ -262,7 +262,7 @@ class Journal:
             self.check()
         entry: Entry | None = None
 
-        def attempt(connection: Connection, event: str, head: Any) -> T:
+        def attempt(connection: Connection, event: str, head: object) -> T:
             nonlocal entry
             self._look()
             end = self._not_behind(connection, _head_of(head))

@@ -161,7 +161,7 @@ class Examination:
     # -- which of them stay -------------------------------------------------------------------------------------
 
     def _take(self, frame: Frame) -> None:
-        named = set[tuple[Any, ...]]()
+        named = set[tuple[object, ...]]()
         signed = _parse(frame.signed)
         for row in frame.rows:
             self._seen.discard((row["id"], row["hash"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,7 +61,7 @@ class Outcome:
 
     participants: ArrayLike
     spent: PrivacyLoss
-    statistics: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, object] = field(default_factory=dict)
     rejects: Mapping[str, int] = field(default_factory=dict)
     reports: int = 0
     nonce: bytes | None = None

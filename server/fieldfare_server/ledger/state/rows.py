@@ -6,7 +6,7 @@ Where a table holds content that the log names by hash (a plan, a salt, who took
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fieldfare_server.ledger.state.odometers import INDIVIDUAL
 
@@ -117,7 +117,7 @@ class RoundRow(NamedTuple):
     checkpoint: str | None
     """Of an open round: what it was closed with, if it is."""
     statistics: str
-    rejects: Mapping[str, Any]
+    rejects: Mapping[str, object]
     reason: str
     opened_at: float
     closed_at: float | None

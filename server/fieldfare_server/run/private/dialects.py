@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -56,7 +56,7 @@ class PublicRound:
 
     occasion: Occasion
     points: Points
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     """What the plan says to clients, as JSON can hold it."""
     clipping: ClippingSpec
     """With this round's norm."""

@@ -162,17 +162,17 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         delta: float | None = None,
         noise_multiplier: float | None = None,
         cohort: int | None = None,
-        clip: float | Mapping[str, Any] | None = None,
-        mechanism: str | Mapping[str, Any] | None = None,
+        clip: float | Mapping[str, object] | None = None,
+        mechanism: str | Mapping[str, object] | None = None,
         population: str | None = None,
         budget: float | None = None,
         rounds: int | None = None,
-        participation: str | Mapping[str, Any] | None = None,
+        participation: str | Mapping[str, object] | None = None,
         adjacency: Adjacency | None = None,
-        server_optimizer: str | Mapping[str, Any] | None = None,
+        server_optimizer: str | Mapping[str, object] | None = None,
         base: FedAvg | None = None,
         on_round: OnRound | None = None,
-        run_config: Mapping[str, Any] | None = None,
+        run_config: Mapping[str, object] | None = None,
         dialect: Literal["plain", "cohort"] = "plain",
         model: Model | None = None,
         trainable: Sequence[str] | None = None,
@@ -227,12 +227,12 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             # Faults of the plan are found here, where no node is needed; rounds may still come from `start`.
             self._make_plan(None, None, None)
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         """Refuse a subclass with a method that `start` would never call. Raises `BadInput`, with its line."""
         super().__init_subclass__(**keywords)
         refuse_overrides(cls, PrivateStrategy, NEVER_CALLED)
 
-    def _configure(self, run_config: Mapping[str, Any]) -> None:
+    def _configure(self, run_config: Mapping[str, object]) -> None:
         """Let the `dp.*` keys of `run_config` override what the strategy was made with. Raises `BadInput`."""
         overrides = read_run_config(run_config, STRATEGY_KEYS)
         self._overrides = {key: value for key, value in overrides.items() if key not in STRATEGY_KEYS}
@@ -329,7 +329,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             stored = self._stored_plan()
             log_lines(describe(self._make_plan(None, None, None) if stored is None else stored))
 
-    def privacy_spent(self) -> Any:
+    def privacy_spent(self) -> object:
         """Return what the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before
         `start`.
         """

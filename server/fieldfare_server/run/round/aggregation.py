@@ -232,7 +232,7 @@ class PlainSums:
         """Do nothing: what is summed is read."""
         return opened
 
-    def open(self, opened: OpenRound, total: Any) -> Aggregate:
+    def open(self, opened: OpenRound, total: object) -> Aggregate:
         """Return the sum itself."""
         assert isinstance(total, Aggregate)
         return total

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
@@ -35,7 +34,7 @@ _CORNERS = 4
 """sqrt(4) cells: the numbers of a user move apart by two half cells in each of two worlds."""
 
 
-def sum_of(plan: Plan, noise_multiplier: float) -> tuple[type[Aggregate], tuple[Any, ...]]:
+def sum_of(plan: Plan, noise_multiplier: float) -> tuple[type[Aggregate], tuple[object, ...]]:
     """The class of a round's sum, and what it takes beyond the arguments of `Aggregate`.
 
     Raises `BadInput` for a plan by which the charge of such an answer would not be that of its noise.

@@ -243,7 +243,7 @@ class MaskedSums:
         """The round that is closed and not committed."""
         return self._closed
 
-    def open(self, opened: OpenRound, total: Any) -> OpenedSum:
+    def open(self, opened: OpenRound, total: object) -> OpenedSum:
         """Ask the blinder, and take the masks off. The same question has the same answer, after a crash too.
 
         Raises:

@@ -67,7 +67,7 @@ class RoundRecord:
     receipt: str | None = None
     """Of a masked round: what the blinder signed (`masking.receipts`)."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return finite JSON."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in _OPTIONAL:

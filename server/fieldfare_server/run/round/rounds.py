@@ -17,7 +17,6 @@ import hashlib
 import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -291,7 +290,7 @@ class Rounds:
         self.account.void_round(opened, "the coordinator stopped during this round", reports=0, rejects={})
         return False
 
-    def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any], next_round: int) -> None:
+    def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object], next_round: int) -> None:
         """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or
         model.
         """
