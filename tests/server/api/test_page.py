@@ -343,7 +343,7 @@ def test_the_keyboard_reaches_everything_and_reads_the_chart(page: Any, url: str
     assert "Round 2" in page.locator("#curve [role=status]").inner_text()
     page.locator("#curve summary").focus()
     page.keyboard.press("Enter")
-    page.locator("#curve tbody tr").nth(4).wait_for()  # drawn by the toggle event, which comes after the key
+    page.locator("#curve tbody tr").nth(4).wait_for()
     assert page.locator("#curve tbody tr").count() == 5
     theme = page.get_by_role("button", name="Theme")
     for wanted in ("light", "dark", "system"):
@@ -360,6 +360,113 @@ def test_a_live_update_does_not_steal_the_focus(page: Any, url: str, run: RunHan
     headline(page, "round 7 of 16")
     page.locator("#runs", has_text="6 / 16").wait_for()
     page.wait_for_function("document.activeElement.getAttribute('aria-label') === 'Compare live'")
+
+
+def test_a_chart_keeps_the_place_that_is_read(page: Any, url: str, ledger: Ledger) -> None:
+    """Between two key presses the window changes its width, and another run ends."""
+    ledger.raise_population("aircraft", epsilon=40.0, reason="four studies", actor="officer")
+    for name, sigma in (("noisy", 4.0), ("clear", 2.0), ("middle", 3.0)):
+        ledger_data.whole(ledger, name, sigma=sigma)
+    page.goto(f"{url}/#population=aircraft")
+    chart, said = page.locator("#scores svg"), page.locator("#scores [role=status]")
+    chart.wait_for()
+    page.locator("main[aria-busy=false]").wait_for()
+    chart.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert "middle 0.75" in said.inner_text()
+    page.evaluate("window.before = document.querySelector('#scores svg')")
+    page.set_viewport_size({"width": 900, "height": 900})
+    page.wait_for_function("document.querySelector('#scores svg') !== before")
+    assert "middle 0.75" in page.locator("#scores .tip").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert "clear 0.75" in said.inner_text()
+    ledger_data.whole(ledger, "clearer", sigma=3.5)
+    page.locator("#scores svg[aria-label*='of 4 runs']").wait_for()
+    page.locator("#runs tbody tr", has_text="clearer").filter(has_text="Done").wait_for()
+    assert "clear 0.75" in page.locator("#scores .tip").inner_text(), "the same run, whose place is another"
+    assert "clear 0.75" in said.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert "middle 0.75" in said.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert "clearer 0.75" in said.inner_text()
+    assert "clearer 0.75" in page.locator("#scores .tip").inner_text()
+
+
+LEFT = """() => {
+  const of = (e) => [e.scrollLeft, e.scrollTop, e.open ?? null, e.value ?? null];
+  const parts = [...document.querySelectorAll('main [data-key]')].filter((e) => e.checkVisibility());
+  return {parts: Object.fromEntries(parts.map((e) => [e.closest('[id]').id + ' ' + e.dataset.key, of(e)])),
+    focus: document.activeElement.dataset.key ?? document.activeElement.tagName, text: String(getSelection()),
+    top: [...document.querySelectorAll('main > :not([hidden]) h2')].at(-1).getBoundingClientRect().top};
+}"""
+
+
+@pytest.mark.parametrize("address", VIEWS)
+def test_an_event_takes_nothing_that_a_person_has_on_the_page(
+    page: Any, url: str, ledger: Ledger, run: RunHandle, address: str
+) -> None:
+    """Focus, open tables, typed and selected text, scrolled regions, while a round is committed and a run begins."""
+    page.set_viewport_size({"width": 700, "height": 600})
+    page.goto(f"{url}/{address}")
+    page.locator("main[aria-busy=false]").wait_for()
+    page.locator("#connection", has_text="Live").wait_for()
+    if not address:
+        page.get_by_role("button", name="Older rows").click()
+        page.locator("#ledger tbody tr").nth(12).wait_for()
+        page.get_by_label("Compare live").check()
+        page.get_by_label("Compare earlier").check()
+        page.locator("#compare svg").first.wait_for()
+    reached = page.evaluate(
+        "() => [...document.querySelectorAll('main :is(a, button, input, select, summary, details, [tabindex])')]"
+        ".filter((e) => e.checkVisibility() && e.closest('.card') && !e.labels?.length)"
+        ".map((e) => [e.closest('div[id], section[id]').id, e.dataset.key ?? e.outerHTML])"
+    )
+    assert reached
+    assert [key for _, key in reached if key.startswith("<")] == [], "what a person can be at has a key"
+    page.evaluate(
+        "() => { for (const e of document.querySelectorAll('main details')) e.open = true;"
+        "for (const e of document.querySelectorAll('main .scroll')) e.scrollLeft = 9;"
+        "for (const e of document.querySelectorAll('main input[type=number]')) e.value = 7; }"
+    )
+    selected = {"": "#ledger tbody tr:nth-child(3) td", "#population=aircraft": "#words", "#run=live": "#guarantee li"}
+    page.locator(selected[address]).first.evaluate("(e) => getSelection().selectAllChildren(e)")
+    at = page.locator("main [data-key]:is(svg, button:not([disabled]))").last
+    at.focus()
+    page.evaluate("scrollTo(0, 1e6)")
+    before = page.evaluate(LEFT)
+    assert before["text"]
+    ledger_data.commit(run)
+    ledger_data.start(ledger, "newest")
+    shown = {"": ".banner-state", "#population=aircraft": "#runs", "#run=live": ".banner-state"}
+    told = {"": "Running, round 1 of 16", "#population=aircraft": "newest", "#run=live": "Running, round 7 of 16"}
+    page.locator(shown[address], has_text=told[address]).first.wait_for()
+    page.wait_for_timeout(1500)  # the load that this event caused ends, and the next
+    after = page.evaluate(LEFT)
+    assert {key: after["parts"].get(key) for key in before["parts"]} == before["parts"]
+    assert (after["focus"], after["text"]) == (before["focus"], before["text"])
+    assert abs(after["top"] - before["top"]) < 40, "what was on the screen is where it was"
+
+
+def test_rows_of_the_ledger_have_no_gap_and_a_check_that_an_event_overtakes_ends(
+    page: Any, url: str, ledger: Ledger, run: RunHandle
+) -> None:
+    page.goto(url)
+    page.locator("main[aria-busy=false]").wait_for()
+    page.get_by_role("button", name="Older rows").click()
+    page.locator("#ledger tbody tr").nth(20).wait_for()
+    held: list[Any] = []
+    page.route("**/v1/audit/verification", lambda asked: held.append(asked))
+    page.get_by_role("button", name="Verify").click()
+    page.locator("#ledger", has_text="Checking").wait_for()
+    for _ in range(3):
+        ledger_data.commit(run)
+    headline(page, "round 9 of 16")
+    rows = page.evaluate("[...document.querySelectorAll('#ledger tbody tr')].map((e) => Number(e.cells[0].innerText))")
+    assert rows == list(range(ledger.head().count, rows[-1] - 1, -1))
+    for one in held:
+        one.continue_()
+    page.locator("#ledger", has_text="Chain whole").wait_for()
 
 
 def test_many_runs_are_shown_a_page_at_a_time_and_a_commit_touches_one_row(
@@ -454,8 +561,8 @@ def test_what_if_prices_a_plan_and_says_whether_it_fits(page: Any, url: str, run
     assert budget.input_value() == "8"
     page.locator("#what-if", has_text="It does not fit.").wait_for()
     form.get_by_role("button", name="Compare budgets").click()
-    page.locator("#what-if tbody tr").nth(4).wait_for()
-    rows = [row.split("\t") for row in page.locator("#what-if tbody").inner_text().splitlines()]
+    page.locator("#what-if [data-key=others] tbody tr").nth(4).wait_for()
+    rows = [row.split("\t") for row in page.locator("#what-if [data-key=others] tbody").inner_text().splitlines()]
     assert [row[0] for row in rows] == ["0.5", "1", "2", "4", "8"]
     assert [row[4] for row in rows][::4] == ["yes", "no"]
     noise = [float(row[1]) for row in rows]
@@ -480,6 +587,7 @@ def test_what_the_runs_reached_is_drawn_against_what_each_spent(page: Any, url: 
     ledger_data.whole(ledger, "middle", sigma=3.0, better=-0.05)
     chart = page.locator("#scores svg[aria-label*='of 3 runs']")
     chart.wait_for()
+    page.locator("#runs tbody tr", has_text="middle").filter(has_text="Done").wait_for()
     assert chart.get_attribute("aria-label").startswith("Held-out AUC on flights of 3 runs")
     assert "at most 0.85" in chart.get_attribute("aria-label")
     chart.focus()

@@ -1,5 +1,5 @@
 // The page: what it shows, when it fetches it, and what it does on an event.
-import { $, failed, h, show, skeleton } from "./dom.js";
+import { $, failed, h, keeping, show, skeleton } from "./dom.js";
 import { epsilon, time } from "./format.js";
 import { get, listen, post, setToken, signedIn } from "./api.js";
 import { confirm, signIn } from "./dialogs.js";
@@ -39,7 +39,7 @@ function draw(id, values, how) {
   const before = state.drawn.get(id);
   if (before && before.length === values.length && before.every((value, i) => value === values[i])) return;
   state.drawn.set(id, values);
-  how($(id));
+  keeping($(id), () => how($(id)));
 }
 
 function problem(id, error) {
@@ -121,7 +121,7 @@ async function loadPopulation(name) {
     ["scores", [runs], (parent) => drawScores(parent, runs.items)],
     ["visits", [population.adjacency, visits], (parent) => drawVisits(parent, population, visits)],
     ["changes", [history], (parent) => drawChanges(parent, history)],
-    ["what-if", [population.name, last?.id], (parent) => drawWhatIf(parent, population, last)],
+    ["what-if", [population.name, Boolean(last)], (parent) => drawWhatIf(parent, population, last)],
     ["words", [population.in_words], (parent) => drawWords(parent, population)],
   ]) {
     draw(panel, values, how);

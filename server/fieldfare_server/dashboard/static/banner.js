@@ -39,7 +39,7 @@ export function drawBanner(parent, { run, population, canAct, here, onAsk }) {
   const left = population?.projected_end ? (new Date(population.projected_end) - Date.now()) / 1000 : null;
   const tools = [here ? null : h("a", { class: "button", href: runAddress(run.id), "data-key": "open-run" }, "Open this run")];
   if (active(run) && canAct) {
-    if (run.state === "paused" || run.request === "pause") tools.push(h("button", { type: "button", "data-key": "resume", onclick: () => onAsk("resume") }, "Resume"));
+    if (run.state === "paused" || run.request === "pause") tools.push(h("button", { type: "button", "data-key": "pause", onclick: () => onAsk("resume") }, "Resume"));
     else tools.push(h("button", { type: "button", "data-key": "pause", disabled: Boolean(run.request), onclick: () => onAsk("pause") }, "Pause"));
     tools.push(h("button", { type: "button", class: "danger", "data-key": "stop", disabled: run.request === "stop", onclick: () => onAsk("stop") }, "Stop…"));
   }

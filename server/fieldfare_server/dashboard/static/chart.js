@@ -1,5 +1,5 @@
 // Line charts as SVG: axes, rules, a cross-hair for pointer and keyboard, and a table of the same numbers.
-import { h, s } from "./dom.js";
+import { h, keeping, s } from "./dom.js";
 import { number } from "./format.js";
 
 const PAD = { top: 16, right: 16, bottom: 38, left: 52 };
@@ -18,31 +18,34 @@ export function ticks(low, high, most) {
 // dots: each point is a circle of its own, and point[2] its name. rules: [{name, y, color, solid}], format, height, xFormat: of values on the x axis (default: whole numbers),
 // xValue: how a value on an x axis that is no count is written; steps: a value holds until the next point
 export function lineChart(parent, options) {
-  const { label, xLabel, yLabel, lines, rules = [], format = number, height = 280, xFormat } = options;
+  const { label, xLabel, yLabel, lines, rules = [], format = number, height = 280 } = options;
   const root = h("div", { class: "chart" });
   const tip = h("div", { class: "tip", hidden: true });
   const spoken = h("div", { class: "sr", role: "status" });
   let drawn = 0;
+  const key = ["chart", xLabel, yLabel, ...lines.map((line) => line.name)].join(" ");
   const draw = () => {
     const width = Math.max(260, Math.round(root.clientWidth || parent.clientWidth || 600));
-    if (width === drawn) return;
+    if (width === drawn || (drawn && !root.clientWidth)) return; // out of sight it has no width
     drawn = width;
-    root.querySelector("svg")?.remove();
-    root.prepend(picture(width, height, options, { tip, spoken, root, format, lines, rules, xLabel, yLabel, label }));
+    keeping(root, () => {
+      root.querySelector("svg")?.remove();
+      root.prepend(picture(width, height, options, { key, tip, spoken, format, lines, rules, xLabel, yLabel, label }));
+    });
   };
-  root.append(tip, spoken, table(lines, xLabel, format, xFormat));
+  root.append(tip, spoken, table(key, options, format));
   new ResizeObserver(draw).observe(root);
   parent.replaceChildren(root);
   draw();
 }
 
-function picture(width, height, options, { tip, spoken, root, format, lines, rules, xLabel, yLabel, label }) {
+function picture(width, height, options, { key, tip, spoken, format, lines, rules, xLabel, yLabel, label }) {
   const [x0, x1] = options.x;
   const [y0, y1] = options.y;
   const X = (v) => PAD.left + ((v - x0) / (x1 - x0 || 1)) * (width - PAD.left - PAD.right);
   const Y = (v) => height - PAD.bottom - ((v - y0) / (y1 - y0 || 1)) * (height - PAD.top - PAD.bottom);
   const bottom = height - PAD.bottom;
-  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label, tabindex: "0" });
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label, tabindex: "0", "data-key": key });
   for (const v of ticks(y0, y1, 4)) {
     svg.append(s("line", { class: "grid-line", x1: PAD.left, x2: width - PAD.right, y1: Y(v), y2: Y(v) }),
       s("text", { x: PAD.left - 8, y: Y(v) + 4, "text-anchor": "end" }, number(v)));
@@ -82,12 +85,14 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
   const grid = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))].sort((a, b) => a - b);
   let at = grid.length - 1;
   const hide = () => {
+    if (!svg.isConnected) return; // another drawing has its place
+    delete svg.dataset.at;
     for (const part of [cross, ...dots]) part.setAttribute("visibility", "hidden");
     tip.hidden = true;
   };
   const point = (index, speak) => {
     at = Math.max(0, Math.min(grid.length - 1, index));
-    const x = grid[at];
+    const x = svg.dataset.at = grid[at];
     const rows = [];
     lines.forEach((line, i) => {
       const near = nearest(line.points, x);
@@ -101,7 +106,7 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
     cross.setAttribute("x1", X(x));
     cross.setAttribute("x2", X(x));
     cross.setAttribute("visibility", "visible");
-    const title = `${options.xName ?? xLabel} ${xFormat ? new Date(x).toLocaleString() : options.xValue ? options.xValue(x) : x.toLocaleString()}`.trim();
+    const title = `${options.xName ?? xLabel} ${written(options, x)}`.trim();
     tip.replaceChildren(h("b", {}, title), ...rows.map((row) => h("div", {}, row)));
     tip.hidden = false;
     const place = X(x) / width;
@@ -117,6 +122,7 @@ function picture(width, height, options, { tip, spoken, root, format, lines, rul
     });
     svg.addEventListener("pointerleave", hide);
     svg.addEventListener("blur", hide);
+    svg.addEventListener("place", (event) => point(indexNear(grid, event.detail), svg === document.activeElement));
     svg.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity }[event.key];
       if (step === undefined) return;
@@ -161,21 +167,20 @@ function nearest(points, x) {
   return points[indexNear(points.map(([v]) => v), x)];
 }
 
-function table(lines, xLabel, format, xFormat) {
-  const body = h("div", { class: "scroll" });
-  const details = h("details", { class: "data" }, h("summary", {}, "Show as table"), body);
-  details.addEventListener("toggle", () => {
-    if (!details.open) return;
-    const every = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))].sort((a, b) => a - b);
-    const step = Math.max(1, Math.ceil(every.length / 16));
-    const kept = every.filter((_, i) => i % step === 0 || i === every.length - 1);
-    body.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, xLabel || "when"), lines.map((l) => h("th", { scope: "col", class: "num" }, l.name)))),
-      h("tbody", {}, kept.map((x) => h("tr", {}, h("td", {}, xFormat ? new Date(x).toLocaleString() : x), lines.map((line) => {
+// How a value on the x axis is written.
+const written = ({ xFormat, xValue }, x) => (xFormat ? new Date(x).toLocaleString() : xValue ? xValue(x) : x.toLocaleString());
+
+function table(key, options, format) {
+  const { lines, xLabel } = options;
+  const every = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))].sort((a, b) => a - b);
+  const step = Math.max(1, Math.ceil(every.length / 16));
+  const kept = every.filter((_, i) => i % step === 0 || i === every.length - 1);
+  return h("details", { class: "data", "data-key": `open ${key}` }, h("summary", { "data-key": `table ${key}` }, "Show as table"), h("div", { class: "scroll", "data-key": `rows ${key}` },
+    h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, xLabel || "when"), lines.map((l) => h("th", { scope: "col", class: "num" }, l.name)))),
+      h("tbody", {}, kept.map((x) => h("tr", {}, h("td", {}, written(options, x)), lines.map((line) => {
         const near = nearest(line.points, x);
         return h("td", { class: "num" }, near ? format(near[1]) : "—");
-      }))))));
-  });
-  return details;
+      })))))));
 }
 
 export const bar = (share, kind = "") => {

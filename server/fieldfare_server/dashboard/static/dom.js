@@ -10,7 +10,7 @@ function fill(element, properties, children) {
     else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false)
+  element.append(...children.flat(2).filter(real)
     .map((child) => (child instanceof Node ? child : String(child).replace(UNSEEN, "\ufffd"))));
   return element;
 }
@@ -19,12 +19,56 @@ export const h = (tag, properties, ...children) => fill(document.createElement(t
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 export const $ = (id) => document.getElementById(id);
 
-// Replaces the children of `parent` and keeps the keyboard's focus: a live page must not steal it.
-export function show(parent, ...children) {
-  const key = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  parent.replaceChildren(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));
-  if (key) parent.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+const real = (child) => child !== null && child !== undefined && child !== false;
+let within = false; // a redraw that keeps: what it draws inside need not keep again
+
+// Redraws `parent` and keeps what a person has there, by data-key: the keyboard's focus, what is open, how far it is scrolled, the place that is
+// read on a chart, selected text, and where all that stands on the screen. A live page must take none of it away.
+export function keeping(parent, redraw) {
+  if (within) { redraw(); return; }
+  const [focused, ends, anchor] = [document.activeElement, selectionIn(parent), onScreen()];
+  const stood = anchor?.getBoundingClientRect().top;
+  const kept = [...parent.querySelectorAll("[data-key]")].map((e) => ({ e, open: e.open, left: e.scrollLeft, top: e.scrollTop, at: e.dataset.at }))
+    .filter(({ e, ...one }) => e === focused || one.open !== undefined || one.left || one.top || one.at !== undefined);
+  within = true;
+  try { redraw(); } finally { within = false; }
+  if (ends) {
+    getSelection().setBaseAndExtent(...ends.flatMap(({ node, path, offset }) => { const now = path ? path.reduce(step, parent) : node; return [now, Math.min(offset, now.length ?? now.childNodes.length)]; }));
+    if (String(getSelection()) !== ends.text) getSelection().removeAllRanges(); // another text stands there now
+  }
+  for (const { e, open, left, top: down, at: place } of kept) {
+    const now = e.isConnected ? e : keyed(parent, e.dataset.key);
+    if (!now) continue;
+    if (open !== undefined) now.open = open;
+    now.scrollTo(left, down);
+    if (e === focused) now.focus({ preventScroll: true });
+    if (place !== undefined && now !== e) now.dispatchEvent(new CustomEvent("place", { detail: Number(place) }));
+  }
+  const moved = anchor ? anchor.getBoundingClientRect().top - stood : 0;
+  if (moved) scrollBy({ top: moved, behavior: "instant" });
 }
+
+// The part that stays where it is whatever changes above it: the one with the focus, or the first that is seen.
+function onScreen() {
+  const seen = [...document.querySelectorAll("main section")].filter((part) => { const box = part.getBoundingClientRect(); return box.height && box.bottom > 0 && box.top < innerHeight; });
+  return seen.find((part) => part.contains(document.activeElement)) ?? seen[0];
+}
+
+const keyed = (parent, key) => parent.querySelector(`[data-key="${CSS.escape(key)}"]`);
+
+// The two ends of selected text: inside `parent` by the way to them from it or from what has a key, outside by their nodes.
+function selectionIn(parent) {
+  const chosen = getSelection();
+  if (chosen.isCollapsed) return null;
+  const ends = [[chosen.anchorNode, chosen.anchorOffset], [chosen.focusNode, chosen.focusOffset]]
+    .map(([node, offset]) => ({ node, offset, path: parent.contains(node) ? way(parent, node) : null }));
+  return ends.some(({ path }) => path) ? Object.assign(ends, { text: String(chosen) }) : null;
+}
+const way = (parent, node) => (node === parent ? [] : node.dataset?.key ? [node.dataset.key] : [...way(parent, node.parentNode), [...node.parentNode.childNodes].indexOf(node)]);
+const step = (node, to) => (typeof to === "string" ? keyed(node, to) : node.childNodes[to]) ?? node;
+
+// Replaces the children of `parent`.
+export const show = (parent, ...children) => keeping(parent, () => parent.replaceChildren(...children.flat(2).filter(real)));
 
 export const facts = (pairs, kind = "facts") => h("dl", { class: kind },
   pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));

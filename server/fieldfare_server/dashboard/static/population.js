@@ -58,7 +58,7 @@ export function drawFits(parent, population) {
       ["Runs", count(population.runs)], ["Adjacency", population.adjacency.replace("_", "-")]]),
     drawWindow(population.window),
     drawLeft(population),
-    population.last_run ? h("p", { class: "gap small" }, h("a", { href: runAddress(population.last_run) }, "The last run")) : null);
+    population.last_run ? h("p", { class: "gap small" }, h("a", { href: runAddress(population.last_run), "data-key": "last-run" }, "The last run")) : null);
 }
 
 // Where presence is secret nobody can say who is in another population, too: their guarantees add up.
@@ -92,7 +92,7 @@ const FIELDS = [["rounds", "Rounds", "number", 1], ["cohort", "Users a round", "
 // Every kind but `spectral`, which needs the eigenvalues of a task. A test compares the list with the registry.
 const KINDS = ["independent", "tree", "nu", "optimal-cc", "anti-pgd", "banded", "banded-inverse", "blt", "dense", "fft", "momentum-tree", "decaying"];
 
-// Prices the plan of `run` with other values. The form is drawn once a run, so that typing is never disturbed.
+// Prices the plan of `run` with other values. The form is drawn once, so that typing is never disturbed.
 export function drawWhatIf(parent, population, run) {
   if (!run) {
     show(parent, empty("The form starts from the plan of a run, and there is none yet."));

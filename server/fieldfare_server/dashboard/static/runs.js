@@ -62,13 +62,11 @@ export function drawRuns(parent, page, view) {
   let table = tables.get(parent);
   if (!table?.body.isConnected) tables.set(parent, table = makeTable(parent));
   table.latest.view = view;
-  const focused = table.body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const rows = new Map(page.items.map((run) => [run.id, table.rows.get(run.id) || makeRow(run.id, table.latest)]));
   for (const run of page.items) updateRow(rows.get(run.id), run, view);
   for (const [id, row] of table.rows) if (!rows.has(id)) row.element.remove();
   [...rows.values()].forEach((row, i) => { if (table.body.children[i] !== row.element) table.body.insertBefore(row.element, table.body.children[i] || null); });
   table.rows = rows;
-  if (focused && document.activeElement === document.body) table.body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   // Not `disabled`: a button that disables itself loses the keyboard's focus.
   table.newer.setAttribute("aria-disabled", String(view.page === 0));
   table.older.setAttribute("aria-disabled", String(!page.next));
@@ -118,7 +116,7 @@ export function drawComparison(figure, every) {
   const kinds = [...new Set(every.map(kindOfScore))];
   const [chart, against] = [h("div"), h("div", { class: "gap" })];
   const differences = planDifferences(every.map(({ run }) => run));
-  const plans = every.length > 1 ? h("details", { class: "data gap", open: true }, h("summary", {}, "Where the plans differ"), differences) : null;
+  const plans = every.length > 1 ? h("details", { class: "data gap", open: true, "data-key": "differences" }, h("summary", { "data-key": "differ" }, "Where the plans differ"), differences) : null;
   if (kinds.length > 1) {
     show(figure, h("p", { class: "notice-inline", role: "status" }, `These runs measure different things (${kinds.join("; ")}), so their scores share no axis.`), plans);
     return;
@@ -152,7 +150,7 @@ function planDifferences(runs) {
   const keys = [...new Set(plans.flatMap((plan) => [...plan.keys()]))].sort();
   const rows = keys.filter((key) => new Set(plans.map((plan) => written(plan.get(key)))).size > 1);
   if (!rows.length) return h("p", { class: "hint" }, "They do not: the plans are the same.");
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Differences of the plans" }, h("table", {},
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Differences of the plans", "data-key": "differing" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), runs.map((run) => h("th", { scope: "col" }, run.name || run.id)))),
     h("tbody", {}, rows.map((key) => h("tr", {}, h("td", { class: "mono" }, key), plans.map((plan) => h("td", {}, written(plan.get(key)))))))));
 }
