@@ -193,6 +193,31 @@ function populationOf(rows) {
   return { ...best, leak, odometers, adjacency: first.body.adjacency };
 }
 
+const RECEIPT = new RegExp("^(fieldfare-receipt-v1 ([0-9a-f]{64}) ([0-9a-f]{64}) [0-9a-f]{64} " +
+  "([1-9][0-9]*) ([1-9][0-9]*) ([0-9a-f]{64})) ([0-9a-f]{128})$");
+
+/** Check what a blinder signed of each round, and return its key; "" where no sum is masked. */
+function blinderOf(plan, commits) {
+  const { kind, least_nodes: least, blinder: party } = plan.aggregation ?? {};
+  const signed = commits.filter(({ body }) => body.receipt);
+  must(signed.length === (kind === "masked" ? commits.length : 0), "rounds with masks, and no others, have receipts");
+  let key = party ? party.slice(-64) : null, last = { row: 0, hash: "" };
+  for (const { body } of signed) {
+    const parts = RECEIPT.exec(body.receipt);
+    must(parts !== null, "a receipt has another form");
+    const [, text, signer, question, nodes, row, hash, signature] = parts;
+    const jwk = { kty: "OKP", crv: "Ed25519", x: Buffer.from(signer, "hex").toString("base64url") };
+    const own = createPublicKey({ key: jwk, format: "jwk" });
+    const holds = verify(null, Buffer.from(text), own, Buffer.from(signature, "hex"));
+    must(holds && signer === (key ??= signer), "a receipt is not signed by the run's blinder");
+    must(Number(nodes) >= least, "the blinder opened a sum of too few nodes");
+    const next = sha256(`fieldfare.blinder.row.v1 ${last.hash} ${question}`).toString("hex");
+    must(Number(row) > last.row && (Number(row) > last.row + 1 || hash === next), "the blinder's journal went back");
+    last = { row: Number(row), hash };
+  }
+  return signed.length > 0 ? key : "";
+}
+
 // -- the noise --------------------------------------------------------------------------------------------------------
 
 /** Honaker's online tree: row t is the estimate of the sum of rounds 0..t less that of rounds 0..t-1. */
@@ -628,7 +653,8 @@ function distancesOf({ scheme, bins, separation: b, rate }, step) {
 function holdAgainstOneTest(plan, means, points) {
   const mean = means[0].map((_, i) => means.reduce((sum, c) => sum + c[i], 0)), length = Math.sqrt(dot(mean, mean));
   const { values, chances } = distancesOf(plan.participation, means.map((c) => dot(c, mean) / length));
-  const last = Math.max(...values) + 8, over = (f) => chances.reduce((s, p, i) => (p > 0 ? s + p * f(values[i]) : s), 0);
+  const last = Math.max(...values) + 8;
+  const over = (f) => chances.reduce((s, p, i) => (p > 0 ? s + p * f(values[i]) : s), 0);
   for (let t = -6; t <= last; t += (last + 6) / 300) {
     const [none, rest] = [tail(t), tail(-t)], [seen, unseen] = [over((a) => tail(t - a)), over((a) => tail(a - t))];
     for (const [e, d] of points) {
@@ -746,11 +772,15 @@ export function check(text, key, model) {
       must(leak >= least * (1 - 1e-9), "the leak is too small");
       theorems.push("discrete");
     }
-    const asked = plan.task?.question?.leak;
-    if (asked) {
-      must(leak >= number(asked, "the question's leak"), "the leak is too small");
-      theorems.push("threshold");
-    }
+    const { shows, kind, leak: asked } = plan.task?.question ?? {}, best = shows === "best";
+    if (best || kind === "items") {
+      const { adjacency, rounding } = plan.privacy, one = { kind: "flat", norm: 1 };
+      must(adjacency === "zero_out" || (best && adjacency === "replace_one"), "this question has another adjacency");
+      must(rounding === "grid" && plan.mechanism.kind === "independent", "this question has other noise");
+      must(start.rounds === 1 && same(plan.clipping, one), "this question has one round, and clip norm 1");
+      must(best || (asked > 0 && asked <= 0.25 && leak >= asked), "the leak is too small");
+      theorems.push(best ? "range" : "threshold");
+    } else must(!asked, "a question without a threshold has a leak");
     error = b.error + 1e-12;
     must(square >= cost * (1 - error), "the rounds cost more than was charged");
   }
@@ -762,7 +792,9 @@ export function check(text, key, model) {
   const models = commits.map((row) => row.body.model ?? null), at = model ? models.indexOf(digestOfModel(model)) : null;
   must(at !== -1, "no round released this model");
   const notes = (start.noise ? "" : "; noise not in the log") + (at === null ? "" : `; the model of round ${at}`);
-  const by = notes + (population.odometers ? ", by each user's own odometer" : ""), digits = Number(epsilon.toPrecision(6));
+  const blinder = blinderOf(plan, commits), masks = blinder ? `; masked, opened by ${blinder.slice(0, 16)}` : "";
+  const by = notes + masks + (population.odometers ? ", by each user's own odometer" : "");
+  const digits = Number(epsilon.toPrecision(6));
   const delta = population.delta.toExponential();
   return `(${first}, ${delta}) for every user of ${rows[0].population}; this run epsilon ${digits}${by}; ` +
     `log key ${made.key.slice(0, 16)}`;

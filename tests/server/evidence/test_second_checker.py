@@ -6,6 +6,7 @@ import copy
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from test_certificate import (
     certificate_of,
     certificates,
     certified,
+    checker,
     claims_less,
     lower,
     relaid,
@@ -117,6 +119,34 @@ def test_it_too_refuses_a_forgery(
     forged = copy.deepcopy(certificates[kind])
     forge(forged)
     assert second_of_many(forged).startswith("no: "), what
+
+
+@pytest.mark.parametrize("kind", ["balls in bins", "b-min-sep", "banded random allocation"])
+def test_both_find_without_samples_what_their_samples_do_not(
+    kind: str, certificates: dict[str, Certificate], second_of_many: Second, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One point is a little below what the exact test reaches, which is a little below the truth."""
+    made, reached = certificates[kind], []
+    checker()
+    sampled = sys.modules["check_sampled"]
+    exactly = sampled.one_test
+    with monkeypatch.context() as patch:
+        patch.setattr(sampled, "one_test", lambda *given: reached.append(exactly(*given)) or 0.0 * given[2])
+        verdict(made)
+
+    def below(points: list[list[float]]) -> list[list[float]]:
+        return [[e, 0.998 * reached[0][2] if i == 2 else delta] for i, (e, delta) in enumerate(points)]
+
+    rows = [
+        {**row, "body": certified(below)(row["body"]) if row["action"] == "run.start" else row["body"]}
+        for row in rows_of(made)
+    ]
+    forged = sealed(made, rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(sampled, "one_test", lambda claim, c, epsilons: 0.0 * epsilons)
+        assert verdict(forged).startswith("yes: "), "the samples alone"
+    assert verdict(forged) == "no"
+    assert second_of_many(forged).startswith("no: one exact test")
 
 
 @pytest.mark.slow
@@ -216,7 +246,7 @@ def test_both_refuse_less_than_the_rounds_cost_even_under_a_key(
         forged["epsilon"] = {"lo": 0.0, "hi": made["epsilon"]["hi"]}
     assert verdict(forged) == "no", kind
     said = second(forged, tmp_path)
-    assert "cost more than was charged" in said or "samples lie above the curve" in said
+    assert "cost more than was charged" in said or "one exact test reaches more than the curve" in said
 
 
 def test_another_key_than_was_asked_for_is_refused(honest: tuple[str, Certificate], tmp_path: Path) -> None:
