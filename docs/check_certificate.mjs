@@ -5,7 +5,8 @@
 // It was written from docs/certificate.md alone, needs Node 20 and no package, and prints `yes: ...` (exit 0) or
 // `no: ...` with the first line that does not hold (exit 1). Section names below are those of docs/certificate.md.
 import { createHash, createPublicKey, verify } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readFileSync, realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { inflateSync } from "node:zlib";
 
 class Refused extends Error {}
@@ -190,6 +191,31 @@ function populationOf(rows) {
   const inside = sum("mu_squared") <= best.square * (1 + 1e-9) && sum("leak") <= leak * (1 + 1e-9);
   must(odometers || inside, "the runs take more than the population has");
   return { ...best, leak, odometers, adjacency: first.body.adjacency };
+}
+
+const RECEIPT = new RegExp("^(fieldfare-receipt-v1 ([0-9a-f]{64}) ([0-9a-f]{64}) [0-9a-f]{64} " +
+  "([1-9][0-9]*) ([1-9][0-9]*) ([0-9a-f]{64})) ([0-9a-f]{128})$");
+
+/** Check what a blinder signed of each round, and return its key; "" where no sum is masked. */
+function blinderOf(plan, commits) {
+  const { kind, least_nodes: least, blinder: party } = plan.aggregation ?? {};
+  const signed = commits.filter(({ body }) => body.receipt);
+  must(signed.length === (kind === "masked" ? commits.length : 0), "rounds with masks, and no others, have receipts");
+  let key = party ? party.slice(-64) : null, last = { row: 0, hash: "" };
+  for (const { body } of signed) {
+    const parts = RECEIPT.exec(body.receipt);
+    must(parts !== null, "a receipt has another form");
+    const [, text, signer, question, nodes, row, hash, signature] = parts;
+    const jwk = { kty: "OKP", crv: "Ed25519", x: Buffer.from(signer, "hex").toString("base64url") };
+    const own = createPublicKey({ key: jwk, format: "jwk" });
+    const holds = verify(null, Buffer.from(text), own, Buffer.from(signature, "hex"));
+    must(holds && signer === (key ??= signer), "a receipt is not signed by the run's blinder");
+    must(Number(nodes) >= least, "the blinder opened a sum of too few nodes");
+    const next = sha256(`fieldfare.blinder.row.v1 ${last.hash} ${question}`).toString("hex");
+    must(Number(row) > last.row && (Number(row) > last.row + 1 || hash === next), "the blinder's journal went back");
+    last = { row: Number(row), hash };
+  }
+  return signed.length > 0 ? key : "";
 }
 
 // -- the noise --------------------------------------------------------------------------------------------------------
@@ -589,6 +615,55 @@ function samplerOf({ scheme, bins, separation: b, rate }, n) {
   } };
 }
 
+/**
+ * The law of a user's distance along the mean of all patterns, for a threshold on the output in that direction:
+ * {values, chances}. `step[t]` is what round t adds; sums of many rounds are rounded down to a grid of 4096 steps.
+ */
+function distancesOf({ scheme, bins, separation: b, rate }, step) {
+  const n = step.length;
+  if (scheme === "balls-in-bins") {
+    const values = Array.from({ length: bins }, (_, j) => step.reduce((s, v, t) => (t % bins === j ? s + v : s), 0));
+    return { values, chances: values.map(() => 1 / bins) };
+  }
+  const most = Math.max(...step) * Math.ceil(n / (scheme === "b-min-sep" ? b : bins)), cells = 4096;
+  const moved = step.map((v) => Math.floor((v / most) * cells * (1 - 1e-12)));
+  const empty = () => new Float64Array(cells + 1);
+  const add = (to, from, share, by = 0) => {
+    for (let i = 0; i + by <= cells; i++) to[i + by] += share * from[i];
+  };
+  let law = empty();
+  if (scheme === "random-allocation") {
+    law[0] = 1;
+    for (let start = 0; start < n; start += bins) {
+      const after = empty();
+      for (let t = start; t < start + bins; t++) add(after, law, 1 / bins, t < n ? moved[t] : 0);
+      law = after;
+    }
+  } else {
+    // Forwards: what those have who may take part from round t on, given that they have been at rest until then.
+    const share = 1 / (b - 1 + 1 / rate), free = Array.from({ length: n + b }, empty);
+    for (let rest = 0; rest < b; rest++) free[rest][0] = rest === 0 ? share / rate : share;
+    for (let t = 0; t < n; t++) add(free[t + 1], free[t], 1 - rate), add(free[t + b], free[t], rate, moved[t]);
+    for (const each of free.slice(n)) add(law, each, 1);
+  }
+  return { values: Array.from(law, (_, i) => (i * most) / cells), chances: Array.from(law) };
+}
+
+/** Hold a curve against one exact test: no delta lies below what a threshold on the output tells apart. */
+function holdAgainstOneTest(plan, means, points) {
+  const mean = means[0].map((_, i) => means.reduce((sum, c) => sum + c[i], 0)), length = Math.sqrt(dot(mean, mean));
+  const { values, chances } = distancesOf(plan.participation, means.map((c) => dot(c, mean) / length));
+  const last = Math.max(...values) + 8;
+  const over = (f) => chances.reduce((s, p, i) => (p > 0 ? s + p * f(values[i]) : s), 0);
+  for (let t = -6; t <= last; t += (last + 6) / 300) {
+    const [none, rest] = [tail(t), tail(-t)], [seen, unseen] = [over((a) => tail(t - a)), over((a) => tail(a - t))];
+    for (const [e, d] of points) {
+      const reached = Math.max(seen - Math.exp(e) * none, rest - Math.exp(e) * unseen);
+      must(reached - 1e-12 * Math.exp(e) <= d, `one exact test reaches more than the curve at epsilon ${e}`);
+    }
+  }
+}
+
 const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
 const TILTS = [0, 1, 2.5, 5], SAMPLES = 80000;
 
@@ -615,6 +690,7 @@ function checkCertified(planned, plan, sigma, columns, curve, leak) {
   const means = columns.map((c) => c.map((x) => Math.abs(x) / sigma)), size = means.map((c) => dot(c, c));
   const sampler = samplerOf(plan.participation, n), bands = bandsOf(columns);
   must(bands <= sampler.bands, "the noise has more bands than are charged");
+  holdAgainstOneTest(plan, means, points);
   const table = means.map((c) => Float64Array.from(means, (d) => dot(c, d)));
   const sums = points.map(() => [0, 0, 0, 0]); // of delta and its square, one order and the other
   for (let each = 0; each < SAMPLES; each++) {
@@ -641,7 +717,8 @@ function checkCertified(planned, plan, sigma, columns, curve, leak) {
 const PARTS = ["accounting", "assumptions", "checkpoint", "epsilon", "format", "key", "noise", "noising", "others",
   "participants", "plan", "price", "rows", "run", "theorems"];
 
-function check(text, key, model) {
+/** Return what was proven of a certificate, one line. Throws `Refused`, or another error for what is no certificate. */
+export function check(text, key, model) {
   const made = JSON.parse(text);
   must(made.format === "fieldfare-certificate/2", "another format");
   must(same(Object.keys(made).sort(), PARTS), "parts are missing or unknown");
@@ -695,11 +772,15 @@ function check(text, key, model) {
       must(leak >= least * (1 - 1e-9), "the leak is too small");
       theorems.push("discrete");
     }
-    const asked = plan.task?.question?.leak;
-    if (asked) {
-      must(leak >= number(asked, "the question's leak"), "the leak is too small");
-      theorems.push("threshold");
-    }
+    const { shows, kind, leak: asked } = plan.task?.question ?? {}, best = shows === "best";
+    if (best || kind === "items") {
+      const { adjacency, rounding } = plan.privacy, one = { kind: "flat", norm: 1 };
+      must(adjacency === "zero_out" || (best && adjacency === "replace_one"), "this question has another adjacency");
+      must(rounding === "grid" && plan.mechanism.kind === "independent", "this question has other noise");
+      must(start.rounds === 1 && same(plan.clipping, one), "this question has one round, and clip norm 1");
+      must(best || (asked > 0 && asked <= 0.25 && leak >= asked), "the leak is too small");
+      theorems.push(best ? "range" : "threshold");
+    } else must(!asked, "a question without a threshold has a leak");
     error = b.error + 1e-12;
     must(square >= cost * (1 - error), "the rounds cost more than was charged");
   }
@@ -711,16 +792,20 @@ function check(text, key, model) {
   const models = commits.map((row) => row.body.model ?? null), at = model ? models.indexOf(digestOfModel(model)) : null;
   must(at !== -1, "no round released this model");
   const notes = (start.noise ? "" : "; noise not in the log") + (at === null ? "" : `; the model of round ${at}`);
-  const by = notes + (population.odometers ? ", by each user's own odometer" : ""), digits = Number(epsilon.toPrecision(6));
+  const blinder = blinderOf(plan, commits), masks = blinder ? `; masked, opened by ${blinder.slice(0, 16)}` : "";
+  const by = notes + masks + (population.odometers ? ", by each user's own odometer" : "");
+  const digits = Number(epsilon.toPrecision(6));
   const delta = population.delta.toExponential();
   return `(${first}, ${delta}) for every user of ${rows[0].population}; this run epsilon ${digits}${by}; ` +
     `log key ${made.key.slice(0, 16)}`;
 }
 
-try {
-  const [, , file, key, model] = process.argv;
-  console.log(`yes: ${check(readFileSync(file, "utf8"), key, model && readFileSync(model))}`);
-} catch (error) {
-  console.log(`no: ${error.message}`);
-  process.exitCode = 1;
+if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  try {
+    const [, , file, key, model] = process.argv;
+    console.log(`yes: ${check(readFileSync(file, "utf8"), key, model && readFileSync(model))}`);
+  } catch (error) {
+    console.log(`no: ${error.message}`);
+    process.exitCode = 1;
+  }
 }

@@ -26,7 +26,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 sys.path.insert(0, str(Path(__file__).parent))
-from check_sampled import Refused, amplified_mu, discrete, model_digest, need, online_tree, worst
+from check_sampled import Refused, amplified_mu, asked, blinder, discrete, model_digest, need, online_tree, spent, worst
 
 KEYS = (
     *("accounting", "assumptions", "checkpoint", "epsilon", "format", "key", "noise", "noising", "others"),
@@ -163,15 +163,8 @@ def taken(rows: list[Row]) -> tuple[float, float]:
             del open_[name]
         elif row["action"] == "run.finish":
             price, planned = open_.pop(name)
-            closed.append(spent_of(price, json.loads(planned), json.loads(body["spent"])))
+            closed.append(spent(price, json.loads(planned), json.loads(body["spent"])))
     return tuple(math.fsum(p[i] for p in [*closed, *(price for price, _ in open_.values())]) for i in (0, 1))
-
-
-def spent_of(price: list[float], planned: Row, spent: Row) -> list[float]:
-    """What an ended run costs: a sampled one all of its price once a round was committed, another one what it spent."""
-    if not (spent["mu_squared"] or spent["sampled"] or spent.get("certified")):
-        return [0.0, 0.0]
-    return price if planned.get("sampled") or planned.get("certified") else [spent["mu_squared"], price[1]]
 
 
 def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None) -> str:
@@ -194,7 +187,7 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
     planned, logged = json.loads(start["planned"]), [json.loads(start["price"])[k] for k in ("mu_squared", "leak")]
     ends = [r["body"] for r in own_rows if r["action"] == "run.finish"]
     if ends:
-        logged = spent_of(logged, planned, json.loads(ends[0]["spent"]))
+        logged = spent(logged, planned, json.loads(ends[0]["spent"]))
     need(price["mu_squared"] >= logged[0] * (1 - 1e-12) and price["leak"] >= logged[1], "a price below the log's")
     factor, error, used = 2.0 if adjacency == "replace_one" else 1.0, 0.0, ["filter"]
     b = noising(c["noising"], n)
@@ -213,9 +206,9 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
         if terms.get("rounding") == "discrete":
             own, own_leak = discrete(price["discrete"], own)
             used.append("discrete")
-        if asked_leak := ((plan.get("task") or {}).get("question") or {}).get("leak"):
-            own_leak += asked_leak
-            used.append("threshold")
+        theorem, asked_leak = asked(plan)
+        own_leak += asked_leak
+        used += [theorem] if theorem else []
         need(price["mu_squared"] >= own * (1 - 1e-9) and price["leak"] >= own_leak, "mu^2 and leak of the run")
     need(c["theorems"] == sorted(used), "the theorems that it rests on")
     mp.mp.dps = 50
@@ -231,6 +224,8 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
         names = [r["body"].get("model") for r in commits]
         need((found := model_digest(model)) in names, "a model that no round of the log released")
         whole += f"; the model of round {names.index(found)}"
+    if masks := blinder(plan, commits):
+        whole += f"; masked, opened by {masks[:16]}"
     odometers = [r for r in rows if r["action"] == "population.odometers"]
     if not odometers and created.get("accounting", "worst-case") == "worst-case":
         total, leaks = taken(rows)

@@ -1,9 +1,10 @@
-"""The part of the certificate checker for runs whose users are drawn by secret coins: `check_certificate.py` calls it.
+"""What `check_certificate.py` needs for single kinds of runs, above all those whose users are drawn by secret coins.
 
 A Poisson-sampled round, or a block in which a user takes part in one secret round, is composed numerically, in both
 orders of the two worlds (user there, user not there). A run whose rounds are charged as if they were known is held to
 the worst pattern of its scheme. A run that a Monte Carlo certified is held, at every point of its
-curve, against samples that this checker draws itself. Written from the definitions alone, with numpy and mpmath.
+curve, against samples that this checker draws itself. Written from the definitions alone, with numpy and
+mpmath, and cryptography for what a blinder signed.
 """
 
 import hashlib
@@ -15,6 +16,8 @@ from typing import Any
 
 import mpmath as mp
 import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 NEVER = -np.inf
 
@@ -38,6 +41,52 @@ def model_digest(file: bytes) -> str:
             digest.update(json.dumps([name, tensor["shape"]], separators=(",", ":")).encode())
             digest.update(file[start + first : start + end])
     return digest.hexdigest()
+
+
+def spent(price: list[float], planned: dict[str, Any], said: dict[str, Any]) -> list[float]:
+    """What an ended run costs: a sampled one all of its price once a round was committed, another one what it spent."""
+    if not (said["mu_squared"] or said["sampled"] or said.get("certified")):
+        return [0.0, 0.0]
+    return price if planned.get("sampled") or planned.get("certified") else [said["mu_squared"], price[1]]
+
+
+def asked(plan: dict[str, Any]) -> tuple[str | None, float]:
+    """(the theorem, the leak) of a question that shows more, or less, than its noised sum."""
+    question = (plan.get("task") or {}).get("question") or {}
+    kind = "best" if question.get("shows") == "best" else question.get("kind")
+    if kind not in ("items", "best"):
+        need(not question.get("leak"), "a leak that no question has")
+        return None, 0.0
+    terms = plan["privacy"]
+    known = terms["adjacency"] in (("zero_out", "replace_one") if kind == "best" else ("zero_out",))
+    need(known and plan["mechanism"]["kind"] == "independent" and terms["rounding"] == "grid", "the question's plan")
+    need(plan["run"]["rounds"] == 1 and plan["clipping"] == {"kind": "flat", "norm": 1.0}, "the question's round")
+    if kind == "best":
+        return "range", 0.0
+    need(0 < question["leak"] <= 0.25, "the question's leak")
+    return "threshold", question["leak"]
+
+
+def blinder(plan: dict[str, Any], commits: list[dict[str, Any]]) -> str:
+    """The key of the blinder of a masked run, which signed what it answered in each round; "" of other runs."""
+    texts, terms = [row["body"].get("receipt") for row in commits], plan.get("aggregation") or {}
+    if terms.get("kind") != "masked":
+        need(not any(texts), "a receipt of a run without masks")
+        return ""
+    before, keys = (0, ""), {terms["blinder"][-64:]} if terms.get("blinder") else set()
+    for text in texts:
+        said, _, signature = str(text).rpartition(" ")
+        form, key, question, _, nodes, number, row = said.split(" ")
+        need(form == "fieldfare-receipt-v1" and int(nodes) >= terms["least_nodes"], "the receipt of a masked round")
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), said.encode())
+        except InvalidSignature:
+            raise Refused("the receipt's signature") from None
+        after = hashlib.sha256(f"fieldfare.blinder.row.v1 {before[1]} {question}".encode()).hexdigest()
+        need(int(number) > before[0] and (int(number) > before[0] + 1 or row == after), "the blinder's journal")
+        before, keys = (int(number), row), keys | {key}
+    need(len(keys) <= 1, "another blinder than the plan's or than that of the other rounds")
+    return keys.pop() if texts else ""
 
 
 def share(height: int) -> float:

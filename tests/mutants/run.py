@@ -54,7 +54,7 @@ def copy_sources(to: Path, mutant: Mutant | None) -> None:
     for folder in SOURCES:
         shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (to / "docs").mkdir()
-    for checker in (ROOT / "docs").glob("check_*.py"):
+    for checker in (ROOT / "docs").glob("check_*"):
         shutil.copy(checker, to / "docs")
     if mutant is None:
         return

@@ -34,7 +34,9 @@ from fieldfare.arrays import Floats
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput
 from fieldfare.factorization.released import WhitenedTree, chain_bound, climb, released_gram
+from fieldfare.names import QUESTION
 from fieldfare.participation import hides_presence
+from fieldfare.plan import Plan
 from fieldfare.signatures import public_key
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, describe_noising
@@ -108,7 +110,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     if n and not own.drawn:
         b = cost.mechanism.noising_matrix(n)
         error = _whitening_error(b)
-        theorems += ["gram", *(["discrete"] if own.cells else []), *(["threshold"] if cost.loss.leak else [])]
+        theorems += ["gram", *(["discrete"] if own.cells else []), *_of_question(cost.plan)]
         if hides_presence(run.adjacency):
             accounting = {"worst": (worst := _worst(cost, b))}
             # Participation is secret, so the charge is that of the proven maximum.
@@ -155,6 +157,14 @@ def _log(connection: Connection, population: str, run: str) -> list[Mapping[str,
     c = models.journal.c
     ours = (c.population == population) & (c.action.not_like("round.%") | (c.run == run))
     return [dict(row) for row in connection.execute(select(models.journal).where(ours).order_by(c.id)).mappings()]
+
+
+def _of_question(plan: Plan) -> list[str]:
+    """Return the theorem of a question that does not show its noised sum."""
+    if plan.leak:
+        return ["threshold"]
+    question = plan.task.get("question") if plan.run.task == QUESTION else None
+    return ["range"] if isinstance(question, Mapping) and question.get("shows") == "best" else []
 
 
 _EMPTY = {"base64": "", "sha256": hashlib.sha256(b"").hexdigest(), "shape": [0]}

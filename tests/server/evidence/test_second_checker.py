@@ -6,28 +6,41 @@ import copy
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import test_certificate
 from test_certificate import (
+    CHECKER,
     KINDS,
+    OTHERS,
+    REDERIVED,
     SAID,
     Certificate,
+    all_alterations,
     as_written_by_d6c95ba,
     certificate_of,
+    certificates,
     certified,
+    checker,
+    claims_less,
     lower,
     relaid,
     rows_of,
     sealed,
     verdict,
+    with_value,
 )
 
 from fieldfare.accounting import certification
 
-SECOND = Path(__file__).parents[3] / "docs" / "check_certificate.mjs"
+__all__ = ["certificates"]
+"""A fixture."""
+
+SECOND = CHECKER.with_suffix(".mjs")
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 QUICK = ("nu", "poisson", "secret participation", "balls in bins")
@@ -51,6 +64,101 @@ def second(made: Certificate, folder: Path, *key: str) -> str:
     checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert checked.returncode == (0 if checked.stdout.startswith("yes: ") else 1), checked.stderr
     return checked.stdout.rstrip("\n")
+
+
+Second = Callable[[Certificate], str]
+
+
+@pytest.fixture(scope="module")
+def second_of_many() -> Iterator[Second]:
+    """What the second checker says of one certificate after another, in one process."""
+    assert NODE is not None
+    many = """
+        import { createInterface } from "node:readline";
+        const { check } = await import(process.argv[2]);
+        for await (const line of createInterface({ input: process.stdin })) {
+          let said;
+          try { said = `yes: ${check(line)}`; } catch (error) { said = `no: ${error.message}`; }
+          console.log(said.split("\\n")[0]);
+        }
+    """
+    command = [NODE, "--input-type=module", "--eval", many, "", SECOND.as_uri()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        given, told = process.stdin, process.stdout
+
+        def say(made: Certificate) -> str:
+            given.write(json.dumps(made, sort_keys=True, separators=(",", ":")) + "\n")
+            return told.readline().rstrip("\n")
+
+        yield say
+        given.close()
+
+
+@pytest.mark.parametrize("what", REDERIVED)
+def test_it_too_refuses_rows_that_contradict_each_other(
+    what: str, certificates: dict[str, Certificate], second_of_many: Second
+) -> None:
+    kind, _, forge = REDERIVED[what]
+    honest = certificates[kind]
+    assert second_of_many(sealed(honest, rows_of(honest))).startswith("yes: ")
+    assert second_of_many(forge(honest)).startswith("no: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "forge"), test_certificate.FORGERIES, ids=[f"{k}: {w}" for k, w, _ in test_certificate.FORGERIES]
+)
+def test_it_too_refuses_a_forgery(
+    kind: str,
+    what: str,
+    forge: Callable[[Certificate], None],
+    certificates: dict[str, Certificate],
+    second_of_many: Second,
+) -> None:
+    forged = copy.deepcopy(certificates[kind])
+    forge(forged)
+    assert second_of_many(forged).startswith("no: "), what
+
+
+@pytest.mark.parametrize("kind", ["balls in bins", "b-min-sep", "banded random allocation"])
+def test_both_find_without_samples_what_their_samples_do_not(
+    kind: str, certificates: dict[str, Certificate], second_of_many: Second, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One point is a little below what the exact test reaches, which is a little below the truth."""
+    made, reached = certificates[kind], []
+    checker()
+    sampled = sys.modules["check_sampled"]
+    exactly = sampled.one_test
+    with monkeypatch.context() as patch:
+        patch.setattr(sampled, "one_test", lambda *given: reached.append(exactly(*given)) or 0.0 * given[2])
+        verdict(made)
+
+    def below(points: list[list[float]]) -> list[list[float]]:
+        return [[e, 0.998 * reached[0][2] if i == 2 else delta] for i, (e, delta) in enumerate(points)]
+
+    rows = [
+        {**row, "body": certified(below)(row["body"]) if row["action"] == "run.start" else row["body"]}
+        for row in rows_of(made)
+    ]
+    forged = sealed(made, rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(sampled, "one_test", lambda claim, c, epsilons: 0.0 * epsilons)
+        assert verdict(forged).startswith("yes: "), "the samples alone"
+    assert verdict(forged) == "no"
+    assert second_of_many(forged).startswith("no: one exact test")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
+def test_no_alteration_at_all_lowers_what_the_second_says(
+    kind: str, certificates: dict[str, Certificate], second_of_many: Second, tmp_path: Path
+) -> None:
+    made = certificates[kind] if kind in certificates else json.loads(certificate_of(kind, tmp_path))
+    honest = second_of_many(made)
+    assert honest.startswith("yes: ")
+    for path, value in all_alterations(made):
+        assert not claims_less(second_of_many(with_value(made, path, value)), honest), (path, value)
 
 
 def test_both_say_the_same_of_an_honest_certificate(honest: tuple[str, Certificate], tmp_path: Path) -> None:
@@ -138,7 +246,7 @@ def test_both_refuse_less_than_the_rounds_cost_even_under_a_key(
         forged["epsilon"] = {"lo": 0.0, "hi": made["epsilon"]["hi"]}
     assert verdict(forged) == "no", kind
     said = second(forged, tmp_path)
-    assert "cost more than was charged" in said or "samples lie above the curve" in said
+    assert "cost more than was charged" in said or "one exact test reaches more than the curve" in said
 
 
 def test_another_key_than_was_asked_for_is_refused(honest: tuple[str, Certificate], tmp_path: Path) -> None:
