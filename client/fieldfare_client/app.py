@@ -112,6 +112,20 @@ def user_names(name: str) -> NDArray[np.uint64]:
     return _hosted(name, 0, 1).table.pseudonyms
 
 
+def names_of_asked(reference: str) -> NDArray[np.uint64]:
+    """Return the pseudonyms of all users whom a question is put to, where node, server and data are one
+    person's.
+
+    reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and
+    where no user has a value: on a node of its own that would count, and cost, as any other answer.
+    """
+    names, task = user_names(reference), _task(reference)
+    if isinstance(task, QuestionTask) and 0 < task.tried == task.failures.total():
+        kinds = ", ".join(sorted(task.failures))
+        raise BadInput(f"question.measure = {task.question.measure!r}", f"it fails for every user: {kinds}.")
+    return names
+
+
 def forget_users() -> None:
     """Let go of the tasks that this process has loaded, and of their users; the next message reads them
     again.

@@ -47,23 +47,6 @@ _models: dict[str, Path | dict[str, torch.Tensor]] = {}
 """Released models, or the files that hold them, by their runs."""
 
 
-def names_of_asked(reference: str) -> NDArray[np.uint64]:
-    """Return the pseudonyms of all users whom a question is put to, where node, server and data are one
-    person's.
-
-    reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and
-    where no user has a value: on a node of its own that would count, and cost, as any other answer.
-    """
-    from fieldfare_client.app import _hosted
-
-    hosted = _hosted(reference, 0, 1)
-    task = hosted.task
-    if isinstance(task, QuestionTask) and 0 < task.tried == task.failures.total():
-        kinds = ", ".join(sorted(task.failures))
-        raise BadInput(f"question.measure = {task.question.measure!r}", f"it fails for every user: {kinds}.")
-    return hosted.table.pseudonyms
-
-
 def provide(run: str, file: Path) -> None:
     """Let questions of this process evaluate the released model of `run`, a safetensors file of its state
     dict.

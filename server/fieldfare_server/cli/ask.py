@@ -167,7 +167,7 @@ def _answer(home: StateDirectory, session: Session) -> Look:
 
 def _admitted(home: StateDirectory, ledger: Ledger, asked: Asked, *, accept_delta: bool = True) -> tuple[Plan, Cost]:
     """Return the plan of a question and its cost, if its population admits it."""
-    from fieldfare_client.questions import names_of_asked  # imports PyTorch
+    from fieldfare_client.app import names_of_asked  # imports PyTorch
 
     _provide(home, ledger, asked.question)
     everyone = names_of_asked(asked.plan(1).task_reference)

@@ -720,11 +720,13 @@ def _is_empty(database: Database) -> bool:
 
 
 def _upgrade(database: Database, head_file: Path | None) -> None:
+    from fieldfare_server.ledger.sql.convert import convert  # what only old ledgers need
+
     with database.read() as connection:
         version = schema.version(connection)
     if version is None or not schema.known(version):
         schema.check(database)
-    converted = schema.upgrade(database, head_file=head_file)
+    converted = schema.upgrade(database, convert=lambda connection: convert(database, connection, head_file))
     if converted is not None and head_file is not None:
         chain.HeadFile(head_file).write(converted, again=True)
 

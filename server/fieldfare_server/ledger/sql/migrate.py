@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pkgutil
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -63,10 +64,13 @@ def known(revision: str) -> bool:
     return revision in _revisions()
 
 
-def upgrade(database: Database, target: str = "head", head_file: Path | None = None) -> chain.Head | None:
+def upgrade(
+    database: Database, target: str = "head", convert: Callable[[Connection], chain.Head | None] | None = None
+) -> chain.Head | None:
     """Upgrade to version `target` in one transaction; a second process waits for the first.
 
-    A ledger from before `ONE_FORMAT` is converted too. head_file: as for `convert`, which says where the log ends then.
+    convert: brings a ledger from before `ONE_FORMAT` into that format, in the same transaction; returns where its log
+    ends then, and so does this function.
     """
     with database.engine.connect() as connection:
         if database.path is not None:
@@ -76,11 +80,7 @@ def upgrade(database: Database, target: str = "head", head_file: Path | None = N
                 connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
             before = version(connection)
             _run(connection, target)
-            if before is None or before >= ONE_FORMAT or target != "head":
-                return None
-            from fieldfare_server.ledger.sql.convert import convert
-
-            return convert(database, connection, head_file)
+            return convert(connection) if convert and before is not None and before < ONE_FORMAT else None
 
 
 def damage(connection: Connection) -> list[str]:
