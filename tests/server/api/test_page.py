@@ -90,6 +90,7 @@ def test_each_address_works_on_its_own_and_is_named(page: Any, url: str, run: Ru
     assert [title.inner_text() for title in page.locator("main h2").all() if title.is_visible()] == panels
     assert (page.title(), page.locator("h1").inner_text()) == (f"{name} — Fieldfare", name)
     assert page.get_by_role("link", name="All budgets").count() == (1 if address else 0)
+    assert page.evaluate("scrollY") == 0, "it begins at its top"
 
 
 @pytest.mark.parametrize(
@@ -461,7 +462,8 @@ def test_rows_of_the_ledger_have_no_gap_and_a_check_that_an_event_overtakes_ends
     page.locator("#ledger", has_text="Checking").wait_for()
     for _ in range(3):
         ledger_data.commit(run)
-    headline(page, "round 9 of 16")
+    newest = "(row) => Number(document.querySelector('#ledger tbody tr').cells[0].innerText) === row"
+    page.wait_for_function(newest, arg=ledger.head().count)
     rows = page.evaluate("[...document.querySelectorAll('#ledger tbody tr')].map((e) => Number(e.cells[0].innerText))")
     assert rows == list(range(ledger.head().count, rows[-1] - 1, -1))
     for one in held:

@@ -26,7 +26,7 @@ let within = false; // a redraw that keeps: what it draws inside need not keep a
 // read on a chart, selected text, and where all that stands on the screen. A live page must take none of it away.
 export function keeping(parent, redraw) {
   if (within) { redraw(); return; }
-  const [focused, ends, anchor] = [document.activeElement, selectionIn(parent), onScreen()];
+  const [focused, ends, anchor] = [document.activeElement, selectionIn(parent), scrollY ? onScreen() : null];
   const stood = anchor?.getBoundingClientRect().top;
   const kept = [...parent.querySelectorAll("[data-key]")].map((e) => ({ e, open: e.open, left: e.scrollLeft, top: e.scrollTop, at: e.dataset.at }))
     .filter(({ e, ...one }) => e === focused || one.open !== undefined || one.left || one.top || one.at !== undefined);
@@ -48,7 +48,7 @@ export function keeping(parent, redraw) {
   if (moved) scrollBy({ top: moved, behavior: "instant" });
 }
 
-// The part that stays where it is whatever changes above it: the one with the focus, or the first that is seen.
+// The part that stays where it is whatever changes above it: the one with the focus, or the first that is seen. At the top of the page none.
 function onScreen() {
   const seen = [...document.querySelectorAll("main section")].filter((part) => { const box = part.getBoundingClientRect(); return box.height && box.bottom > 0 && box.top < innerHeight; });
   return seen.find((part) => part.contains(document.activeElement)) ?? seen[0];
