@@ -9,12 +9,14 @@ from functools import cache
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from fieldfare.accounting import PoissonGaussian, PrivacyLoss, sampled
 from fieldfare.accounting.composition import Composition, DiscreteLoss
 from fieldfare.accounting.filter import Price, Rectangle, gauge, price
 from fieldfare.accounting.gaussian import gaussian_delta
+from fieldfare.accounting.ranged import range_of
 from fieldfare.errors import BadInput
 
 DELTA = 1e-5
@@ -245,3 +247,60 @@ def test_no_adaptive_choice_among_random_runs_exceeds_delta(seed: int) -> None:
 
     for order in (0, 1):
         assert best_adversary(order, family, admits) <= delta * (1 + 1e-9)
+
+
+def gaussian_in_parts(mu: float, outer: int, inner: int, leak: float = 0.0) -> tuple[DiscreteLoss, DiscreteLoss]:
+    """A Gaussian answer of which five ranges are told apart, cut where their losses are whole steps.
+
+    leak: the probability that the world with the user shows outright that the user is there.
+    """
+
+    def mass(side: float, low: float, high: float) -> float:
+        return float(ndtr(high + side * mu / 2) - ndtr(low + side * mu / 2))
+
+    def ratio(low: float, high: float, steps: int) -> float:
+        return math.log(mass(-1, low, high) / mass(1, low, high)) - STEP * steps
+
+    far = brentq(lambda cut: ratio(cut, 30.0, outer), 0.0, 8.0)
+    near = brentq(lambda cut: ratio(cut, far, inner), 0.0, far - 1e-6)
+    towards = {outer: mass(-1, far, 30.0), inner: mass(-1, near, far), -inner: mass(1, near, far)}
+    towards[-outer] = mass(1, far, 30.0)
+    probs = np.zeros(2 * outer + 1)
+    for steps, weight in towards.items():
+        probs[outer + steps] = weight
+    probs[outer] = 1 - probs.sum()
+    return DiscreteLoss(STEP, -outer, probs * (1 - leak), leak), DiscreteLoss(STEP, -outer, probs, 0.0)
+
+
+def coin(steps: int) -> tuple[DiscreteLoss, DiscreteLoss]:
+    """What a choice of one of several models tells at most: two outcomes, whose losses are half of its range apart."""
+    probs = np.zeros(2 * steps + 1)
+    probs[-1] = 1 / (1 + math.exp(-STEP * steps))
+    probs[0] = 1 - probs[-1]
+    loss = DiscreteLoss(STEP, -steps, probs, 0.0)
+    return loss, loss
+
+
+def test_no_adaptive_choice_among_looks_exceeds_delta() -> None:
+    """Means, values above a threshold, the best of some models and sampled runs, in any order that answers suggest."""
+    delta, leak, most = 0.05, 0.02, 0.008
+    mean, items, sampled_run = 0.35, 0.25, PoissonGaussian(0.1, 1.0, 1).losses(STEP)
+    family = [gaussian_in_parts(mean, 5, 2), gaussian_in_parts(items, 4, 2, most), coin(4), sampled_run]
+    # The choice is made at the range of the noise that it is charged as.
+    chosen = brentq(lambda mu: range_of(mu) - 2 * 4 * STEP, 0.01, 4.0)
+    run_mu = max(sampled._least_mu(Composition([(loss, 1)]), 0.002) for loss in sampled_run)
+    prices = [Price(mean**2, 0.0), Price(items**2, most), Price(chosen**2, 0.0), Price(run_mu**2, 0.002)]
+    rectangle = Rectangle.of(1.0, delta, leak)
+
+    def admits(counts: tuple[int, ...]) -> bool:
+        total = Price(
+            sum(n * each.mu_squared for n, each in zip(counts, prices, strict=True)),
+            sum(n * each.leak for n, each in zip(counts, prices, strict=True)),
+        )
+        return not any(counts) or (sum(counts) <= 6 and rectangle.holds(total))
+
+    assert all(admits(tuple(int(place == one) for place in range(4))) for one in range(4))
+    assert not admits((0, 3, 0, 0)), "the leak ends it"
+    found = [best_adversary(order, family, admits) for order in (0, 1)]
+    assert max(found) <= delta
+    assert max(found) > 0.4 * delta, "the claim is not idle"

@@ -128,7 +128,7 @@ def test_a_question_shows_what_was_asked_and_its_answer(page: Any, url: str, led
     row = page.locator("tbody tr", has=page.get_by_role("link", name="asked", exact=True)).last
     row.wait_for()
     assert "question: mean of rows from 0.0 to 40.0, task digits" in row.inner_text()
-    assert "25 (23.43 to 26.57)" in row.inner_text()
+    assert "mean: 25 (23.43 to 26.57)" in row.inner_text()
 
 
 def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found_at_once(

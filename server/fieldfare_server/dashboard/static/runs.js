@@ -6,7 +6,7 @@ import { lineChart } from "./chart.js";
 import { STATE_NAMES, stateTag } from "./banner.js";
 import { populationLink } from "./budgets.js";
 import { save } from "./population.js";
-import { answerText, scores, span } from "./utility.js";
+import { lookText, scores, span } from "./utility.js";
 
 export const MOST = 4;
 
@@ -31,7 +31,7 @@ function updateRow(row, run, view) {
   const label = [run.name, ...run.tags.map((tag) => `#${tag}`)].filter(Boolean).join(" ");
   if (row.label.textContent !== label) row.label.textContent = label;
   const texts = [run.state, run.population, run.task, run.mechanism, `${run.committed_rounds} / ${run.rounds}`, epsilon(run.spent.epsilon), epsilon(run.planned.epsilon),
-    run.look ? answerText(run.look.answer[0]) : run.score === null ? "—" : number(run.score), moment(run.started_at)];
+    run.look ? lookText(run.look) : run.score === null ? "—" : number(run.score), moment(run.started_at)];
   texts.forEach((value, i) => {
     if (row.values[i] !== value) row.cells[i].replaceChildren(i === 0 ? stateTag(value) : i === 1 ? populationLink(value) : value);
     row.cells[i].classList.toggle("none", value === "—");

@@ -1,0 +1,87 @@
+"""`fieldfare ask --superlink` over two real SuperNodes: values that nobody listed, and the best of two models."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from fieldfare_server.cli.application import application
+from fieldfare_server.deployment.simulation import superlink
+from fieldfare_server.evidence.verify import recharge, verify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import JOINED_ONCE, USERS, LyingGrid, plan
+from support.flower import supernode
+
+TASK = "server.run.test_items:Codes"
+QUESTION = """
+[question]
+{question}
+[run]
+task = "{task}"
+cohort = {users}
+min_reports = 4
+round_timeout = 60
+trust_node_ids = true
+[privacy]
+population = "people"
+noise_multiplier = 0.5
+delta = 1e-5
+"""
+
+
+def ask(work: Path, address: str, home: StateDirectory, question: str) -> dict[str, Any]:
+    file = work / "question.toml"
+    file.write_text(QUESTION.format(question=question, task=TASK, users=USERS))
+    said = CliRunner().invoke(
+        application, ["ask", str(file), "--superlink", address, "--insecure", "--home", str(home.root), "--json"]
+    )
+    assert said.exit_code == 0, said.output
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
+
+
+@pytest.mark.flower
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_supernodes_answer_questions_of_items_and_of_the_best_model(tmp_path: Path) -> None:
+    home = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}")
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
+        ledger.create_population("people", 80.0, 1e-5, simulated=True, actor="test", leak=1e-6)
+    runs = list[str]()
+    for _ in range(2):
+        with Session.begin(home, plan(**JOINED_ONCE, run__task=TASK), identity_is_stable=True) as session:
+            FieldfareStrategy(session).start(LyingGrid(2, task=TASK))
+            runs.append(session.account.id)
+    worse = home.root / runs[1] / "model.safetensors"
+    save_file({name: value + 5.0 for name, value in load_file(worse).items()}, worse)
+    shared = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    env = {**shared, "FIELDFARE_HOME": str(home.root), "FIELDFARE_LEDGER": home.ledger}
+    with ExitStack() as stack:
+        work = tmp_path / "work"
+        address = stack.enter_context(superlink(work, "--disable-runtime-dependency-installation", env=env))
+        for index in range(2):
+            stack.enter_context(supernode(work, address, index, TASK, **shared))
+        items = ask(work, address, home, 'kind = "items"\nmeasure = "code"\nmost = 2\nleak = 1e-7')
+        models = f'kind = "choose"\nmeasure = "loss"\nhigh = 50\nmodels = {json.dumps(runs)}\n'
+        best = ask(work, address, home, f'{models}shows = "best"')
+        scores = ask(work, address, home, models)
+    assert [found["users"] for found in (items, best, scores)] == [USERS] * 3
+    # Noise of .71 users a count: six deviations are 4.3. One user's value is shown with probability 1e-7.
+    assert [each["name"] for each in items["answer"]] == ["7", str(2**40 + 1), "shown from, in users"]
+    assert items["answer"][0]["value"] == pytest.approx(24, abs=4.3)
+    assert items["answer"][1]["value"] == pytest.approx(16, abs=4.3)
+    assert best["answer"][0]["name"] == f"{runs[0]}, below the best mean by"
+    assert [each["name"] for each in scores["answer"]] == runs
+    with Ledger.open(home.ledger) as ledger:
+        assert ledger.run(items["run"]).spent.leak == 1e-7
+        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
