@@ -96,7 +96,7 @@ def has_own_python(task: Task) -> bool:
     part of them.
     """
     return any(
-        not kind.__module__.startswith(("fieldfare.", "fieldfare_client.", "abc", "builtins"))
+        not kind.__module__.startswith(("fieldfare.", "fieldfare_client.", "fieldfare_research.", "abc", "builtins"))
         for kind in type(task).__mro__
     )
 

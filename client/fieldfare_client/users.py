@@ -139,6 +139,12 @@ class UserTable:
         """One 64-bit name a user, shape (users,)."""
         return self._pseudonyms if self._selection is None else self._pseudonyms[self._selection]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows are read by numpy and Fieldfare alone: no class of somebody else is asked for them."""
+        modules = {type(column).__module__ for column in self.columns.values()}
+        return type(self) is UserTable and modules <= {"numpy", "fieldfare_client.storage"}
+
     def __len__(self) -> int:
         return len(self._pseudonyms) if self._selection is None else len(self._selection)
 

@@ -76,7 +76,7 @@ class Task(ABC):
         ...     name, score_name, held_out = "heights", "error", "twenty made-up people, who are not trained on"
         ...     def build_model(self):
         ...         return torch.nn.Linear(1, 1)
-        ...     def prepare(self, columns, generator):
+        ...     def prepare(self, columns):
         ...         return columns["age"], columns["height"]
         ...     def loss(self, outputs, targets):
         ...         return (outputs - targets).square().mean(dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client.forked import has_own_python
 from fieldfare_client.storage import write
 from fieldfare_client.tasks.regression import RegressionTask, power_law
 from fieldfare_client.training.trainer import Trainer
@@ -233,3 +235,23 @@ def test_missing_or_other_files_are_refused_with_what_to_do(
     write(tmp_path / f"{kind.name}-train.arrow", [UserTable(["a"], np.array([0, 1]), {"z": np.zeros(1)})])
     with pytest.raises(BadInput, match="lacks the columns"):
         kind().users()
+
+
+@pytest.mark.parametrize("path", sorted(Path(stackoverflow.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_what_trains_keeps_nothing(path: Path) -> None:
+    """So its users share a process where it is secret who they are (`forked.has_own_python`), as bundled tasks' do."""
+    trains = {"loss", "measure", "prepare", "forward", "sequence_loss", "next_symbols"}
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    for function in (function for function in functions if function.name in trains):
+        assert not function.decorator_list
+        for node in ast.walk(function):
+            assert not isinstance(node, ast.Global | ast.Nonlocal)
+            assert not (isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del))
+
+
+def test_a_task_of_somebody_elses_class_has_python_of_its_own() -> None:
+    class Own(Cifar10Task):
+        pass
+
+    assert has_own_python(Own())
+    assert not has_own_python(Cifar10Task())

@@ -21,6 +21,7 @@ from flwr.app import Context
 from torch import nn
 
 from fieldfare.errors import BadInput
+from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.questions import parse
 from fieldfare.schema import pseudonym
@@ -354,8 +355,56 @@ class CountedLoss(Plain):
         return super().loss(outputs, targets) / counted()
 
 
+class RarelyCountedLoss(Plain):
+    """Changes after more calls than anybody compares."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets) * (2.0 if counted() > 10_000 else 1.0)
+
+
+class KeepingLoss(Plain):
+    """Keeps what it is given."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        KEPT.setdefault("targets", []).append(torch.func.debug_unwrap(targets).clone())
+        return super().loss(outputs, targets)
+
+
+class CountingTensor(Plain):
+    """Counts its calls in a tensor, by an operation of torch."""
+
+    def __init__(self) -> None:
+        self.calls = torch.zeros(1)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.calls.view(()).add_(1.0)
+        return super().loss(outputs, targets) * (1 + (self.calls > 10_000))
+
+
+class LazyColumn:
+    """A column with Python of its own, which shifts rows by what was read before."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values, self.dtype = values, values.dtype
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, places: Any) -> np.ndarray[Any, Any]:
+        before = KEPT.get("read", 0.0)
+        KEPT["read"] = float(self.values[places].mean())
+        found: np.ndarray[Any, Any] = self.values[places] + np.float32(before)
+        return found
+
+
+class LazyRows(Plain):
+    def users(self) -> UserTable:
+        table = super().users()
+        return UserTable(table.pseudonyms, table.offsets, {**table.columns, "x": LazyColumn(table.columns["x"])})  # type: ignore[arg-type, dict-item]
+
+
 SEEDED = [NumpyPrepare, RandomLoss, NumpyLoss, TorchPrepare]
-TASKS = [*SEEDED, RunningStatistics, FirstUsersCache, CountedLoss]
+TASKS = [*SEEDED, RunningStatistics, FirstUsersCache, CountedLoss, RarelyCountedLoss, CountingTensor, LazyRows]
 
 
 def of_task(kind: type[Task], apart: bool, isolated: bool = True) -> Callable[[list[int]], torch.Tensor]:
@@ -384,6 +433,69 @@ def test_no_state_of_a_task_moves_another_users_update(kind: type[Task], apart: 
         whole = torch.stack([alone[place] for place in places]).sum(0)
         assert float((train(places) - whole).abs().max()) <= 2**-50 * float(whole.abs().max())  # of the sum's order
     assert torch.equal(train([1]), alone[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "metrics", "expected"),
+    [
+        (Plain, {}, None, True),
+        (KeepingLoss, {}, None, True),
+        (RarelyCountedLoss, {}, None, True),
+        (CountedLoss, {}, None, False),
+        (CountingTensor, {}, None, False),
+        (NumpyLoss, {}, None, False),
+        (FirstUsersCache, {}, None, False),
+        (LazyRows, {}, None, False),
+        (Plain, {"isolation": "process"}, None, False),
+        (Plain, {"engine": "loop"}, None, False),
+        (Plain, {}, MetricsSpec.model_validate({"show": {"loss": (0.0, 1.0)}}), False),
+    ],
+)
+def test_who_needs_no_child(
+    kind: type[Task], settings: dict[str, Any], metrics: Any, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss that is torch's operations alone is recorded on made-up rows, and is asked nothing about users."""
+    task, asked = kind(), list[int]()
+    client = ClientSpec(**settings, batch_size=4)
+    trainer = Trainer(task, client, lambda updates: None, isolated=True, apart=True, metrics=metrics)
+    table, ask = task.users(), forked.ask
+    assert isinstance(table, UserTable)
+    start = trainer.schema.flatten(dict(task.build_model().named_parameters())).detach()
+    monkeypatch.setattr(forked, "ask", lambda work, *rest: (asked.append(1), ask(work, *rest))[1])
+    result = trainer.train([start], [1.0], table, np.arange(3), at_round=0)
+    assert result.users == 3
+    assert not result.failures
+    assert len(asked) == (0 if expected else 3)
+    calls = len(KEPT.get("targets", [])), KEPT.get("steps")
+    again = trainer.train([start], [1.0], table, np.arange(2), at_round=1)
+    assert bool(again.update.any())
+    if expected:
+        assert (len(KEPT.get("targets", [])), KEPT.get("steps")) == calls
+        assert all(bool((targets == 1).all()) for targets in KEPT.get("targets", []))
+        loop = Trainer(task, ClientSpec(engine="loop", batch_size=4), lambda updates: None, isolated=True)
+        torch.testing.assert_close(
+            loop.train([start], [1.0], table, np.arange(3), at_round=0).update, result.update, rtol=1e-4, atol=1e-7
+        )
+
+
+def test_a_user_whom_recorded_operations_fail_trains_in_a_child_and_moves_nobody() -> None:
+    class Wrong(Plain):
+        def users(self) -> UserTable:
+            table = super().users()
+            labels = np.array(table.columns["y"])
+            labels[table.offsets[1]] = 7  # there is no such class
+            return UserTable(table.pseudonyms, table.offsets, {**table.columns, "y": labels})
+
+    task = Wrong()
+    trainer = Trainer(task, ClientSpec(batch_size=4), lambda updates: [len(updates)], isolated=True, apart=True)
+    table = task.users()
+    start = trainer.schema.flatten(dict(task.build_model().named_parameters())).detach()
+    whole = trainer.train([start], [1.0], table, np.arange(3), at_round=0)
+    rest = trainer.train([start], [1.0], table, np.array([0, 2]), at_round=0)
+    assert whole.users == 3
+    assert whole.counts == (3.0,)
+    assert dict(whole.failures) == {"IndexError": 1}
+    assert torch.equal(whole.update, rest.update)
 
 
 @pytest.mark.parametrize("kind", [RandomLoss, NumpyLoss])

@@ -27,8 +27,9 @@ from fieldfare_client.training.dropout import has_keyed, set_keys
 from fieldfare_client.training.engines import Batches, Chunk, Engine, Group, is_plain, own_memory, spread, step_each
 from fieldfare_client.training.layers import Destination, Layer, Linear, Weights, backpropagate, layers_of
 from fieldfare_client.training.local_model import Buffers
-from fieldfare_client.training.loss_gradient import LossGradient
+from fieldfare_client.training.loss_gradient import LONGEST, LossGradient, SealedLoss
 from fieldfare_client.training.recurrent import mapped_recurrence
+from fieldfare_client.training.rows import prepares_nothing
 from fieldfare_client.training.schedule import BatchSchedule, step_keys
 from fieldfare_client.training.wide_input import InputLayer, pays
 
@@ -63,6 +64,24 @@ class BatchedEngine(Engine):
         self._loss_gradient = LossGradient(task.loss)
         self._buffers, self._keyed = Buffers(model), has_keyed(model)
         self._mapped = vmap(grad(self._mean_loss))
+
+    def seal(self) -> None:
+        """Let no Python of the task see a user: from the next chunk on, which must be made up, its loss is
+        repeated.
+
+        Raises ValueError where more of the task's Python than its loss would train.
+        """
+        if not self.layers or not prepares_nothing(self.task):
+            raise ValueError(f"the model {self.unwritten}" if self.unwritten else "the task prepares rows by itself")
+        self._loss_gradient = SealedLoss(self.task.loss, min(self.client.batch_size, LONGEST))
+
+    def gains(self, rows: int) -> bool:
+        """Return whether users with `rows` rows may train with others, and gain by it: a short batch of a
+        mapped model costs as much as a long one.
+        """
+        if isinstance(self._loss_gradient, SealedLoss):
+            return min(rows, self.client.batch_size) <= self._loss_gradient.rows
+        return bool(self.layers) or rows >= self.client.batch_size
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         batches, starts = Batches(chunk), list(self.schema.split(start).values())

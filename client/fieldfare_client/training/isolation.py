@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from fieldfare.hashing import mix
 from fieldfare.plan_tables import ClientSpec
+from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.choice import Candidate, EngineChoice
 from fieldfare_client.training.engines import Chunk, Engine
@@ -220,6 +221,7 @@ class Apart:
         client: the local training of the plan.
         most: the most users of a chunk.
         work: what the choice holds for: model, settings and device.
+        sealed: whether the batched engine must do without the task's Python (`BatchedEngine.seal`).
     """
 
     def __init__(
@@ -232,6 +234,8 @@ class Apart:
         client: ClientSpec,
         most: int,
         work: Hashable,
+        *,
+        sealed: bool = False,
     ) -> None:
         self.loop, self.batched, self._client = loops[0], batched, client
         self.sizes: Isolation | None = None
@@ -241,6 +245,14 @@ class Apart:
         made_up = Isolation(partial(run, batched or self.loop), rows, start, client, most, work)
         if batched is not None and most >= 2:
             self.sizes = made_up
+            try:
+                if sealed:
+                    batched.seal()
+                    with own_randomness(0):
+                        made_up.train(np.ones(1, np.int64), 1, made_up.width(1))
+            except Exception as error:  # whatever torch or the task raises
+                self.sizes = None
+                log.info("each user trains in a process of its own: %s", error)
         one = made_up.chunk(np.ones(1, np.int64), width := made_up.width(1), width)
         for loop in loops[1:]:
             try:
@@ -258,9 +270,8 @@ class Apart:
     def width(self, rows: int) -> int:
         """Return the width of the batches in which a user with `rows` rows trains with others; 0 for alone."""
         if rows not in self._widths:
-            # A short batch of a mapped model costs as much as a long one.
-            enough = bool(self.batched and self.batched.layers) or rows >= self._client.batch_size
-            together = self.sizes is not None and rows > 0 and enough and self.sizes.trains(rows)
+            gains = self.batched is not None and rows > 0 and self.batched.gains(rows)
+            together = self.sizes is not None and gains and self.sizes.trains(rows)
             self._widths[rows] = self.sizes.width(rows) if together and self.sizes is not None else 0
         return self._widths[rows]
 

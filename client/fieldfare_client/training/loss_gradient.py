@@ -11,10 +11,14 @@ numbers or branches on values; one that reads something else may change at any t
 before it has given the gradient of another batch, bit for bit, and one batch of every chunk of users is
 compared again. After a difference the engine repeats nothing any more. Isolation stays: an operation that
 `vmap` has made mixes no users.
+
+Where no Python of a task may see two users, its loss sees none (`SealedLoss`): the lists are made once, of
+made-up batches, and users train on torch's operations alone.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -23,6 +27,7 @@ from typing import Any
 import torch
 from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Outputs and targets of one user's batch -> the loss of each example."""
@@ -31,6 +36,10 @@ OFTEN = 8
 """Batches of a shape after which its operations are recorded."""
 MOST = 64
 """Shapes whose operations are kept, at most."""
+PIECES = (256, 64, 16, 4, 1)
+"""Users of a batch whose operations are recorded for a sealed loss: every number of users is made of them."""
+LONGEST = 64
+"""Rows of a batch up to which they are."""
 
 
 class LossGradient:
@@ -97,6 +106,50 @@ class LossGradient:
         return gradient
 
 
+class SealedLoss(LossGradient):
+    """The gradients of a loss that sees no user: recorded once on made-up batches, and never called again.
+
+    So nothing that its Python keeps can reach a user from another. What is repeated are torch's own
+    operations; they draw nothing and change no tensor but their own. How often the loss is called, and on
+    what, depends on no user.
+
+    Args:
+        loss: the task's.
+        rows: of the longest batch, at most `LONGEST`.
+    """
+
+    def __init__(self, loss: Loss, rows: int) -> None:
+        super().__init__(loss)
+        self.rows = rows
+        self._lists: dict[tuple[int, int], _Operations] = {}
+
+    def seal(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Record every length of batch, from made-up outputs and targets of one user's one row, (1, 1, ...).
+
+        Raises ValueError where the gradient is no function of outputs and targets that torch alone computes.
+        """
+        generator, lists = torch.Generator().manual_seed(1), dict[tuple[int, int], _Operations]()
+        for users, rows in itertools.product(PIECES, range(1, self.rows + 1)):
+            labels = targets.expand(users, rows, *targets.shape[2:]).contiguous()
+            first, *others = torch.randn(3, users, rows, *outputs.shape[2:], generator=generator, dtype=outputs.dtype)
+            _, found = _record(self._eager, first, labels, alone=True)
+            if found is None or not all(_same(found, self._eager(other, labels), other, labels) for other in others):
+                raise ValueError("the loss is more than torch's operations on outputs and targets")
+            lists[users, rows] = found
+        self._lists = lists
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not self._lists:
+            self.seal(torch.zeros_like(outputs[:1, :1]), torch.ones_like(targets[:1, :1]))
+        parts, first = list[torch.Tensor](), 0
+        for users in PIECES:
+            while first + users <= len(outputs):
+                piece = slice(first, first := first + users)
+                found = self._lists[users, outputs.shape[1]]
+                parts.append(found.repeat(outputs[piece].contiguous(), targets[piece].contiguous()))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 @dataclass(frozen=True)
 class _Call:
     """One operation: where its tensors come from, and where its result goes."""
@@ -152,12 +205,35 @@ _Recorder.__torch_dispatch__ = _note  # type: ignore[assignment]
 
 
 def _record(
-    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], outputs: torch.Tensor, targets: torch.Tensor
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    outputs: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    alone: bool = False,
 ) -> tuple[torch.Tensor, _Operations | None]:
-    """Return the result of `function`, and the operations that made it; None where they are not a plain list."""
+    """Return the result of `function`, and the operations that made it; None where they are not a plain list.
+
+    alone: nor where torch alone does not repeat them, or one leaves something behind for the next time.
+    """
     with _Recorder() as recorder:
         gradient = function(outputs, targets)
-    return gradient, _operations(recorder, outputs, targets, gradient)
+    return gradient, None if alone and _remember(recorder) else _operations(recorder, outputs, targets, gradient)
+
+
+def _remember(recorder: _Recorder) -> bool:
+    """Return whether operations are not torch's own, draw numbers, or change what they have not made."""
+    made, kept = set[int](), set[int]()
+    for operation, arguments, keywords, result in recorder.calls:
+        flat, _ = tree_flatten((arguments, keywords))
+        tensors = [value for value in flat if isinstance(value, torch.Tensor)]
+        if any(type(value) not in (torch.Tensor, torch.nn.Parameter) for value in tensors):
+            return True
+        kept |= {value.untyped_storage().data_ptr() for value in tensors if id(value) not in made}
+        written = operation._schema.is_mutable and any(v.untyped_storage().data_ptr() in kept for v in tensors)
+        if written or operation.namespace != "aten" or torch.Tag.nondeterministic_seeded in operation.tags:
+            return True
+        made |= {id(value) for value in tree_flatten(result)[0]}
+    return False
 
 
 def _operations(

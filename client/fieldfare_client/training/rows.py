@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from fieldfare.task import Task
+
 _WIDER = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int64, torch.float64: torch.float32}
 
 
@@ -25,6 +27,11 @@ def standard_dtypes(rows: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tens
 def _standard(values: torch.Tensor) -> torch.Tensor:
     wider = _WIDER.get(values.dtype)
     return values if wider is None else values.to(wider)
+
+
+def prepares_nothing(task: Task) -> bool:
+    """Return whether `task` takes its columns as they are: for all users at once as for one."""
+    return getattr(task.prepare, "__func__", None) is Task.prepare
 
 
 def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -47,7 +47,7 @@ from fieldfare_client.training.local_model import make_ready, one_dtype, why_alo
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.machine import clock, flushed_denormals, keep_freed_memory, same_bits_every_time
 from fieldfare_client.training.measures import Measures
-from fieldfare_client.training.rows import add_rows_, join, standard_dtypes
+from fieldfare_client.training.rows import add_rows_, join, prepares_nothing, standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.users import UserTable
 from fieldfare_flower import own_data
@@ -111,9 +111,9 @@ class Trainer:
         isolated: a user's clipped update is the same bit for bit whether other users train or not. The
             float64 sum still rounds: `fieldfare.privatise.Grid.charged_clip` charges for that.
         metrics: what is measured of each user on the first point; the sums follow those of `clip`.
-        apart: each user trains in a copy-on-write child of this process (`fieldfare_client.forked`): what the
-            task's code keeps of a user in memory reaches nobody else. The number of users who failed is all
-            that is kept here.
+        apart: no Python of the task sees two users: what it keeps of a user in memory reaches nobody else.
+            Each user trains in a copy-on-write child of this process (`fieldfare_client.forked`), or, where
+            `client` leaves it open, on operations that were recorded before (`BatchedEngine.seal`).
 
     Raises:
         BadInput: the task lacks a metric, the model has nothing to train, or the plan says "batched" and this
@@ -141,7 +141,15 @@ class Trainer:
         self._identity: tuple[Hashable, ...] = (type(task), repr(self._model), client.model_dump_json(), str(device))
         if self.device.type == "cpu":
             keep_freed_memory()
-        self._alone, self._dtype = why_alone(self._model) or (OWN_PROCESS if apart else ""), one_dtype(self._model)
+        self._alone, self._dtype = why_alone(self._model), one_dtype(self._model)
+        # A measure is Python of the task that sees users.
+        open_ = isolated and metrics is None and client.engine == client.isolation == "auto"
+        self._sealed = apart and open_ and not self._alone and not hasattr(task, "known_updates")
+        """Whether users for whom that can be train on recorded operations."""
+        self._left: list[int] = []
+        """Users of this call for whom it could not."""
+        if apart and not self._sealed:
+            self._alone = self._alone or OWN_PROCESS
         self._own_python = forked.has_own_python(task)
         if self._alone and client.engine == "batched":
             raise BadInput(f"client.engine = 'batched' with run.task = {task.name!r}", f"{self._alone}.", "loop")
@@ -242,14 +250,14 @@ class Trainer:
         users = np.asarray(users, np.int64)
         if np.unique(users).size != users.size:
             raise BadInput("cohort", "names a user twice.")
-        if self.apart:
-
-            def train(user: NDArray[np.int64]) -> CohortUpdate:
-                return self.train(points, weights, table, user, at_round=at_round, queries=queries)
-
-            return self._train_apart(train, users, queries)
         rows = [weights[first : first + len(points)] for first in range(0, len(weights), len(points))]
         work = _Work(starts, rows, table, at_round)
+        self._left, everybody = [], len(users)
+        if self.apart:
+            if self._sealed and not table.is_plain:
+                self._sealed, self._alone, self._apart = False, OWN_PROCESS, None
+            together = self._widths(work, users) > 0
+            self._left, users = users[~together].tolist(), users[together]
         # Users of about the same size train together: more of their batches have the same length.
         users = users[np.argsort(-table.sizes_of(users), kind="stable")]
         steps = steps_of(table.sizes_of(users), self.client)
@@ -292,21 +300,28 @@ class Trainer:
             first = last
             del updates, combined  # before the next ones are made, not after
             remember(choice, (*self._identity, self.isolated, *shape, width))
-        if self._measures is not None:
+        if self._measures is not None and not self.apart:
             counts = [*counts, *(map(math.fsum, zip(*riding, strict=True)) if riding else self._measures.none)]
-        return CohortUpdate(total.view(-1), len(users), tuple(counts), failures)
+        trained = CohortUpdate(total.view(-1), everybody, tuple(counts), failures)
+
+        def train(user: NDArray[np.int64]) -> CohortUpdate:
+            return self.train(points, weights, table, user, at_round=at_round, queries=queries)
+
+        return self._train_apart(train, self._left, trained) if self.apart else trained
 
     def _train_apart(
-        self, train: Callable[[NDArray[np.int64]], CohortUpdate], users: NDArray[np.int64], queries: int
+        self, train: Callable[[NDArray[np.int64]], CohortUpdate], users: list[int], trained: CohortUpdate
     ) -> CohortUpdate:
-        """Add up what `train` returns for each user, called in a child process. A child that dies adds zero."""
-        shared = np.frombuffer(mmap.mmap(-1, 8 * queries * self.schema.numel), np.float64)
-        total, counts, failures = np.zeros_like(shared), [0.0] * 0, Counter[str]()
-        for place in range(len(users)):
+        """Add to `trained` what `train` returns for each user, called in a child process. A child that dies
+        adds zero.
+        """
+        shared = np.frombuffer(mmap.mmap(-1, trained.update.nbytes), np.float64)
+        total, counts, failures = trained.update.numpy(), list(trained.counts), trained.failures
+        for user in users:
 
-            def train_one(user: NDArray[np.int64] = users[place : place + 1]) -> forked.Answer:
+            def train_one(user: int = user) -> forked.Answer:
                 self.apart = False  # in the child
-                own = train(user)
+                own = train(np.array([user]))
                 shared[:] = own.update.numpy()
                 return {"counts": own.counts, "failures": own.failures}
 
@@ -318,7 +333,7 @@ class Trainer:
             total += shared
             counts = [a + b for a, b in itertools.zip_longest(counts, answer["counts"], fillvalue=0.0)]
             failures.update(answer["failures"])
-        return CohortUpdate(torch.from_numpy(total), len(users), tuple(counts), failures)
+        return CohortUpdate(trained.update, trained.users, tuple(counts), failures)
 
     def _clip(self, updates: torch.Tensor) -> Sequence[float] | None:
         """Clip `updates`, float32 (users, d), in place. A GPU adds up a row in an order that their number
@@ -353,7 +368,7 @@ class Trainer:
         most, engine, work_is = self.chunk_size(2**30), self.client.engine, self._identity
         if self._alone or engine == "loop":
             return Apart(self._run, loops, None, None, start, self.client, most, work_is)
-        if engine == "auto" and ChannelsLastLoop.suits(self._model, self.device):
+        if engine == "auto" and not self._sealed and ChannelsLastLoop.suits(self._model, self.device):
             loops.append(self._engine(ChannelsLastLoop))
         batched = self._engine(BatchedEngine)
         assert isinstance(batched, BatchedEngine)
@@ -369,7 +384,9 @@ class Trainer:
         except Exception as error:
             log.warning("users train one at a time: the task cannot prepare made-up rows (%s)", type(error).__name__)
         together = None if slow and engine == "auto" else batched
-        return Apart(self._run, loops, together, rows, start, self.client, most, work_is)
+        return Apart(
+            self._run, loops, together, rows, start, self.client, most, (*work_is, self._sealed), sealed=self._sealed
+        )
 
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
@@ -417,14 +434,17 @@ class Trainer:
             try:
                 updates = self._updates(engine, work, self._gather(work, alone, width=width))
             except Exception as error:
-                if width:
+                if self.apart:  # its own process may be able to
+                    self._left.append(int(users[place]))
+                elif width:
                     updates = self._train_each(self._engine(LoopEngine), work, alone, 0, failures)
                 else:
                     failures[type(error).__name__] += 1
                     own_data.note_error(error)
             for target, update in zip(combined, updates, strict=False):
                 target[place] = update[0]
-        return combined
+        here = ~np.isin(users, self._left) if self.apart else slice(None)
+        return [updates[here] for updates in combined]
 
     def _train_again(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
@@ -480,8 +500,7 @@ class Trainer:
         keys = user_keys(rows.users, self.seed, work.at_round)
         plan = schedule(rows.sizes, keys, self.client, width or None)
         sizes = self._apart.sizes if self._apart is not None and width else None
-        if not len(failing) and getattr(self.task.prepare, "__func__", None) is Task.prepare:
-            # It returns its columns as they are: for all users at once as for one.
+        if not len(failing) and prepares_nothing(self.task):
             inputs, targets = standard_dtypes(self.task.prepare(rows.columns))
             return Chunk(self._floating(inputs), targets, plan, sizes)
         ends = np.cumsum(rows.sizes).tolist()
