@@ -58,6 +58,7 @@ BESIDES: tuple[str, ...] = (
     "shared/fieldfare_flower/*.py",
     *(f"{_CLIENT}/{name}.py" for name in ("simulation", "main_guard", "masking", "sources", "storage", "task_faults")),
     *(f"{_CLIENT}/{name}.py" for name in ("shared_users", "witness", "questions", "check", "forked", "budget/*")),
+    *(f"{_CLIENT}/{name}.py" for name in ("told", "mods")),
     # When rounds begin and end, who is asked again, what is kept.
     *(f"{_RUN}/presence/{name}.py" for name in ("availability", "failures", "patience", "presence", "standing")),
     *(f"{_RUN}/{name}.py" for name in ("interrupts", "pricing", "stopping", "private/*")),

@@ -15,22 +15,18 @@ import logging
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, wraps
-from pathlib import Path
+from functools import lru_cache
 
 import numpy as np
 import torch
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.schema import Arrays, Schema
-from fieldfare.signed_head import HeadRefused
-from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare.task import Task, load_task
 from fieldfare_client import budget, witness
 from fieldfare_client.check import check_task
@@ -40,6 +36,7 @@ from fieldfare_client.questions import QuestionTask, asked_reference, asked_sche
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
+from fieldfare_client.told import refusal, without_text
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.cores import CoreChoice, processes
 from fieldfare_client.training.schedule import steps_of
@@ -47,7 +44,6 @@ from fieldfare_client.training.trainer import CohortUpdate, Trainer
 from fieldfare_client.training.workers import WorkersLost, WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower import logs, own_data
-from fieldfare_flower.local_grid import CLIENT_APP_RAISED
 from fieldfare_flower.masked import Masking
 from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users, write_witness
 
@@ -320,32 +316,8 @@ def _checked(name: str) -> str:
     return ""
 
 
-def _without_text(handler: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
-    """Answer an exception with its class alone: Flower would send its text to the server, and that may quote
-    data.
-    """
-
-    @wraps(handler)
-    def answer(message: Message, context: Context) -> Message:
-        try:
-            return handler(message, context)
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(frame.filename).name}:{frame.lineno}"
-            log.warning("this node does not answer: %s at %s", type(error).__name__, place)
-            told = error.told if isinstance(error, HeadRefused | NodeBudgetRefused) else ""
-            return _refusal(type(error).__name__, message, told)
-
-    return answer
-
-
-def _refusal(kind: str, message: Message, told: str = "") -> Message:
-    # In the form that Flower gives to an exception's class; only of journal and budget is there more to tell.
-    return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'> {told}".rstrip()), reply_to=message)
-
-
 @app.query("users")
-@_without_text
+@without_text
 def users(message: Message, context: Context) -> Message:
     """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they
     train.
@@ -356,7 +328,7 @@ def users(message: Message, context: Context) -> Message:
     with _shared:
         kind = _checked(task_name(context))
     if kind:
-        return _refusal(f"TaskFault_{kind}", message)
+        return refusal(f"TaskFault_{kind}", message)
     node = hosted(context)
     schema = asked_schema(message.content) or node.schema
     content = budget.list_payable(message, write_users(node.table.pseudonyms, schema))
@@ -365,7 +337,7 @@ def users(message: Message, context: Context) -> Message:
 
 
 @app.train()
-@_without_text
+@without_text
 def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.configure_app()

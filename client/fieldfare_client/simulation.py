@@ -122,7 +122,17 @@ class LocalGrid(Grid, metaclass=Shown):
         run_config = dict(self._run_config)
         return Context(run_id=1, node_id=node, node_config=node_config, state=RecordDict(), run_config=run_config)
 
-    def rehearse_masks(self, blinder: Blinder, keys: Path) -> None:
+    def rehearse_masks(self, directory: Path, plan: str, least_nodes: int, numel: int) -> None:
+        """Let all nodes name a blinder of this process, which proves nothing to anybody, but keeps key and journal in
+        `directory` as a real one does. It approves `plan` as `Blinder.approve` says.
+        """
+        from fieldfare_client.blinder import Blinder
+
+        self.blinder = Blinder(directory)
+        self.blinder.approve(plan, least_nodes, numel)
+        self.name_blinder(self.blinder, directory / "nodes")
+
+    def name_blinder(self, blinder: Blinder, keys: Path) -> None:
         """Let all nodes name `blinder`, which admits them, each with a key of its own in the directory `keys`."""
         from fieldfare.masking.boxes import read_node_key
         from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key
@@ -134,7 +144,6 @@ class LocalGrid(Grid, metaclass=Shown):
             admitted[read_node_key(make_node_key(file))] = f"node {number}"
             context.node_config |= {BLINDER: blinder.public_key, NODE_KEY: str(file)}
         blinder.admit(admitted)
-        self.blinder = blinder
 
     def run_app(self, server_app: ServerApp) -> Context:
         """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app

@@ -2,6 +2,8 @@
 
     ff.PrivateStrategy   stands where Flower's FedAvg stands: what it releases is private for every user
     ff.private           many users a node, your training loop: @ff.private.train(build), @ff.private.users
+    ff.masked            a mod of any ClientApp: nothing but masked sums leaves its node
+    ff.budget            a mod of any ClientApp: its user is charged at the node, before anybody trains
     ff.LocalGrid         runs any Flower app in this process, without network and Ray
 
     ff.Plan              one training, described completely: from keywords, or Plan.from_toml(text)
@@ -41,8 +43,10 @@ _PUBLIC = {
     "Task": ("fieldfare.task:Task", ""),
     "UserTable": ("fieldfare_client.users:UserTable", ""),
     "ask": ("fieldfare_server.notebook.asking:ask", "server,client"),
+    "budget": ("fieldfare_client.mods:budget", "node,accounting"),
     "compare": ("fieldfare_server.notebook.comparison:compare", "server,client"),
     "errors": ("fieldfare.errors", ""),
+    "masked": ("fieldfare_client.mods:masked", "node"),
     "mechanisms": ("fieldfare.mechanisms", "accounting"),
     "price": ("fieldfare_server.run.pricing:price", "server"),
     "private": ("fieldfare_client.private", "node"),
@@ -60,8 +64,10 @@ __all__ = [
     "UserTable",
     "__version__",
     "ask",
+    "budget",
     "compare",
     "errors",
+    "masked",
     "mechanisms",
     "price",
     "private",

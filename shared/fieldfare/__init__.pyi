@@ -3,6 +3,8 @@ from fieldfare import errors as errors
 from fieldfare import mechanisms as mechanisms
 from fieldfare.plan import Plan as Plan
 from fieldfare.task import Task as Task
+from fieldfare_client.mods import budget as budget
+from fieldfare_client.mods import masked as masked
 from fieldfare_client.private import Private as _Private
 from fieldfare_client.simulation import LocalGrid as LocalGrid
 from fieldfare_client.users import UserTable as UserTable

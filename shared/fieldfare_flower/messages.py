@@ -15,6 +15,7 @@ The server trusts no reply: reading one allocates nothing before its sizes were 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import SignedHead
 from fieldfare.signed_terms import SignedTerms
@@ -173,6 +175,40 @@ def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
 
 
 @dataclass(frozen=True)
+class PlainInstruction:
+    """What an instruction of Flower's own says beside its two records, to nodes whose app has a mod that reads it.
+
+    Args:
+        settings: as in `TrainInstruction`.
+        trained: the arrays of the update, in its order.
+        weights: of each, what multiplies its change.
+        deltas: clients reply with changes, and not with new values.
+    """
+
+    occasion: Occasion
+    settings: dict[str, Any]
+    trained: tuple[str, ...]
+    weights: tuple[float, ...]
+    deltas: bool = False
+
+    def write(self) -> ConfigRecord:
+        """Return its record, `HEADER`."""
+        told: dict[str, ConfigRecordValues] = {"settings": json.dumps(self.settings), "deltas": self.deltas}
+        told |= {"trained": list(self.trained), "weights": list(self.weights)}
+        return ConfigRecord({**self.occasion.to_config(), **told})
+
+    @classmethod
+    def read(cls, content: RecordDict) -> PlainInstruction:
+        """Raises `BadReply` where the instruction says nothing of it, or nonsense."""
+        occasion, header = Occasion.read(content), _header(content)
+        trained, weights, deltas = header.get("trained"), header.get("weights"), header.get("deltas")
+        if not isinstance(trained, list) or not isinstance(weights, list) or not isinstance(deltas, bool):
+            raise BadReply("schema", "it does not say which arrays are trained")
+        settings = json.loads(str(header.get("settings")))
+        return cls(occasion, settings, tuple(map(str, trained)), tuple(map(float, weights)), deltas)
+
+
+@dataclass(frozen=True)
 class TrainReply:
     """A node's part of a round's sum.
 
@@ -253,6 +289,21 @@ def read_report(
     if type(users) is not int or not 0 <= users <= sent:
         raise BadReply("users", "claims users that it was not asked for")
     return report, users
+
+
+def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
+    """Return one user's metrics in [-1, 1], from a reply's MetricRecords; 0 for a missing one, and for what
+    is not a number.
+    """
+    records = [*records_of(content, MetricRecord).values()]
+
+    def value(name: str) -> float:
+        found = [record[name] for record in records if name in record]
+        if len(found) != 1 or isinstance(found[0], bool) or not isinstance(found[0], int | float):
+            return math.nan
+        return float(found[0])
+
+    return tuple(spec.centred(np.array([value(name) for name in spec.names])).tolist())
 
 
 def write_users_query(run: str, more: Mapping[str, ConfigRecord] | None = None) -> RecordDict:

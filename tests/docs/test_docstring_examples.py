@@ -20,7 +20,7 @@ PARSER = doctest.DocTestParser()
 
 ELSEWHERE = {
     # Flower's interfaces, which Flower calls.
-    "LocalGrid": {"set_run", "push_messages", "pull_messages", "rehearse_masks"},
+    "LocalGrid": {"set_run", "push_messages", "pull_messages", "rehearse_masks", "name_blinder"},
     "PrivateStrategy": {"configure_train", "aggregate_train", "initialize_parameters"},
     # Pydantic's.
     "Plan": {"model_post_init", "takes"},

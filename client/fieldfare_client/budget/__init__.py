@@ -16,7 +16,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from flwr.app import Message, RecordDict
+from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms, SignedTerms
@@ -49,8 +51,10 @@ def list_payable(message: Message, answer: RecordDict) -> RecordDict:
     return answer if payable.all() else only(names[payable], answer)
 
 
-def charge(message: Message) -> None:
+def charge(message: Message, names: NDArray[np.uint64] | None = None) -> None:
     """Charge the users whom an instruction asks for, durably, before any of them trains.
+
+    names: those whom the node itself knows it is asked for, where the server names none.
 
     Raises `NodeBudgetRefused`: nobody is charged then, and nobody may train.
     """
@@ -60,7 +64,8 @@ def charge(message: Message) -> None:
     occasion = Occasion.read(message.content)
     if occasion.run != terms.run:
         raise NodeBudgetRefused("an instruction", "its terms are another run's.", reason="another-plan")
-    kept.charge(terms, agreed, occasion.round, occasion.attempt, asked_users(message.content))
+    names = asked_users(message.content) if names is None else names
+    kept.charge(terms, agreed, occasion.round, occasion.attempt, names)
 
 
 def refuse_plain() -> None:
@@ -75,7 +80,7 @@ def _no_terms() -> NodeBudgetRefused:
     return NodeBudgetRefused(
         "an instruction",
         "it names no population and no price, and this node keeps a budget.",
-        "dialect = 'cohort', of a run that is charged to a ledger, from a server of this version",
+        "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, from a server of today",
         reason="no-terms",
     )
 

@@ -72,7 +72,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
-from flwr.app import Context, Error, Message
+from flwr.app import Context, Message
 
 from fieldfare.errors import BadInput
 from fieldfare.signed_terms import NodeBudgetRefused
@@ -95,8 +95,8 @@ from fieldfare_client.private.node import (
 from fieldfare_client.private.node import (
     WrongDialect as WrongDialect,
 )
+from fieldfare_client.told import refusal
 from fieldfare_flower.client_apps import is_registered
-from fieldfare_flower.local_grid import CLIENT_APP_RAISED
 
 __all__ = ["check", "measure", "metric", "train", "users"]
 
@@ -205,11 +205,9 @@ def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
         with _one_node:
             try:
                 return answer(message, context)
-            except NodeBudgetRefused as refusal:
-                log.warning("this node's own budget refuses: %s", refusal)
-                # The server learns the word alone.
-                told = f"<class '{NodeBudgetRefused.__name__}'> {refusal.told}"
-                return Message(Error(CLIENT_APP_RAISED, told), reply_to=message)
+            except NodeBudgetRefused as refused:
+                log.warning("this node's own budget refuses: %s", refused)
+                return refusal(NodeBudgetRefused.__name__, message, refused.told)  # the server learns the word alone
 
     # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

@@ -13,8 +13,10 @@ from flwr.app import Array, ArrayRecord, Context, Message
 from fieldfare.errors import BadInput
 from fieldfare_client import budget
 from fieldfare_client.masking import masking_of
+from fieldfare_client.mods import is_guarded
 from fieldfare_client.private.node import CLIPPING_NORM, norm_of
-from fieldfare_flower.messages import HEADER, TRAIN
+from fieldfare_flower.masked import MASKED
+from fieldfare_flower.messages import HEADER, TRAIN, UPDATE
 
 log = logging.getLogger("fieldfare.client")
 
@@ -34,10 +36,13 @@ def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
         BadInput: the reply's arrays are not those of the instruction, so that they cannot be clipped. Nothing
             leaves.
     """
-    if message.metadata.message_type.partition(".")[0] != TRAIN or HEADER in message.content.config_records:
+    if message.metadata.message_type.partition(".")[0] != TRAIN:
         return call_next(message, context)
-    budget.refuse_plain()
-    masking_of(context, message.content)
+    if HEADER in message.content.config_records:
+        return _of_own_loop(call_next(message, context))
+    if not is_guarded():
+        budget.refuse_plain()
+        masking_of(context, message.content)
     norms = [norm_of(record) for record in message.content.config_records.values() if CLIPPING_NORM in record]
     if not norms:
         _warn_of_no_norm()
@@ -52,6 +57,18 @@ def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
         raise BadInput("the reply", f"has {len(records)} ArrayRecords.", "one, with the arrays of the instruction")
     ((name, record),) = records.items()
     reply.content[name] = _clipped(sent, record, min(norms))
+    return reply
+
+
+def _of_own_loop(reply: Message) -> Message:
+    """Return a reply of the cohort dialect, whose loop has clipped, charged and masked by itself.
+
+    Raises `BadInput` for an app's own: a server that adds a header to Flower's instruction is answered by nobody.
+    """
+    if not reply.has_error() and not set(reply.content.array_records) <= {UPDATE, MASKED}:
+        raise BadInput(
+            "the instruction", "is of the cohort dialect, and this app is Flower's own.", "dialect = 'plain'"
+        )
     return reply
 
 

@@ -20,7 +20,8 @@ from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers.ftrl import FTRLSpec
 from fieldfare_server.planning.admission import admit
-from fieldfare_server.run.pricing import numbers_released, price_with_model
+from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.round.masked import rehearse_masks
 
 if TYPE_CHECKING:
     from fieldfare_client.check import TaskReport
@@ -98,24 +99,11 @@ def simulated_nodes(plan: Plan, asked: int | None, usual: int = 1) -> int:
 
 
 def grid_of(session: Session, nodes: int) -> LocalGrid:
-    """`local_grid` of a session's plan; where it is masked with a blinder of this process, which proves nothing to
-    anybody, but keeps key and journal beside the runs as a real one does."""
+    """`local_grid` of a session's plan; where it is masked with a blinder of this process."""
     grid = local_grid(session.plan, nodes)
-    rehearse_masks(session, grid)
+    if session.files is not None:
+        rehearse_masks(grid, session.plan, session.schema, session.files.directory.parent)
     return grid
-
-
-def rehearse_masks(session: Session, grid: LocalGrid) -> None:
-    """Give `grid` a blinder where the plan of `session` is masked."""
-    plan, files = session.plan, session.files
-    if not plan.aggregation.rings or files is None:
-        return
-    from fieldfare_client.blinder import Blinder
-
-    directory = files.directory.parent / ".blinder"
-    blinder = Blinder(directory)
-    blinder.approve(plan.digest(), plan.aggregation.fewest_nodes, numbers_released(plan, session.schema))
-    grid.rehearse_masks(blinder, directory / "nodes")
 
 
 def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> TaskReport:

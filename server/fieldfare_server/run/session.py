@@ -142,11 +142,11 @@ class Session:
             BadInput, BudgetRefused, LedgerError: and leaves nothing behind.
         """
         require_identity(plan, identity_is_stable)
-        if plan.aggregation.rings and dialect is not None and dialect.name == "plain":
+        if plan.aggregation.rings and dialect is not None and not dialect.tells:
             raise BadInput(
                 "aggregation.kind = 'masked'",
-                "Flower's own messages carry no masks.",
-                "dialect = 'cohort', with ff.private at the nodes; or aggregation.kind = 'plain'",
+                "the answer to an @app.query carries no masks.",
+                "ff.private.measure at the nodes; or aggregation.kind = 'plain'",
                 code="masked-plain-dialect",
             )
         home.prepare()
@@ -305,7 +305,7 @@ class Session:
         roster = self.cohorts.roster
         # Nodes say which row they remember, and are shown its hash with the head: so each can see a fork.
         roster.hear = self._witnesses.hear
-        if self.dialect.name == "cohort" and self.cost is not None:
+        if self.dialect.tells and self.cost is not None:
             roster.told = self._terms = terms_record(home, ledger, handle, self.plan, self.cost)
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()

@@ -41,8 +41,7 @@ class Federation(LyingGrid):
 
     def __init__(self, root: Path, blinder: Blinder, answer: Answer | None = None) -> None:
         super().__init__(NODES)
-        self.rehearse_masks(blinder, root / "keys")
-        self.blinder = None
+        self.name_blinder(blinder, root / "keys")
         self.reply = answer or blinder.reply
         self.asked: list[str] = []
 

@@ -25,10 +25,11 @@ from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key, mask_repl
 from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, Seal
 from fieldfare_flower.messages import SEAL, UPDATE, Occasion
 from fieldfare_server import faults
-from fieldfare_server.cli.progress import rehearse_masks, simulated_nodes
+from fieldfare_server.cli.progress import simulated_nodes
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.masked import rehearse_masks
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -43,7 +44,7 @@ class MaskedGrid(LyingGrid):
 
     def __init__(self, session: Session, nodes: int = NODES, lies: Any = None) -> None:
         super().__init__(nodes, lies)
-        rehearse_masks(session, self)
+        rehearse_masks(self, session.plan, session.schema, session.files.directory.parent)  # type: ignore[union-attr]
 
 
 def run(state: StateDirectory, run_id: str, *, resume: bool = False, lies: Any = None, **changes: Any) -> Session:

@@ -17,8 +17,8 @@ from fieldfare_client import private
 from fieldfare_client.masking import BLINDER, NotMasked
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.local_grid import assume_task_identity
-from fieldfare_server.cli.progress import rehearse_masks
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.masked import rehearse_masks
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import USERS, TinyTask, home, plan
@@ -71,7 +71,7 @@ def test_a_masked_run_of_own_loops_releases_the_bytes_of_a_plain_one(tmp_path: P
         state = home(tmp_path / str(number))
         with Session.begin(state, plan(**changes), identity_is_stable=True, run_id="run") as session:
             grid = nodes(8)
-            rehearse_masks(session, grid)
+            rehearse_masks(grid, session.plan, session.schema, state.root)
             FieldfareStrategy(session).start(grid)
         released.append((state.root / "run" / "model.safetensors").read_bytes())
     assert released[0] == released[1]

@@ -35,6 +35,8 @@ _ADVICE = {
 }
 _CLASSES = {
     "BFloat16": "reply in float32: arrays of bfloat16 cannot travel (call .float())",
+    "NotMasked": "these nodes send masked sums only: aggregation.kind = 'masked', with the blinder that they name",
+    "BlinderNotPinned": "aggregation.blinder and the key in each node's own configuration must be the same",
     "WrongDialect": "these nodes train several users each with ff.private: use dialect = 'cohort'",
     "ids that are no strings": "str(id) in the list of @ff.private.users",
     "ids that stand twice": "each id once in the list of @ff.private.users",

@@ -25,10 +25,13 @@ from numpy.typing import NDArray
 
 from fieldfare.schema import Schema, pseudonym
 from fieldfare_flower.local_grid import FIRST_NODE
+from fieldfare_flower.masked import HELLO
 from fieldfare_flower.nodes import refuses_unknown_nodes
 from fieldfare_flower.server_errors import outlasted
+from fieldfare_server.run.presence.failures import PASSING
 from fieldfare_server.run.presence.roster import LOOK_EVERY, Roster
 from fieldfare_server.run.presence.selection import Users
+from fieldfare_server.run.round.replies import ReceivedReply
 
 Kind = Literal["local", "simulated", "real"]
 SIMULATED_KEY_BYTES = 32
@@ -94,10 +97,11 @@ def identity_is_stable(grid: Grid) -> bool:
 
 
 class KeyRoster(Roster):
-    """Users of the plain dialect: one a node, without asking it anything.
+    """Users of the plain dialect: one a node, without asking it anything but whether it is a blinder.
 
     Args:
         simulated: the nodes are those of Flower's simulation.
+        asks: a node is taken in once it has answered that it is the blinder, or not: any answer but a blinder's.
     """
 
     def __init__(
@@ -107,24 +111,40 @@ class KeyRoster(Roster):
         register_users: Callable[[NDArray[np.uint64]], Users],
         *,
         simulated: bool = False,
+        asks: bool = False,
     ) -> None:
         super().__init__(schema, run_id, register_users, "plain")
-        self._simulated = simulated
+        self._simulated, self._asks = simulated, asks
         self._ranks: dict[int, int] = {}
+        self._users: dict[int, int | None] = {}
+        """Of the nodes that were not taken in at the newest look: the user that each one is."""
 
     def look(self, grid: Grid) -> None:
-        """Take in the nodes that are new. Nothing is sent to them."""
+        """Take in the nodes that are new."""
         with outlasted("who is online is what it was"):
             nodes = list_nodes(grid)
+            self._users = {node.id: self._name_user(grid, node) for node in nodes if node.id not in self._answered}
+            if self._asks:
+                super().look(grid)
+                return
             self._note_online(grid, {node.id for node in nodes})
-            for node in nodes:
-                if node.id in self._answered:
-                    continue
-                name = self._name_user(grid, node)
-                if name is None:
-                    self.refused["node without a public key"] += 1
-                self._take_in(node.id, np.asarray([] if name is None else [name], np.uint64))
+            for node in self._users:
+                self._take_in_user(node)
         self._next_look = time.monotonic() + LOOK_EVERY
+
+    def _take_in_user(self, node: int) -> None:
+        name = self._users.get(node)
+        if name is None:
+            self.refused["node without a public key"] += 1
+        self._take_in(node, np.asarray([] if name is None else [name], np.uint64))
+
+    def _read_users(self, node: int, answer: ReceivedReply) -> None:
+        """Take in `node` as the blinder where it says so, else as the one user that its key names."""
+        reply = answer.reply
+        if reply is not None and (reply.error.code not in PASSING if reply.has_error() else HELLO not in reply.content):
+            self._take_in_user(node)
+        else:
+            super()._read_users(node, answer)
 
     def _name_user(self, grid: Grid, node: GridNode) -> int | None:
         if getattr(grid, "simulated", False):

@@ -46,7 +46,7 @@ class QueryDialect:
         simulated: nodes of Flower's simulation, whose identities last one run.
     """
 
-    name = "plain"
+    name, tells = "plain", False
 
     def __init__(self, question: Question, action: str, content: RecordDict | None, *, simulated: bool) -> None:
         self._question, self._simulated = question, simulated
@@ -108,8 +108,7 @@ class Asking(PrivateStrategy):
     def _make_plan(self, rounds: int | None, timeout: float | None, nodes: int | None) -> Plan:
         return self._plan_of(nodes or 1)
 
-    def _make_dialect(self, model: OwnModel | None, config: ConfigRecord, there: There) -> Dialect:
-        plan = self._make_plan(None, None, None)
+    def _make_dialect(self, model: OwnModel | None, config: ConfigRecord, there: There, plan: Plan) -> Dialect:
         if self.dialect == "cohort":
             return CohortDialect(None, plan.task)
         question = parse(plan.task["question"])  # type: ignore[arg-type]

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -26,9 +25,12 @@ from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare_flower.messages import (
     EVALUATE,
+    HEADER,
     TRAIN,
     Occasion,
+    PlainInstruction,
     TrainInstruction,
+    read_metrics,
     records_of,
     write_points,
     write_question,
@@ -87,6 +89,8 @@ class Dialect(Protocol):
     """One way to talk to nodes."""
 
     name: str
+    tells: bool
+    """Whether instructions have records of Fieldfare's: the run's terms, and how replies are masked."""
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
         """Return the roster of who is there."""
@@ -112,7 +116,7 @@ class CohortDialect:
         models: the released models that the question is about, by their runs.
     """
 
-    name = "cohort"
+    name, tells = "cohort", True
 
     def __init__(
         self,
@@ -165,6 +169,8 @@ class PlainDialect:
         clip_on_nodes: also send the norm under Flower's own key, for a mod that clips before anything leaves
             the node.
         evaluate_config: what evaluations get beside the arrays, with "server-round".
+        tells: also send what `mods=[ff.masked]` and `mods=[ff.budget]` read, and take out.
+        asks: ask each node first whether it is the blinder.
     """
 
     name = "plain"
@@ -180,7 +186,10 @@ class PlainDialect:
         deltas: bool = False,
         clip_on_nodes: bool = False,
         evaluate_config: Configure | None = None,
+        tells: bool = False,
+        asks: bool = False,
     ) -> None:
+        self.tells, self._asks = tells, asks
         self._model, self._simulated = model, simulated
         self._evaluate_config = evaluate_config
         self._configure = configure
@@ -188,7 +197,7 @@ class PlainDialect:
         self._deltas, self._clip_on_nodes = deltas, clip_on_nodes
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
-        return KeyRoster(schema, run_id, register_users, simulated=self._simulated)
+        return KeyRoster(schema, run_id, register_users, simulated=self._simulated, asks=self._asks)
 
     def write(
         self, round: PublicRound, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
@@ -209,6 +218,8 @@ class PlainDialect:
         if round.metrics is not None and round.metrics.evaluate:
             configure = self._evaluate_config or same_config(ConfigRecord())
             sends.insert(0, (EVALUATE, configure(round.occasion.round, point)))
+        weights = tuple(self._model.weights[name] for name in schema.names)
+        told_mods = PlainInstruction(round.occasion, dict(round.settings), schema.names, weights, self._deltas)
         messages = []
         for kind, told in sends:
             for node in by_node:
@@ -216,6 +227,8 @@ class PlainDialect:
                 content = RecordDict(
                     {self._array_key: ArrayRecord(encoded), self._config_key: ConfigRecord(dict(told))}
                 )
+                if self.tells:
+                    content[HEADER] = told_mods.write()
                 messages.append(addressed(round, content, node, kind))
         base = {name: np.zeros_like(value) for name, value in sent.items()} if self._deltas else sent
         reader = functools.partial(read_plain_reply, self._model, schema, base, round.clipping, round.metrics)
@@ -270,21 +283,6 @@ def read_plain_reply(
     if isinstance(spec, Flat) and spec.linf_filter is None:
         return Contribution(1, riding, changes, clipped_by_node=False)
     return _clip_whole(schema, spec, riding, changes)
-
-
-def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
-    """Return one user's metrics in [-1, 1], from a reply's MetricRecords; 0 for a missing one, and for what
-    is not a number.
-    """
-    records = [*records_of(content, MetricRecord).values()]
-
-    def value(name: str) -> float:
-        found = [record[name] for record in records if name in record]
-        if len(found) != 1 or isinstance(found[0], bool) or not isinstance(found[0], int | float):
-            return math.nan
-        return float(found[0])
-
-    return tuple(spec.centred(np.array([value(name) for name in spec.names])).tolist())
 
 
 def read_evaluation(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:

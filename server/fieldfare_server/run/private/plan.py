@@ -19,7 +19,7 @@ from fieldfare_server.files.plan_file import plan_of
 PREFIX = "dp."
 """How the keys of Flower's run configuration begin that this strategy reads."""
 
-_TABLES = ("mechanism", "clip", "server_optimizer", "participation", "availability", "metrics", "tuning")
+_TABLES = ("mechanism", "clip", "server_optimizer", "participation", "availability", "metrics", "aggregation", "tuning")
 """Keywords that are a table."""
 _PLACES = dict.fromkeys(PrivacySpec.model_fields, "privacy") | dict.fromkeys(RunSpec.model_fields, "run")
 KEYWORDS = tuple(name for name in (*_PLACES, *_TABLES) if name not in ("task", "evaluate_every"))

@@ -54,6 +54,7 @@ from fieldfare_server.run.private.shown_rounds import (
     past_metrics,
     shown_by_flower,
 )
+from fieldfare_server.run.round.masked import rehearse_masks
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 
@@ -133,8 +134,8 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             well.
         buffer_weight: what multiplies private buffers in the vector that is clipped.
         reply: "model": clients reply with new values; "deltas": with changes.
-        clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves the
-            node.
+        clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves a node.
+        charge_on_nodes: send what the run costs, signed, to nodes whose app has `mods=[ff.budget]`.
         fraction_evaluate: above 0: every user of a round also evaluates the model that the round sends, by
             the app's own `@app.evaluate`; the entries of its MetricRecord that `metrics` lists ride with the
             user's update, charged and noised with it. `cohort` says how many users, whatever the fraction is.
@@ -181,6 +182,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         buffer_weight: float = 1.0,
         reply: Literal["model", "deltas"] = "model",
         clip_on_nodes: bool = False,
+        charge_on_nodes: bool = False,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
         run: str | None = None,
@@ -213,7 +215,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         self._deltas = _choice("reply", reply, ("model", "deltas")) == "deltas"
         self._buffer_weight = _positive("buffer_weight", buffer_weight) or 1.0
         self._module, self._trainable, self._tied = model, trainable, tied
-        self._clip_on_nodes = clip_on_nodes
+        self._clip_on_nodes, self._charge_on_nodes = clip_on_nodes, charge_on_nodes
         _require_function("on_round", on_round, "round", "arrays", "metrics")
         self._base, self._on_round = None if base is None else Base(base), on_round
         self._array_key, self._config_key = arrayrecord_key, configrecord_key
@@ -241,8 +243,10 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         self._buffers: Buffers = _choice("buffers", own["buffers"], ("initial", "private"))  # type: ignore[assignment]
         self._budget = _positive("budget", own["budget"])
         self._run, self._resume = own["run"], own["resume"]
-        if self.dialect == "cohort" and (self._deltas or self._clip_on_nodes or self._buffers == "private"):
-            raise BadInput("dialect = 'cohort'", "reply, clip_on_nodes and buffers are the plain dialect's.", "'plain'")
+        of_plain = self._deltas or self._clip_on_nodes or self._charge_on_nodes or self._buffers == "private"
+        if self.dialect == "cohort" and of_plain:
+            why = "reply, clip_on_nodes, charge_on_nodes and buffers are the plain dialect's."
+            raise BadInput("dialect = 'cohort'", why, "'plain'")
 
     def _read_run_config(self, grid: Grid) -> None:
         """Read the run's own `dp.*` keys, or refuse where they cannot be seen or were given otherwise."""
@@ -370,11 +374,19 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         plan = plan_from(
             self._plan, self._keywords, self._overrides, rounds=wanted, timeout=timeout, nodes=nodes, evaluate=fraction
         )
-        if self.dialect == "cohort" and plan.metrics is not None and plan.metrics.evaluate:
+        evaluates = plan.metrics is not None and plan.metrics.evaluate
+        if self.dialect == "cohort" and evaluates:
             raise BadInput(
                 "metrics.evaluate in dialect 'cohort'",
                 "@app.evaluate answers for a whole node: how much one of its users moves that is not bounded.",
                 "ff.private.metric in the training loop, user by user",
+            )
+        if evaluates and (plan.aggregation.rings or self._charge_on_nodes):
+            raise BadInput(
+                "metrics.evaluate",
+                "the reply to an evaluation leaves a node in clear, and uncharged there.",
+                "metrics of the training reply: evaluate = false",
+                code="evaluation-in-clear",
             )
         return plan
 
@@ -385,7 +397,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         )
         return OwnModel(values, roles, self._buffer_weight)
 
-    def _make_dialect(self, model: OwnModel | None, config: ConfigRecord, there: There) -> Dialect:
+    def _make_dialect(self, model: OwnModel | None, config: ConfigRecord, there: There, plan: Plan) -> Dialect:
         assert model is not None  # the arrays of `start`
         configure = self._configured_by(self._base, model, config) if self._base else same_config(config)
         if self.dialect == "cohort":
@@ -399,6 +411,8 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             deltas=self._deltas,
             clip_on_nodes=self._clip_on_nodes,
             evaluate_config=same_config(self._evaluation),
+            tells=self._charge_on_nodes or bool(plan.aggregation.rings),
+            asks=bool(plan.aggregation.party),
         )
 
     def _configured_by(self, base: Base, model: OwnModel, config: ConfigRecord) -> Configure:
@@ -430,6 +444,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             if num_rounds not in (None, plan.run.rounds):
                 raise BadInput(f"num_rounds = {num_rounds}", "the run to continue has another.", str(plan.run.rounds))
             self._require_same_layout(model)
+        rehearse_masks(grid, plan, model.schema, self._home.root)
         require_simulated(plan, grid)
         if self.dialect == "plain":
             require_keys(there)
@@ -550,9 +565,9 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         wanted = self._resume or self._run
         if resumed:
             stored = OwnModel.load(RunFiles(self._home.root, str(wanted)).directory)
-            dialect = self._make_dialect(stored, config, there)
+            dialect = self._make_dialect(stored, config, there, plan)
             return Session.resume(self._home, str(wanted), stable, model=stored, dialect=dialect)
-        dialect = self._make_dialect(model, config, there)
+        dialect = self._make_dialect(model, config, there, plan)
         # Nodes of Flower's simulation are named by their rank, which another node has in the next run.
         lasts = there.kind != "simulated" or self.dialect != "plain"
         return Session.begin(

@@ -13,7 +13,7 @@ from fieldfare_flower.messages import Occasion
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.private.dialects import CohortDialect, PublicRound, read_evaluation
+from fieldfare_server.run.private.dialects import PublicRound, read_evaluation
 from fieldfare_server.run.round.aggregation import Aggregate
 from fieldfare_server.run.round.masked import MaskedSum
 from fieldfare_server.run.round.replies import ReceivedReply
@@ -68,7 +68,7 @@ class Attempt:
         timeout, metrics = plan.run.round_timeout, plan.metrics
         public = PublicRound(occasion, points, rounds.settings(), rounds.current_clipping, timeout, metrics)
         messages, reader = dialect.write(public, session.schema, names)
-        if isinstance(dialect, CohortDialect):  # the plain dialect sends Flower's own records and no others
+        if dialect.tells:
             heads = session.shown_heads(by_node)
             for message in messages:
                 message.content.update(heads[message.metadata.dst_node_id])

@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ from fieldfare.masking.boxes import Purpose, read_key
 from fieldfare.masking.receipts import Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
+from fieldfare.schema import Schema
 from fieldfare_flower.masked import Hello, Masking, MasksAsked, Seal, read_reply
 from fieldfare_flower.messages import Occasion
 from fieldfare_flower.npy import BadReply
@@ -32,6 +34,7 @@ from fieldfare_server import faults
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.selection import Users
+from fieldfare_server.run.pricing import numbers_released
 from fieldfare_server.run.round.rehearsal import Account
 from fieldfare_server.run.round.running_noise import RunningNoise
 
@@ -275,3 +278,13 @@ class MaskedSums:
         """The round is committed: what would open it again goes."""
         self._closed = None
         self._files.discard()
+
+
+def rehearse_masks(grid: object, plan: Plan, schema: Schema, root: Path) -> None:
+    """Let nodes of this process rehearse the masks of `plan`, where it has some and names no party of its own.
+
+    schema: of what is trained. root: where the runs are.
+    """
+    rehearse = getattr(grid, "rehearse_masks", None)
+    if rehearse is not None and plan.aggregation.rings and not plan.aggregation.party:
+        rehearse(root / ".blinder", plan.digest(), plan.aggregation.fewest_nodes, numbers_released(plan, schema))

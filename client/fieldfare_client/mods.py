@@ -1,0 +1,155 @@
+"""One line for any ClientApp whose node is one user: `mods=[ff.masked]`, `mods=[ff.budget]`, or both.
+
+The app gets Flower's own two records, as from FedAvg, and answers as it always did. What leaves the node is another
+matter: before the app is called its user is charged in the file that FIELDFARE_BUDGET names, and what it replies is
+clipped to the plan's norm, rounded, and masked for the blinder that the node's own configuration names. The outermost
+of these mods does all of it; the others see that it was done. Put them first in the list, so that they see what leaves.
+
+Who the node's user is, the server does not say: it is `user` of the node's configuration, or else its partition-id.
+Nodes that share a file of charges and name neither are one user there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+
+import numpy as np
+from flwr.app import Context, Message, RecordDict
+from numpy.typing import NDArray
+
+from fieldfare.clipping import clip_one
+from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.schema import Schema, pseudonym
+from fieldfare.signed_terms import NodeBudgetRefused
+from fieldfare_client import budget as own_budget
+from fieldfare_client import witness
+from fieldfare_client.masking import NotMasked, mask_reply, masking_of
+from fieldfare_client.settings import TrainingSettings
+from fieldfare_client.told import without_text
+from fieldfare_flower import logs
+from fieldfare_flower.messages import HEAD, HEADER, MASKING, TERMS, TRAIN, PlainInstruction, read_metrics
+
+Call = Callable[[Message, Context], Message]
+
+_done: ContextVar[frozenset[str] | None] = ContextVar("done", default=None)
+"""What an outer mod has done for the message that is answered just now; None: no outer mod is there."""
+MASKED, CHARGED = "masked", "charged"
+
+
+class AppFailed(FieldfareError):
+    """The app answered with an error, whose text stays at the node."""
+
+
+def masked(message: Message, context: Context, call_next: Call) -> Message:
+    """Let nothing leave this node but masked sums: a mod for an app of Flower's whose node is one user.
+
+    The node's configuration names the blinder and the node's key (`blinder`, `node-key`). What the app replies beside
+    its arrays stays at the node, but for metrics that the plan lists, which ride under the mask.
+
+    Example:
+        >>> import fieldfare as ff
+        >>> from flwr.clientapp import ClientApp
+        >>> app = ClientApp(mods=[ff.masked])
+
+    Raises:
+        NotMasked, BlinderNotPinned, NodeBudgetRefused: and others, of which the server is told the class alone.
+    """
+    return _guarded(message, context, call_next, MASKED)
+
+
+def budget(message: Message, context: Context, call_next: Call) -> Message:
+    """Charge this node's user in the node's own file before the app is called: a mod, as `masked`.
+
+    The server's strategy says what a round costs: `ff.PrivateStrategy(..., charge_on_nodes=True)`, or a masked plan.
+
+    Example:
+        >>> import fieldfare as ff
+        >>> from flwr.clientapp import ClientApp
+        >>> app = ClientApp(mods=[ff.budget, ff.masked])
+
+    Raises:
+        NodeBudgetRefused: and the app is not called. The server is told the word alone.
+    """
+    return _guarded(message, context, call_next, CHARGED)
+
+
+def is_guarded() -> bool:
+    """Return whether one of these mods has looked at the message that is answered just now."""
+    return _done.get() is not None
+
+
+def _guarded(message: Message, context: Context, call_next: Call, needed: str) -> Message:
+    done = _done.get()
+    if done is None:
+        return without_text(lambda message, context: _answer(message, context, call_next, needed))(message, context)
+    _require(needed, done)
+    return call_next(message, context)
+
+
+def _require(needed: str, done: frozenset[str]) -> None:
+    if needed == CHARGED and CHARGED not in done:
+        what = f"{own_budget.VARIABLE} is not set"
+        raise NodeBudgetRefused("mods=[ff.budget]", f"{what}, so nobody would be charged.", reason="no-memory")
+    if needed == MASKED and MASKED not in done:
+        raise NotMasked("an instruction without masks", "this node's app has mods=[ff.masked].")
+
+
+def _answer(message: Message, context: Context, call_next: Call, needed: str) -> Message:
+    """Answer by the app, under the node's own rules; in clear where no mask is asked for and none needed."""
+    logs.configure_app()
+    content = message.content
+    if message.metadata.message_type.partition(".")[0] != TRAIN or HEADER not in content.config_records:
+        own_budget.refuse_plain()
+        masking_of(context, RecordDict())
+        _require(needed, frozenset())
+    masking = masking_of(context, content)
+    done = frozenset({CHARGED} if own_budget.is_kept() else ()) | ({MASKED} if masking else set())
+    _require(needed, done)
+    told = PlainInstruction.read(content)
+    witness.watch(context, content)
+    own_budget.charge(message, np.array([pseudonym(_user(context))], np.uint64))
+    for name in (HEADER, MASKING, TERMS, HEAD):
+        content.pop(name, None)
+    sent = {name: array for record in content.array_records.values() for name, array in record.items()}
+    # Now: the app may empty the record that it gets.
+    before = {name: np.array(sent[name].numpy()) for name in told.trained}
+    token = _done.set(done)
+    try:
+        reply = call_next(message, context)
+    finally:
+        _done.reset(token)
+    if masking is None:
+        return reply
+    if reply.has_error():
+        raise AppFailed(f"the app answered with an error: {reply.error.reason}")
+    update, riding = _clipped(told, before, reply.content)
+    return Message(mask_reply(masking, told.occasion, context, update, 1, riding), reply_to=message)
+
+
+def _user(context: Context) -> str:
+    node = context.node_config
+    return str(node.get("user", node.get("partition-id", "")))
+
+
+def _clipped(
+    told: PlainInstruction, before: Mapping[str, NDArray[np.generic]], content: RecordDict
+) -> tuple[NDArray[np.float32], tuple[float, ...]]:
+    """Return the user's clipped update, float32 (d,), and what rides beside it, as a node of many users sums them.
+
+    An update that is not finite is zero. Raises `BadInput` for a reply of other arrays.
+    """
+    records, schema = list(content.array_records.values()), Schema(told.trained, tuple(map(np.shape, before.values())))
+    if len(records) != 1 or not set(schema.names) <= set(records[0]):
+        raise BadInput("the reply", "has not one ArrayRecord with the arrays that are trained.", "those that were sent")
+    update = np.empty(schema.numel, np.float32)
+    for name, weight, place in zip(schema.names, told.weights, schema.slices(), strict=True):
+        after, start = records[0][name].numpy(), before[name]
+        if after.shape != start.shape or after.dtype.kind != "f":
+            raise BadInput(f"the reply's array {name!r}", f"is {after.dtype} {after.shape}.", f"{start.shape}")
+        change = after.astype(np.float64) - (0.0 if told.deltas else start.astype(np.float64))
+        with np.errstate(over="ignore"):
+            update[place] = (weight * change).reshape(-1)
+    settings = TrainingSettings.parse(told.settings)
+    metrics = () if settings.metrics is None else read_metrics(settings.metrics, content)
+    return update, (*clip_one(update, settings.clipping, schema.slices()), *metrics)

@@ -1,0 +1,44 @@
+"""What the server is told of an exception at a node: its class. Flower would send its text, which may quote data."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+
+from flwr.app import Context, Error, Message
+
+from fieldfare.signed_head import HeadRefused
+from fieldfare.signed_terms import NodeBudgetRefused
+from fieldfare_flower.local_grid import CLIENT_APP_RAISED
+
+log = logging.getLogger("fieldfare.client")
+
+Handler = Callable[[Message, Context], Message]
+
+
+def refusal(kind: str, message: Message, told: str = "") -> Message:
+    """Answer in Flower's form of an exception's class; only of journal and budget is there more to tell."""
+    return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'> {told}".rstrip()), reply_to=message)
+
+
+def without_text(handler: Handler) -> Handler:
+    """Answer an exception with its class alone."""
+
+    @wraps(handler)
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            return handler(message, context)
+        except Exception as error:
+            kind = type(error).__name__
+            if isinstance(error, HeadRefused | NodeBudgetRefused):
+                log.warning("this node does not answer: %s", error)
+                return refusal(kind, message, error.told)
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            log.warning("this node does not answer: %s at %s:%s", kind, Path(frame.filename).name, frame.lineno)
+            log.debug("the exception", exc_info=True)
+            return refusal(kind, message)
+
+    return answer
