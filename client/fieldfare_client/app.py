@@ -315,12 +315,14 @@ def _without_text(handler: Callable[[Message, Context], Message]) -> Callable[[M
     def answer(message: Message, context: Context) -> Message:
         try:
             return handler(message, context)
+        except (HeadRefused, NodeBudgetRefused) as refusal:
+            log.warning("this node refuses: %s", refusal)
+            return _refusal(type(refusal).__name__, message, refusal.told)
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(frame.filename).name}:{frame.lineno}"
             log.warning("this node does not answer: %s at %s", type(error).__name__, place)
-            told = error.told if isinstance(error, HeadRefused | NodeBudgetRefused) else ""
-            return _refusal(type(error).__name__, message, told)
+            return _refusal(type(error).__name__, message)
 
     return answer
 

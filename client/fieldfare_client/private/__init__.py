@@ -75,6 +75,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from flwr.app import Context, Error, Message
 
 from fieldfare.errors import BadInput
+from fieldfare.signed_head import HeadRefused
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare.trees import refuse_trees
 from fieldfare_client.private.checking import check
@@ -205,10 +206,10 @@ def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
         with _one_node:
             try:
                 return answer(message, context)
-            except NodeBudgetRefused as refusal:
-                log.warning("this node's own budget refuses: %s", refusal)
-                # The server learns the word alone.
-                told = f"<class '{NodeBudgetRefused.__name__}'> {refusal.told}"
+            except (HeadRefused, NodeBudgetRefused) as refusal:
+                log.warning("this node refuses: %s", refusal)
+                # The server learns the fixed words alone.
+                told = f"<class '{type(refusal).__name__}'> {refusal.told}"
                 return Message(Error(CLIENT_APP_RAISED, told), reply_to=message)
 
     # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
