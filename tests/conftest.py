@@ -83,8 +83,13 @@ def patient_service(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test has a home of its own, made where it is used. Without a name: server/files/test_home.py."""
-    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path_factory.getbasetemp() / "homes" / uuid.uuid4().hex))
+    """Every test has a home of its own, made where it is used. Without a name: server/files/test_home.py.
+
+    So has Flower: nodes of real people keep there which ledger they belong to.
+    """
+    root = tmp_path_factory.getbasetemp() / "homes" / uuid.uuid4().hex
+    monkeypatch.setenv("FIELDFARE_HOME", str(root))
+    monkeypatch.setenv("FLWR_HOME", f"{root}-flower")
 
 
 @pytest.fixture(scope="session")

@@ -31,11 +31,11 @@ def without_text(handler: Handler) -> Handler:
     def answer(message: Message, context: Context) -> Message:
         try:
             return handler(message, context)
+        except (HeadRefused, NodeBudgetRefused) as refused:
+            log.warning("this node refuses: %s", refused)
+            return refusal(type(refused).__name__, message, refused.told)
         except Exception as error:
             kind = type(error).__name__
-            if isinstance(error, HeadRefused | NodeBudgetRefused):
-                log.warning("this node does not answer: %s", error)
-                return refusal(kind, message, error.told)
             frame = traceback.extract_tb(error.__traceback__)[-1]
             log.warning("this node does not answer: %s at %s:%s", kind, Path(frame.filename).name, frame.lineno)
             log.debug("the exception", exc_info=True)

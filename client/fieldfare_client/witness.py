@@ -3,19 +3,31 @@
 It lies in Flower's state of the node, which lasts as long as the run, and in the file that FIELDFARE_WITNESS
 names, which lasts. The file is for one ledger: a node that serves several needs one process, and one file,
 for each.
+
+Without that file a node of real people keeps the first head that it was shown, in Flower's directory of its
+account: so another ledger, which would give its users their budget again, is refused by default. Processes of
+one account share it, so it does not move: the newest head of one would refuse a late instruction to another.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fieldfare.signed_head import HeadRefused, SignedHead, follow
-from fieldfare_flower.messages import HEAD, read_head, read_keys, records_of
+from fieldfare_client import budget
+from fieldfare_flower.messages import HEAD, is_of_people, read_head, read_keys, records_of
+
+log = logging.getLogger("fieldfare.client")
 
 VARIABLE = "FIELDFARE_WITNESS"
+FIRST = "fieldfare.ledger"
+"""In Flower's directory of the account: the first head that a node of it was shown for real people."""
 
 
 def remembered(context: Context) -> SignedHead | None:
@@ -24,47 +36,86 @@ def remembered(context: Context) -> SignedHead | None:
     held = [SignedHead.parse(str(record["head"]))] if record is not None else []
     path = _path()
     if path is not None and path.exists():
-        try:
-            held.append(SignedHead.parse(path.read_text(encoding="ascii")))
-        except (OSError, UnicodeDecodeError, HeadRefused) as error:
-            # What was seen last is unknown: to begin anew would let a server go back unnoticed.
-            raise HeadRefused(
-                f"{VARIABLE} = {str(path)!r}",
-                f"cannot be read ({error}), so that a server that went back would go unnoticed.",
-                "write into it the newest head of this ledger that its backup or another node has, one line; or remove "
-                "it once `fieldfare verify --head` has compared the ledger with heads that others hold",
-                reason="no-memory",
-            ) from None
+        held.append(_read(path, f"{VARIABLE} = {str(path)!r}"))
     return max(held, key=lambda head: head.count, default=None)
+
+
+def _read(path: Path, what: str) -> SignedHead:
+    try:
+        return SignedHead.parse(path.read_text(encoding="ascii"))
+    except (OSError, UnicodeDecodeError, HeadRefused) as error:
+        # What was seen is unknown: to begin anew would let a server go back, or another come, unnoticed.
+        raise HeadRefused(
+            what,
+            f"cannot be read ({error}), so that a server that went back would go unnoticed.",
+            "write into it the newest head of this ledger that its backup or another node has, one line; or remove "
+            "it once `fieldfare verify --head` has compared the ledger with heads that others hold",
+            reason="no-memory",
+        ) from None
 
 
 def watch(context: Context, content: RecordDict) -> None:
     """Compare what an instruction shows of the journal with what this node remembers, then remember it.
 
-    Raises `HeadRefused` if the server's journal went back, forked, or is not shown any more.
+    Raises `HeadRefused` if the server's journal went back, forked, or is not shown any more, and where real
+    people's users of this account belong to another ledger.
     """
     head, rows = read_head(content)
-    held = remembered(context)
-    newest = follow(held, head, rows, read_keys(content))
+    held, keys, path = remembered(context), read_keys(content), _path()
+    newest = follow(held, head, rows, keys)
+    # A node's own budget names the ledgers that its users agreed to.
+    if head is not None and path is None and is_of_people(content) and not budget.is_kept():
+        _require_first(head, rows, keys)
     if newest is None or newest == held:
         return
     context.state[HEAD] = ConfigRecord({"head": str(newest)})
-    path = _path()
     if path is not None:
         _keep(path, newest)
 
 
-def _keep(path: Path, head: SignedHead) -> None:
+def _require_first(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str]) -> None:
+    """Refuse a head of another ledger than the first that nodes of this account were shown; keep the first."""
+    try:
+        path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / FIRST
+        if not path.exists():
+            _keep(path, head, first=True)
+    except (OSError, RuntimeError) as error:
+        log.warning("this account cannot keep which ledger its users belong to (%s): name a file, %s", error, VARIABLE)
+        return
+    first = _read(path, f"the ledger of this node's users in {str(path)!r}")
+    try:
+        # Not asked for by this node, so it may not be shown: of this row only a contradiction counts.
+        follow(first, head, {first.count: first.hash, **rows}, keys)
+    except HeadRefused as refusal:
+        raise HeadRefused(
+            f"{refusal.what}, the first that this node's users belonged to",
+            refusal.why,
+            f"that ledger; if its users never belonged to it, or it is gone for good and somebody answers for what "
+            f"they spent there, remove {str(path)!r}. A node that serves two ledgers names a file for each, {VARIABLE}",
+            reason=refusal.reason,
+            seen=first.count,
+            shown=head.count,
+        ) from None
+
+
+def _keep(path: Path, head: SignedHead, first: bool = False) -> None:
     """Replace the file durably: after a power cut it has the old line or the new one, and never a part of
     one.
+
+    first: keep what is there; of two processes at once, one makes it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with open(temporary, "w", encoding="ascii") as file:
         file.write(f"{head}\n")
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    if first:
+        with suppress(FileExistsError):
+            path.hardlink_to(temporary)
+        temporary.unlink()
+    else:
+        temporary.replace(path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -52,6 +52,7 @@ class HeadRefused(BadInput):
     def __init__(self, what: str, why: str, nearest: str = "", *, reason: str, seen: int = 0, shown: int = 0) -> None:
         """reason: a word of `REASONS`; seen, shown: the numbers of rows, 0 for none."""
         super().__init__(what, why, nearest)
+        self.reason = reason
         self.told = f"{reason} {seen} {shown}"
         """What a node may tell the server of it: nothing but the word and both numbers."""
 

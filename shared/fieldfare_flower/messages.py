@@ -381,15 +381,24 @@ def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uin
     return users
 
 
-def write_head(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str] = ()) -> ConfigRecord:
+def write_head(
+    head: SignedHead, rows: Mapping[int, str], keys: Sequence[str] = (), people: bool = False
+) -> ConfigRecord:
     """Return the record of a signed head, with hashes of earlier journal rows by number, by which a node sees
     a fork.
 
-    keys: the lines by which the head's key changed.
+    Args:
+        keys: the lines by which the head's key changed.
+        people: whether the run is for real people on nodes of their own.
     """
     ordered = sorted(rows)
     hashes = [rows[number] for number in ordered]
-    return ConfigRecord({"head": str(head), "rows": ordered, "hashes": hashes, "keys": list(keys)})
+    return ConfigRecord({"head": str(head), "rows": ordered, "hashes": hashes, "keys": list(keys), "people": people})
+
+
+def is_of_people(content: RecordDict) -> bool:
+    """Return whether an instruction's head says that the run is for real people on nodes of their own."""
+    return records_of(content, ConfigRecord).get(HEAD, ConfigRecord()).get("people") is True
 
 
 def read_head(content: RecordDict) -> tuple[SignedHead | None, dict[int, str]]:

@@ -75,6 +75,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from flwr.app import Context, Message
 
 from fieldfare.errors import BadInput
+from fieldfare.signed_head import HeadRefused
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare.trees import refuse_trees
 from fieldfare_client.private.checking import check
@@ -205,9 +206,9 @@ def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
         with _one_node:
             try:
                 return answer(message, context)
-            except NodeBudgetRefused as refused:
-                log.warning("this node's own budget refuses: %s", refused)
-                return refusal(NodeBudgetRefused.__name__, message, refused.told)  # the server learns the word alone
+            except (HeadRefused, NodeBudgetRefused) as refused:
+                log.warning("this node refuses: %s", refused)
+                return refusal(type(refused).__name__, message, refused.told)  # the server learns the fixed words alone
 
     # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

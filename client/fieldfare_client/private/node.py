@@ -29,7 +29,7 @@ from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.lazily import has_torch, torch
 from fieldfare.questions import Question, parse
 from fieldfare.schema import Arrays, pseudonyms
-from fieldfare_client import budget, forked
+from fieldfare_client import budget, forked, witness
 from fieldfare_client.masking import mask_reply, masking_of
 from fieldfare_client.own_randomness import own_randomness, uses_cuda
 from fieldfare_client.private.local_arrays import LocalArrays
@@ -37,7 +37,14 @@ from fieldfare_client.private.progress import Progress
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.training.schedule import user_keys
 from fieldfare_flower import logs, own_data
-from fieldfare_flower.messages import HEADER, TrainInstruction, TrainReply, read_question, write_users
+from fieldfare_flower.messages import (
+    HEADER,
+    TrainInstruction,
+    TrainReply,
+    read_question,
+    write_users,
+    write_witness,
+)
 
 if TYPE_CHECKING:
     from fieldfare_client.private.local_model import LocalModel
@@ -111,6 +118,7 @@ class UserList:
         question = self.node.question_of(message)
         schema = self.node.model.schema if question is None else question.answer_schema
         content = budget.list_payable(message, write_users(names, schema))
+        content.update(write_witness(witness.remembered(context)))
         return Message(content, reply_to=message)
 
 
@@ -167,6 +175,7 @@ class AppNode:
         users = self.user_list.read(context)
         if HEADER not in message.content.config_records:
             return self._answer_plainly(message, context, users)
+        witness.watch(context, message.content)
         question = self.question_of(message)
         schema = self.model.schema if question is None else question.answer_schema
         read = TrainInstruction.read(message.content, schema)

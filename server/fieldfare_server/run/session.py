@@ -44,6 +44,7 @@ from fieldfare_server.ledger.states import ACTIVE, EndState
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
 from fieldfare_server.run.interrupts import Interrupts
 from fieldfare_server.run.lease_keeper import LeaseKeeper
+from fieldfare_server.run.presence.availability import is_simulated
 from fieldfare_server.run.presence.bindings import Bindings
 from fieldfare_server.run.presence.cohorts import Cohorts
 from fieldfare_server.run.presence.identity import keys_are_proven
@@ -312,6 +313,8 @@ class Session:
 
     def meet(self, grid: Grid) -> None:
         """Before the first look at the nodes of `grid`: bind users to nodes durably where nodes have proven keys."""
+        if self._witnesses is not None and self._ledger is not None and not is_simulated(grid):
+            self._witnesses.people = not self._ledger.population(self.plan.privacy.population).simulated
         if self.dialect.name != "cohort" or self._ledger is None or self._home is None or not keys_are_proven(grid):
             return
         register = self._ledger.node_register()

@@ -131,7 +131,7 @@ class Real(LocalGrid):
     simulated = False
 
 
-def test_on_real_nodes_a_failing_user_is_that_users_data(tmp_path: Path) -> None:
+def test_on_real_nodes_a_failing_user_is_that_users_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever fails, the server sends, receives and writes the same, but for the sums that noise hides."""
     seen = []
     for name, fails in (
@@ -140,6 +140,7 @@ def test_on_real_nodes_a_failing_user_is_that_users_data(tmp_path: Path) -> None
         ("all", lambda user: True),
     ):
         state = home(tmp_path / name, simulated=False)
+        monkeypatch.setenv("FLWR_HOME", str(tmp_path / name / "flower"))  # nodes that know no other ledger
         grid = grid_of(fails, 3)
         grid.__class__ = Real
         run = start(state, grid, run__noise_seed=None, run__trust_node_ids=True)

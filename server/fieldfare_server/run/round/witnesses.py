@@ -28,6 +28,8 @@ class Witnesses:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self.people = False
+        """Whether the users are real people on nodes of their own, whose ledger their nodes keep in mind."""
         self._rows: defaultdict[int, deque[int]] = defaultdict(partial(deque, maxlen=RECENT))
         """Node -> the rows that it may remember."""
         self._hashes: dict[int, str] = {}
@@ -56,9 +58,8 @@ class Witnesses:
             for number in rows:
                 if number < head.count and number not in self._hashes:
                     self._hashes[number] = known.get(number) or self._ledger.row_hash(number) or ""
-            made[node] = {
-                HEAD: write_head(head, {n: self._hashes[n] for n in rows if self._hashes.get(n)}, self._lines)
-            }
+            hashes = {n: self._hashes[n] for n in rows if self._hashes.get(n)}
+            made[node] = {HEAD: write_head(head, hashes, self._lines, self.people)}
             if not rows or rows[-1] != head.count:
                 rows.append(head.count)
         self._hashes = {**known, **self._hashes} if len(known) < MOST_HASHES else self._hashes
