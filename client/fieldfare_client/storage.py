@@ -54,7 +54,14 @@ class BlockColumn:
 
 
 def open_table(path: Path) -> UserTable:
-    """Open the users of an `.arrow` or `.parquet` file of the layout above. Raises `BadInput` for any other."""
+    """Open the users of an `.arrow` or `.parquet` file of the layout above, or of a folder of `write_arrays`.
+
+    Raises `BadInput` for any other file.
+    """
+    if path.is_dir():
+        users, ends, names = (np.load(path / f"{name}.npy") for name in ("users", "offsets", "names"))
+        mapped = [np.load(path / f"{i}.npy", mmap_mode="r") for i in range(len(names))]
+        return UserTable(users, ends, dict(zip(names.tolist(), mapped, strict=True)))
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -132,6 +139,19 @@ def write(path: Path, tables: Iterable[UserTable]) -> None:
             Path(file.name).unlink()
             raise
     Path(file.name).replace(path)
+
+
+def write_arrays(folder: Path, table: UserTable) -> None:
+    """Write users to a new folder, for other processes of this machine: it needs no pyarrow, and lasts as
+    long as they do.
+    """
+    folder.mkdir()
+    rows = table.rows(np.arange(len(table)))
+    arrays: dict[str, NDArray[Any]] = {"users": rows.users, "names": np.array([*rows.columns], np.str_)}
+    arrays["offsets"] = np.concatenate(([0], np.cumsum(rows.sizes))).astype(np.int64)
+    arrays |= {str(i): tensor.numpy() for i, tensor in enumerate(rows.columns.values())}
+    for name, array in arrays.items():
+        np.save(folder / name, array)
 
 
 def _batch(table: UserTable) -> Any:

@@ -16,7 +16,7 @@ import torch
 
 from fieldfare.errors import BadInput
 from fieldfare.schema import pseudonym
-from fieldfare_client.storage import BlockColumn, from_partitions, open_table, write
+from fieldfare_client.storage import BlockColumn, from_partitions, open_table, write, write_arrays
 from fieldfare_client.users import UserTable
 
 
@@ -42,6 +42,17 @@ def same(a: UserTable, b: UserTable) -> bool:
         for name in ours.columns
     )
     return columns and np.array_equal(ours.users, theirs.users) and np.array_equal(ours.sizes, theirs.sizes)
+
+
+def test_a_folder_for_other_processes_needs_no_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    of = table(4)
+    of.columns["seen"] = np.arange(len(of.columns["y"])) % 2 == 0
+    for number, one in enumerate((of, of.select(np.array([3, 1])), table(5, users=0))):
+        write_arrays(tmp_path / str(number), one)
+        back = open_table(tmp_path / str(number))
+        assert same(back, one)
+        assert back.source is None
 
 
 @pytest.mark.parametrize("suffix", [".arrow", ".parquet"])

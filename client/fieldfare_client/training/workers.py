@@ -36,7 +36,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
 from fieldfare_client.forked import trains_apart
 from fieldfare_client.main_guard import GUARD, one_thread
-from fieldfare_client.storage import open_table, write
+from fieldfare_client.storage import open_table, write_arrays
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.schedule import steps_of
 from fieldfare_client.training.trainer import CohortUpdate, Trainer
@@ -162,8 +162,8 @@ class WorkerTrainer:
         try:
             source = table.source
             if source is None:
-                source = self._path("users.arrow")
-                write(source, [table])
+                source = self._path("users")
+                write_arrays(source, table)
             self._points = _Memory(self._path("points"), (points, self.schema.numel), np.dtype(np.float32))
             self._sums = _Memory(self._path("sum"), (queries, self.schema.numel), np.dtype(np.float64))
             for memory in (self._points, self._sums):

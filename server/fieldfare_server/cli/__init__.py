@@ -18,8 +18,9 @@ for _name, _value in {
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What numpy and torch read when they are imported."""
-LEFT_OUT = ("torch", "flwr", "matplotlib", "sklearn", "pyarrow")
-"""Modules that an installation for prices, ledger and page alone does not have."""
+LEFT_OUT = dict.fromkeys(("torch", "flwr", "matplotlib", "sklearn", "pyarrow"), "server,client")
+LEFT_OUT["psycopg"] = "postgres"
+"""Modules that smaller installations do not have, and the extras that bring them."""
 TRAINING = ("simulate", "compare", "run")
 """Commands that may use every core, as torch decides. The demo's models are too small to share: its threads
 would wait for each other by spinning, which takes 2 times the processor on a quiet machine and 5 times at a
@@ -70,7 +71,7 @@ def main() -> None:
             raise
         print(
             f"Refused. `fieldfare {command}` needs {missing}, which is not installed here. "
-            "Nearest allowed: pip install 'fieldfare[server,client]'.",
+            f"Nearest allowed: pip install 'fieldfare[{LEFT_OUT[missing]}]'.",
             file=sys.stderr,
         )
         sys.exit(2)

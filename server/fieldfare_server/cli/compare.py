@@ -13,7 +13,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, print_text, refusals
-from fieldfare_server.cli.plot import plot_traces
+from fieldfare_server.cli.plot import can_plot, plot_traces
 from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.session import Session
@@ -45,7 +45,9 @@ def compare(
         base = read_plan(path)
         specs = [_spec(text) for text in (mechanism or ["nu", "independent"])]
         rows, traces = compare_mechanisms(base, specs, train, data_is_public, nodes, quiet=json_)
-        picture = plot_traces(traces, to, f"{base.run.task}: same budget, different noise") if traces else None
+        picture = (
+            plot_traces(traces, to, f"{base.run.task}: same budget, different noise") if traces and can_plot() else None
+        )
         _print_comparison(rows, traces, picture, json_)
 
 

@@ -19,7 +19,7 @@ from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, print_text, refusals
-from fieldfare_server.cli.plot import plot_story
+from fieldfare_server.cli.plot import can_plot, plot_story
 from fieldfare_server.cli.progress import Trace, check_first, grid_of, local_grid, run_here, simulated_nodes
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -103,7 +103,7 @@ def demo(
             traces = [_private(home, label, plan, json_) for label, plan in plans]
             traces.append(_without_noise(task, json_))
         title = "Late flights, by aircraft never trained on"
-        picture = plot_story(traces, [who for *_, who in ways], to / "demo.png", title)
+        picture = plot_story(traces, [who for *_, who in ways], to / "demo.png", title) if can_plot() else None
         _print_results(home, traces, ways, picture, json_)
 
 
@@ -163,7 +163,7 @@ def _without_noise(task: str, quiet: bool) -> Trace:
 
 
 def _print_results(
-    home: StateDirectory, traces: list[Trace], ways: tuple[Way, ...], picture: Path, as_json: bool
+    home: StateDirectory, traces: list[Trace], ways: tuple[Way, ...], picture: Path | None, as_json: bool
 ) -> None:
     with Ledger.open(home.ledger) as ledger:
         populations = list(ledger.populations())
@@ -181,7 +181,7 @@ def _print_results(
                     for each in populations
                 ],
                 "runs": [trace.to_json() for trace in traces],
-                "plot": str(picture),
+                "plot": str(picture) if picture else None,
                 "home": str(home.root),
             }
         )
@@ -205,5 +205,6 @@ def _print_results(
         )
     else:
         out.print("With --all: two more ways, for users who can be called at will and in secret.")
-    print_text(f"Plot: {picture}")
+    if picture:
+        print_text(f"Plot: {picture}")
     print_text(f"Ledger, models, checkpoints: {home.root}   (fieldfare serve --home {home.root})")

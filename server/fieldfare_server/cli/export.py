@@ -57,10 +57,11 @@ def check_export(path: Path) -> None:
         raise BadInput(f"--export {path}", "is there, and was not written by --export.", "a new name")
     if not path.suffix and path.is_file():
         raise BadInput(f"--export {path}", "is a file, and TensorBoard wants a directory.", f"{path}.csv")
-    if not path.suffix and importlib.util.find_spec("tensorboard") is None:
-        raise BadInput(
-            f"--export {path}", "TensorBoard is not installed: pip install 'fieldfare[simulation]'", "rounds.csv"
-        )
+    for suffix, module, extra in (("", "tensorboard", "simulation"), (".parquet", "pyarrow", "client")):
+        if path.suffix == suffix and importlib.util.find_spec(module) is None:
+            raise BadInput(
+                f"--export {path}", f"{module} is not installed: pip install 'fieldfare[{extra}]'", "rounds.csv"
+            )
 
 
 def _is_export(path: Path) -> bool:

@@ -4,6 +4,7 @@ rounds).
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0b6e4f", "#c8553d", "#6b7280", "#3a6ea5", "#8e5ea2", "#b8860b", "#2f4858", "#d1495b")
 STORY_COLOURS = ("#c8553d", "#0b6e4f", "#3a6ea5", "#8e5ea2", "#6b7280")
+
+
+def can_plot() -> bool:
+    """Return whether matplotlib is installed: without it, results are told and not drawn."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def plot_traces(traces: Sequence[Trace], path: Path, title: str) -> Path:

@@ -150,6 +150,23 @@ def test_what_trains_nothing_imports_no_torch(what: str, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
+SMALLER = {
+    "psycopg": (["budget", "--ledger", "postgresql://reader@127.0.0.1/ledger"], "fieldfare[postgres]"),
+    "pyarrow": (["simulate", "plan.toml", "--export", "rounds.parquet"], "fieldfare[client]"),
+}
+
+
+@pytest.mark.parametrize("module", SMALLER)
+def test_what_a_smaller_installation_lacks_is_named(module: str, tmp_path: Path) -> None:
+    words, remedy = SMALLER[module]
+    absent = f"import importlib.util, sys\nsys.modules[{module!r}] = None\nfound = importlib.util.find_spec\n"
+    absent += f"importlib.util.find_spec = lambda name, *more: None if name == {module!r} else found(name, *more)\n"
+    run = absent + f"sys.argv = ['fieldfare', *{words!r}]\nfrom fieldfare_server.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert remedy in " ".join(done.stderr.replace("│", " ").split())
+
+
 def test_a_price_of_a_bundled_task_builds_no_model() -> None:
     """Their models' sizes are stated, and the resolution of the noise needs no more."""
     code = """
