@@ -128,6 +128,14 @@ def test_a_question_shows_what_was_asked_and_its_answer(page: Any, url: str, led
     row.wait_for()
     assert "question: mean of rows from 0.0 to 40.0, task digits" in row.inner_text()
     assert "mean: 25 (23.43 to 26.57)" in row.inner_text()
+    ledger_data.start(ledger, "training")
+    page.goto(f"{url}/#asks=true")
+    page.locator("#runs tbody tr", has_text="mean: 25").wait_for()
+    assert page.locator("#runs tbody tr").count() == 1
+    page.locator("#filters").get_by_label("Show").select_option("false")
+    page.locator("#runs tbody tr", has_text="training").wait_for()
+    page.locator("#runs tbody tr", has_text="mean: 25").wait_for(state="detached")
+    assert page.url.endswith("#asks=false")
 
 
 def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found_at_once(
