@@ -138,6 +138,25 @@ def test_a_question_shows_what_was_asked_and_its_answer(page: Any, url: str, led
     assert page.url.endswith("#asks=false")
 
 
+def test_of_a_choice_the_page_offers_no_test_that_would_be_refused(page: Any, url: str, ledger: Ledger) -> None:
+    asked = Asked.of(
+        {
+            "question": {"kind": "choose", "models": ["one", "two"], "shows": "best"},
+            "run": {"task": "digits"},
+            "privacy": {"population": "aircraft", "noise_multiplier": 2.0, "delta": 1e-5},
+        }
+    )
+    handle = ledger_data.start(ledger, "chosen", rounds=1, described=asked.plan(50))
+    opened = handle.open_round(np.arange(50))
+    shown = {"score": None, "score_name": "answer", "noise_std": 2.0 / 50, "released": [0.0, 1 / 50]}
+    handle.commit_round(opened, Outcome(np.arange(50), PrivacyLoss(mu_squared=1 / 4), shown, {}, reports=50), "ab" * 32)
+    handle.finish("done", "all rounds committed")
+    page.goto(f"{url}/#run=chosen")
+    page.locator("#utility", has_text="two, below the best mean by").wait_for()
+    page.locator("#noise", has_text="no residual to test").wait_for()
+    assert "fieldfare audit" not in page.locator("#noise").inner_text()
+
+
 def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found_at_once(
     page: Any, url: str, ledger: Ledger, run: RunHandle
 ) -> None:
