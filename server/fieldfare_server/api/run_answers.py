@@ -32,11 +32,16 @@ class RunAnswers:
         self._counts = watch.RoundCounts(ledger)
 
     def runs(
-        self, cursor: str | None, limit: int, population: str | None, state: states.RunState | None = None
+        self,
+        cursor: str | None,
+        limit: int,
+        population: str | None,
+        state: states.RunState | None = None,
+        asks: bool | None = None,
     ) -> Page[Run]:
-        """Return runs, newest first; of one population, or in one state, if given."""
+        """Return runs, newest first; of one population, in one state, or asking a question or not, if given."""
         with self._ledger.snapshot() as snapshot, known():
-            page = snapshot.runs(parse_cursor(cursor), limit, population, state)
+            page = snapshot.runs(parse_cursor(cursor), limit, population, state, asks=asks)
             latest = watch.latest_rounds(snapshot, [view.id for view in page.items])
         items = tuple(Run.of(view, latest.get(view.id)) for view in page.items)
         return Page[Run](items=items, next=format_cursor(page.next))

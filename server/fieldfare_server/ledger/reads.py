@@ -124,8 +124,9 @@ class Reader:
         population: str | None = None,
         state: RunState | None = None,
         plan_digest: str | None = None,
+        asks: bool | None = None,
     ) -> views.RunPage:
-        """Runs, newest first; of one population, in one state, or of one plan, if given."""
+        """Runs, newest first; of one population, in one state, of one plan, or asking a question or not, if given."""
         query = rows.RUNS.order_by(models.runs.c.seq.desc()).limit(_require_limit(limit) + 1)
         if cursor is not None:
             query = query.where(models.runs.c.seq < cursor)
@@ -134,6 +135,8 @@ class Reader:
         if state is not None:
             query = query.where(rows.state_now(self._clock()) == state)
         with self.read() as connection:
+            if asks is not None:
+                query = query.where(rows.asks(connection.dialect.name) == asks)
             if population is not None:
                 query = query.where(models.populations.c.id == rows.population_row(connection, population).id)
             page = connection.execute(query).all()

@@ -129,6 +129,33 @@ def test_a_question_shows_what_was_asked_and_its_answer(page: Any, url: str, led
     row.wait_for()
     assert "question: mean of rows from 0.0 to 40.0, task digits" in row.inner_text()
     assert "mean: 25 (23.43 to 26.57)" in row.inner_text()
+    ledger_data.start(ledger, "training")
+    page.goto(f"{url}/#asks=true")
+    page.locator("#runs tbody tr", has_text="mean: 25").wait_for()
+    assert page.locator("#runs tbody tr").count() == 1
+    page.locator("#filters").get_by_label("Show").select_option("false")
+    page.locator("#runs tbody tr", has_text="training").wait_for()
+    page.locator("#runs tbody tr", has_text="mean: 25").wait_for(state="detached")
+    assert page.url.endswith("#asks=false")
+
+
+def test_of_a_choice_the_page_offers_no_test_that_would_be_refused(page: Any, url: str, ledger: Ledger) -> None:
+    asked = Asked.of(
+        {
+            "question": {"kind": "choose", "models": ["one", "two"], "shows": "best"},
+            "run": {"task": "digits"},
+            "privacy": {"population": "aircraft", "noise_multiplier": 2.0, "delta": 1e-5},
+        }
+    )
+    handle = ledger_data.start(ledger, "chosen", rounds=1, described=asked.plan(50))
+    opened = handle.open_round(np.arange(50))
+    shown = {"score": None, "score_name": "answer", "noise_std": 2.0 / 50, "released": [0.0, 1 / 50]}
+    handle.commit_round(opened, Outcome(np.arange(50), PrivacyLoss(mu_squared=1 / 4), shown, {}, reports=50), "ab" * 32)
+    handle.finish("done", "all rounds committed")
+    page.goto(f"{url}/#run=chosen")
+    page.locator("#utility", has_text="two, below the best mean by").wait_for()
+    page.locator("#noise", has_text="no residual to test").wait_for()
+    assert "fieldfare audit" not in page.locator("#noise").inner_text()
 
 
 def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found_at_once(

@@ -14,6 +14,7 @@ from fieldfare.accounting.filter import Price, price
 from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.names import QUESTION
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome, watch
 from fieldfare_server.ledger.state import budget
@@ -54,6 +55,19 @@ def test_pages_hold_everything_once_and_in_order(ledger: Ledger) -> None:
     assert [row.id for row in ledger.journal_rows(log.next, limit=2).items] == [ledger.head().count - n for n in (3, 4)]
     assert {row.run for row in ledger.journal_rows(run=run.id).items} == {run.id}
     assert len(ledger.journal_rows(population="people", limit=2).items) == 2
+
+
+def test_runs_that_ask_a_question_are_listed_apart(ledger: Ledger) -> None:
+    task = {"of": "digits", "question": {"kind": "mean"}}
+    asking = json.dumps({"run": {"task": QUESTION}, "task": task})
+    called_so = json.dumps({"run": {"task": "digits", "name": QUESTION}})
+    trains, asks, other = (
+        start(ledger, 0.01, plan_json=text, plan_digest=digest(text)).id
+        for text in (json.dumps({"run": {"task": "digits"}}), asking, called_so)
+    )
+    assert [view.id for view in ledger.runs(asks=True).items] == [asks]
+    assert [view.id for view in ledger.runs(asks=False).items] == [other, trains]
+    assert [view.id for view in ledger.runs().items] == [other, asks, trains]
 
 
 def test_series_are_thinned_and_keep_the_newest(ledger: Ledger) -> None:

@@ -329,7 +329,8 @@ def test_page_api_statement_and_certificate_show_the_look(tmp_path: Path) -> Non
     found = ask({"kind": "histogram", "measure": "height", "low": -2, "high": 2, "bins": 3}, tmp_path, budget=20)
     url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
     with TestClient(create_app(url, Settings()), base_url="http://localhost", client=("127.0.0.1", 1)) as service:
-        (run,) = service.get("/v1/runs").json()["items"]
+        (run,) = service.get("/v1/runs?asks=true").json()["items"]
+        assert service.get("/v1/runs?asks=false").json()["items"] == []
         assert run["task"] == f"question: histogram of height from -2.0 to 2.0, task {__name__}:Heights"
         assert [each["name"] for each in run["look"]["answer"]] == [each.name for each in found.answer]
         assert run["look"]["answer"][1]["low"] == pytest.approx(found.answer[1].low)

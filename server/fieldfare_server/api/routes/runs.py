@@ -48,14 +48,15 @@ def runs(
     limit: Limit = 50,
     population: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
     state: Annotated[states.RunState | None, Query(description="only runs in this state")] = None,
+    asks: Annotated[bool | None, Query(description="only questions (true), or only runs that train (false)")] = None,
     as_: Format = "json",
 ) -> Response:
     """Runs, newest first. A token for some populations has to name one. As CSV: all from the cursor on."""
     caller.require(population)
     if as_ == "csv":
-        pages = whole(lambda at, most: answers.runs(at, most, population, state), cursor)
+        pages = whole(lambda at, most: answers.runs(at, most, population, state, asks), cursor)
         return csv_of(Run, pages, "fieldfare-runs.csv")
-    return conditional(request, answers.runs(cursor, limit, population, state))
+    return conditional(request, answers.runs(cursor, limit, population, state, asks))
 
 
 @router.get("/{run_id}", response_model=RunDetail, responses=_ONE)

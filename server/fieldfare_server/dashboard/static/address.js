@@ -6,11 +6,11 @@ export function read() {
   const hash = new URLSearchParams(location.hash.slice(1));
   const [run, population] = [hash.get("run"), hash.get("population")];
   const view = run ? "run" : population ? "population" : "overview";
-  return { view, run, population, search: hash.get("search") || "", filter: { population: population || "", state: hash.get("state") || "" } };
+  return { view, run, population, search: hash.get("search") || "", filter: { population: population || "", state: hash.get("state") || "", asks: hash.get("asks") || "" } };
 }
 
 // The address of the same view with another search or filter.
 export function written({ population, search, filter }) {
-  const hash = new URLSearchParams(Object.entries({ population, search, state: filter.state }).filter(([, value]) => value));
+  const hash = new URLSearchParams(Object.entries({ population, search, state: filter.state, asks: filter.asks }).filter(([, value]) => value));
   return `#${hash}`;
 }

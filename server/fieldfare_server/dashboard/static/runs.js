@@ -79,8 +79,10 @@ export function drawRuns(parent, page, view) {
 export function drawFilters(parent, filter, onFilter) {
   const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value));
   query.set("format", "csv");
-  show(parent, h("div", { class: "filters" }, h("label", {}, "State", h("select", { "data-key": "filter-state", onchange: (event) => onFilter({ ...filter, state: event.target.value }) },
-    ["", ...STATE_NAMES].map((value) => h("option", { value, selected: value === filter.state }, value || "all")))),
+  const choice = (label, name, options) => h("label", {}, label, h("select", { "data-key": `filter-${name}`, onchange: (event) => onFilter({ ...filter, [name]: event.target.value }) },
+    options.map(([value, text]) => h("option", { value, selected: value === filter[name] }, text))));
+  show(parent, h("div", { class: "filters" }, choice("State", "state", [["", "all"], ...STATE_NAMES.map((name) => [name, name])]),
+    choice("Show", "asks", [["", "all"], ["false", "training"], ["true", "looks"]]),
   save("Runs as CSV", `/v1/runs?${query}`, "fieldfare-runs.csv")));
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 from sqlalchemy import (
     BindParameter,
     Case,
+    ColumnElement,
     Connection,
     Row,
     RowMapping,
@@ -21,16 +22,18 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    cast,
     func,
     or_,
     select,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import from_units
 from fieldfare.errors import BadInput, LedgerError
-from fieldfare.names import is_name
+from fieldfare.names import QUESTION, is_name
 from fieldfare.participation import PRESENCE, hides_presence
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import views
@@ -288,6 +291,13 @@ def state_now(now: float | BindParameter[float]) -> Case[str]:
     c, lease = models.runs.c, models.leases.c
     silent = and_(c.state.in_(HELD), or_(lease.holder == "", lease.renewed_at + lease.seconds <= now))
     return case((silent, "interrupted"), else_=c.state)
+
+
+def asks(dialect: str) -> ColumnElement[bool]:
+    """Whether a run asks a question, by its stored plan (`fieldfare.names.is_question`), on this kind of database."""
+    plan = models.runs.c.plan
+    task = func.json_extract(plan, "$.run.task") if dialect == "sqlite" else cast(plan, JSONB)["run"]["task"].astext
+    return task == QUESTION
 
 
 def run_view(row: Row[object], now: float) -> views.RunView:

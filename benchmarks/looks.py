@@ -1,0 +1,109 @@
+"""What looks cost in time: a metric's part of a round's processor time, and a question to 1 000 simulated users.
+
+    OMP_NUM_THREADS=1 python benchmarks/looks.py [--out benchmarks/results/looks.md]
+
+A metric's part is the time of its own code in a whole run (on nodes where it is measured, and on the server where it is
+read), as a share of all the rest of the run. A question is asked four times in one process: the first time imports what
+a question needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import fieldfare as ff
+from fieldfare_client.training.measures import Measures
+from fieldfare_server.run.round.ridden import RiddenMetrics
+
+RUNS: dict[str, dict[str, Any]] = {
+    "digits": {"parameters": {"users": 1000}, "cohort": 100, "rounds": 40, "separation": 8, "times": 5},
+    "flights": {"cohort": 200, "rounds": 20, "separation": 2, "times": 10},
+}
+QUESTION = {"kind": "quantile", "measure": "rows", "low": 0, "high": 60, "bins": 60, "at": [0.2, 0.5, 0.8]}
+
+
+def metric_share(task: str) -> str:
+    """A row of the table: one metric in a run of `task`."""
+    spent = 0.0
+
+    def timed(owner: type, name: str) -> Any:
+        call = getattr(owner, name)
+
+        @functools.wraps(call)
+        def within(*arguments: Any) -> Any:
+            nonlocal spent
+            began = time.thread_time()
+            try:
+                return call(*arguments)
+            finally:
+                spent += time.thread_time() - began
+
+        setattr(owner, name, within)
+        return call
+
+    made = dict(RUNS[task])
+    apart = {"separation": made.pop("separation"), "max_participations": made.pop("times")}
+    metrics = {"show": {"correct": [0, 1]}, "weight": 0.1}
+    plan = ff.Plan(
+        task=task,
+        epsilon=8,
+        delta=1e-5,
+        mechanism="blt",
+        metrics=metrics,
+        participation={"scheme": "min-separation", **apart},
+        **made,
+    )
+    names = [(Measures, "__call__"), (RiddenMetrics, "__init__"), (RiddenMetrics, "add"), (RiddenMetrics, "read")]
+    kept = [(owner, name, timed(owner, name)) for owner, name in names]
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as home:
+        ff.simulate(plan, population="people", budget=50, ledger=home, progress=False)
+    whole = time.process_time() - began
+    for owner, name, call in kept:
+        setattr(owner, name, call)
+    rounds, cohort = made["rounds"], made["cohort"]
+    share, each = 100 * spent / (whole - spent), 1e6 * spent / rounds / cohort
+    return f"| {task}, {cohort} users a round | {1e3 * whole / rounds:.1f} | {each:.1f} | {share:.1f} % |"
+
+
+def asked() -> str:
+    """A row of the table: a question to 1 000 users."""
+    began, wall = time.process_time(), time.time()
+    ff.ask(QUESTION, task="digits", parameters={"users": 1000}, population="p", budget=8, epsilon=1.0, delta=1e-5)
+    return f"{time.process_time() - began:.2f} ({time.time() - wall:.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    questions = [asked() for _ in range(4)]
+    [metric_share(task) for task in RUNS]  # the first run of a process finds which engine is the faster
+    rows = "\n".join(metric_share(task) for task in RUNS)
+    text = f"""# What looks cost in time
+
+`OMP_NUM_THREADS=1 python benchmarks/looks.py`; {platform.processor() or platform.machine()}, load {load:.1f} to \
+{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.
+
+| one metric in a run of | ms of processor a round | microseconds a user | share of the rest |
+|---|---|---|---|
+{rows}
+
+A question to 1 000 simulated users, seconds of processor (of the clock): {questions[0]} the first time, which imports
+PyTorch and the rest, then {", ".join(questions[1:])}.
+"""
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
