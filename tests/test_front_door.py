@@ -216,12 +216,21 @@ def test_the_sites_api_page_has_every_public_name() -> None:
         assert f"::: {module}" in page, name
 
 
-@pytest.mark.parametrize("name", ["Ledger", "LocalGrid", "Plan", "PrivateStrategy"])
+@pytest.mark.parametrize("name", ["LocalGrid", "Plan", "PrivateStrategy"])
 def test_help_shows_a_classes_own_names(name: str) -> None:
     """Not the hundreds of lines of what Flower's, pydantic's and our own bases have."""
     shown = pydoc.plain(pydoc.render_doc(getattr(ff, name)))
     assert "inherited from" not in shown
     assert "__abstractmethods__" not in shown
-    assert len(shown.splitlines()) < (270 if name == "Ledger" else 140)  # an example is twenty of them
-    first = {"Ledger": "open(", "LocalGrid": "run_app(", "Plan": "from_toml(", "PrivateStrategy": "start("}
+    assert len(shown.splitlines()) < 140  # an example is twenty of them
+    first = {"LocalGrid": "run_app(", "Plan": "from_toml(", "PrivateStrategy": "start("}
     assert first[name] in shown
+
+
+def test_help_of_a_ledger_shows_what_people_call_of_it_and_what_can_be_asked() -> None:
+    shown = pydoc.plain(pydoc.render_doc(ff.Ledger))
+    assert len(shown.splitlines()) < 150
+    for name in ff.Ledger.SHOWN:
+        assert f" |  {name}" in shown, name
+    assert "mend(" not in shown
+    assert not [name for name in ff.Ledger.SHOWN if not hasattr(ff.Ledger, name)]

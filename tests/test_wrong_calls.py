@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
 
 import fieldfare as ff
 from fieldfare.costing import cost_of
@@ -29,6 +31,12 @@ def start(**changes: Any) -> Any:
     return ff.PrivateStrategy(**RUN).start(
         **{"grid": ff.LocalGrid(vector_app, 3), "initial_arrays": vector_arrays(), "num_rounds": 1, **changes}
     )
+
+
+def new_ledger() -> ff.Ledger:
+    folder = Path(os.environ["FIELDFARE_HOME"])
+    folder.mkdir(parents=True)
+    return ff.Ledger.open(f"sqlite:///{folder / 'ledger.sqlite3'}", create=True)
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
@@ -83,7 +91,40 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: start(evaluate_fn=lambda arrays: None),
         r"Nearest allowed: evaluate_fn\(round, arrays\)",
     ),
+    "an evaluation of Flower's older interface": (
+        lambda: start(evaluate_fn=lambda round, arrays: (0.1, {"accuracy": 0.9})),
+        "it returned a tuple.*Nearest allowed: MetricRecord",
+    ),
     "no grid": (lambda: start(grid=None), "grid = None: reaches no nodes"),
+    "a strategy by position": (lambda: ff.PrivateStrategy(FedAvg()), "made by keywords.*Nearest allowed: base="),
+    "a number by position": (lambda: ff.PrivateStrategy(4.0), "made by keywords"),
+    "a home in numbers": (lambda: ff.PrivateStrategy(**RUN, home=3), "home = 3"),  # type: ignore[arg-type]
+    "a name to compare": (lambda: ff.compare("nu", "tree"), "takes plans, not a str"),  # type: ignore[arg-type]
+    "metrics in words": (
+        lambda: ff.PrivateStrategy(**RUN, metrics="accuracy"),
+        "metrics = .*: must be a table",
+    ),
+    "a configuration in words": (lambda: start(train_config="lr"), "train_config = 'lr'"),
+    "a name that is tied": (
+        lambda: ff.PrivateStrategy(**RUN, tied="w").start(ff.LocalGrid(vector_app, 3), vector_arrays()),
+        "ties no names",
+    ),
+    "no app": (lambda: ff.LocalGrid(None, 3), "client_app = None"),  # type: ignore[arg-type]
+    "an app and its nodes, turned round": (lambda: ff.LocalGrid(3, vector_app), "client_app = 3"),  # type: ignore[arg-type]
+    "nodes in words": (lambda: ff.LocalGrid(vector_app, "3"), "nodes = '3'"),  # type: ignore[arg-type]
+    "half a node": (lambda: ff.LocalGrid(vector_app, 2.5), "nodes = 2.5"),  # type: ignore[arg-type]
+    "a run's configuration in words": (lambda: ff.LocalGrid(vector_app, 3, "lr"), "run_config = 'lr'"),  # type: ignore[arg-type]
+    "a client's app in the server's place": (
+        lambda: ff.LocalGrid(vector_app, 3).run_app(vector_app),  # type: ignore[arg-type]
+        "is not a ServerApp",
+    ),
+    "no ledger": (lambda: ff.Ledger.open(None), "ledger URL = None"),  # type: ignore[arg-type]
+    "a ledger's budget in words": (lambda: new_ledger().create_population("p", "8", 1e-5, actor="a"), "epsilon = '8'"),  # type: ignore[arg-type]
+    "a budget and its name, turned round": (
+        lambda: new_ledger().create_population(8.0, "p", 1e-5, actor="a"),  # type: ignore[arg-type]
+        "epsilon = 'p'",
+    ),
+    "no run": (lambda: new_ledger().run(None), "the ledger has none of that id"),  # type: ignore[arg-type]
     "a timeout in words": (lambda: start(timeout="10"), "timeout = '10'"),
     "the older interface": (
         lambda: ff.PrivateStrategy(**RUN).initialize_parameters(client_manager=None),
@@ -103,6 +144,11 @@ def test_a_wrong_call_gets_the_houses_sentence(call: str) -> None:
 def test_a_mod_that_is_written_as_a_decorator_says_what_the_decorators_are() -> None:
     with pytest.raises(TypeError, match=r"@ff\.private\.train\(build\) and @ff\.private\.users"):
         ff.private(lambda message, context: message)  # type: ignore[operator]
+
+
+def test_a_module_makes_no_model() -> None:
+    with pytest.raises(TypeError, match=r"Linear is not a callable that makes the model, such as its class or lambda"):
+        ff.private.train(torch.nn.Linear(2, 2))
 
 
 def test_several_plans_have_several_prices() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,7 @@ class LocalGrid(Grid, metaclass=Shown):
             memory.
 
     Raises:
-        BadInput: fewer than 1 node or 1 at once, or the installed Flower lets no process but its own make
+        BadInput: no ClientApp, fewer than 1 node or 1 at once, or the installed Flower lets no process but its own make
             messages.
         RuntimeError: a script without `if __name__ == "__main__":` started this process; the message is
             Python's own.
@@ -97,10 +98,14 @@ class LocalGrid(Grid, metaclass=Shown):
         at_once: int = 1,
     ) -> None:
         require_main_guard()
-        if nodes < 1:
-            raise BadInput(f"nodes = {nodes}", "a grid needs at least 1.", "1")
-        if at_once < 1:
-            raise BadInput(f"at_once = {at_once}", "at least 1 node answers at a time.", "1")
+        if not isinstance(client_app, ClientApp):
+            raise BadInput(f"client_app = {client_app!r}"[:200], "answers no message.", "the app of client_app.py")
+        for name, count in (("nodes", nodes), ("at_once", at_once)):
+            if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
+                raise BadInput(f"{name} = {count!r}"[:200], "must be a whole number, at least 1.", "1")
+        for name, config in (("run_config", run_config), ("node_config", node_config)):
+            if not isinstance(config, Mapping | None):
+                raise BadInput(f"{name} = {config!r}"[:200], "is not a table of keys.", '{"num-server-rounds": 3}')
         local_grid.assume_task_identity()
         self._app, self._at_once = client_app, min(at_once, nodes)
         self._run_config: UserConfig = dict(run_config or {})
@@ -149,6 +154,8 @@ class LocalGrid(Grid, metaclass=Shown):
         """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app
         raises.
         """
+        if not isinstance(server_app, ServerApp):
+            raise BadInput(f"run_app({server_app!r})"[:200], "is not a ServerApp.", "the app of server_app.py")
         context = self._context(local_grid.SERVER_NODE, {})
         server_app(self, context)
         return context

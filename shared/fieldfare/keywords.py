@@ -127,7 +127,10 @@ def merged(tables: Mapping[str, Any], keywords: Mapping[str, Any], places: Mappi
         keywords: flat keys, and tables or the plain value that stands for one.
         places: for each flat key its table.
     """
-    plan = {name: dict(section) for name, section in tables.items()}
+    # What is no table stays as it is: the plan says so.
+    plan: dict[str, Any] = {
+        name: dict(section) if isinstance(section, Mapping) else section for name, section in tables.items()
+    }
     for name, value in keywords.items():
         if name in places:
             section = plan.setdefault(places[name], {})

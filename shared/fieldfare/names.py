@@ -39,7 +39,7 @@ def task_words(plan: Mapping[str, Any]) -> str:
 
 def is_name(text: str) -> bool:
     """Return whether `text` is a valid name of at most `LONGEST_NAME` characters."""
-    return len(text) <= LONGEST_NAME and re.fullmatch(NAME, text) is not None
+    return isinstance(text, str) and len(text) <= LONGEST_NAME and re.fullmatch(NAME, text) is not None
 
 
 def task_reference(name: str, parameters: Mapping[str, object]) -> str:

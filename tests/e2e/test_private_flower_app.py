@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -93,3 +94,29 @@ def test_on_a_superlink_with_supernodes(tmp_path: Path) -> None:
     ):
         output = flwr_run(tmp_path, address, app, env)
     require_private(tmp_path, output, simulated=False)
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+@pytest.mark.timeout(900)
+def test_supernodes_of_real_people_refuse_a_second_ledger(tmp_path: Path) -> None:
+    """The hospitals' own example; nodes keep their first ledger beside Flower's own state, and nobody says so."""
+    example = Path(__file__).parents[2] / "examples" / "hospitals"
+    app = shutil.copytree(example, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    toml = (app / "pyproject.toml").read_text()
+    (app / "pyproject.toml").write_text(f'{toml}"dp.trust_node_ids" = true\n')
+    said, spent = [], []
+    for name in ("first", "second"):
+        env = {"FIELDFARE_HOME": str(tmp_path / name), "OMP_NUM_THREADS": "1"}
+        with (
+            superlink(tmp_path / f"link-{name}", "--disable-runtime-dependency-installation", env=env) as address,
+            supernode(tmp_path, address, 0),
+            supernode(tmp_path, address, 1),
+        ):
+            said.append(flwr_run(tmp_path, address, app, env, "--run-config", "num-server-rounds=2"))
+        with Ledger.open(StateDirectory.of(tmp_path / name).ledger) as ledger:
+            assert not ledger.population("patients").simulated
+            spent.append([(run.state, run.next_round, run.spent_epsilon > 0) for run in ledger.runs().items])
+    assert spent == [[("done", 2, True)], [("failed", 0, False)]], said
+    assert "another ledger is shown in its place" in said[1]
+    assert "fieldfare.ledger" in (tmp_path / "node-0.log").read_text(), "its log names the file"

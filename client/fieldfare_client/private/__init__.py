@@ -162,8 +162,10 @@ def train(build: Build, rebuild: bool = False, isolation: Isolation = "auto") ->
             f"isolation = {isolation!r}", "is unknown.", " or ".join(f'"{one}"' for one in get_args(Isolation))
         )
     refuse_trees("build", build)
-    if not callable(build):
-        raise TypeError(f"@ff.private.train(build): {type(build).__name__} is not a callable that makes the model")
+    # A module can be called, and makes none.
+    if not callable(build) or (hasattr(build, "state_dict") and not isinstance(build, type)):
+        made = f"{type(build).__name__} is not a callable that makes the model"
+        raise TypeError(f"@ff.private.train(build): {made}, such as its class or lambda: Net(10)")
 
     def decorate(loop: Loop, *others: Any) -> Handler:
         if others:

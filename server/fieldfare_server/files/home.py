@@ -50,6 +50,8 @@ class StateDirectory:
             BadInput: the URL's file cannot be read; the account has no directory; or nothing is named and
                 `./runs` holds a ledger: what was spent there must not be forgotten.
         """
+        if not isinstance(root, str | Path | None):
+            raise BadInput(f"home = {root!r}", "is not a directory's path.", "'/srv/fieldfare'")
         chosen = root or os.environ.get("FIELDFARE_HOME")
         path = Path(chosen).expanduser().absolute() if chosen else _of_account()
         url = ledger or os.environ.get("FIELDFARE_LEDGER")

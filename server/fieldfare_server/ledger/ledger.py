@@ -78,6 +78,13 @@ class Ledger(Reader, metaclass=Shown):
         dashboard
     """
 
+    SHOWN = (
+        *("open", "close", "url", "population", "population_names", "populations", "run", "runs", "rounds", "charges"),
+        *("create_population", "raise_population", "tighten_population", "close_population", "reopen_population"),
+        *("note_population", "set_window", "reserve_charge", "commit_charge", "release_charge"),
+    )
+    """What people call: the first look of `help`. The other methods are for coordinator, service and commands."""
+
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
         super().__init__(database, journal.clock, Memory())
         self.database = database

@@ -11,6 +11,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.compare import ERROR, compare_mechanisms
 from fieldfare_server.cli.progress import Trace
 from fieldfare_server.notebook.runs import make_frame, make_plot, make_table
+from fieldfare_server.run.pricing import require_plans
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,6 +84,7 @@ def compare(
     Raises:
         BadInput: a mechanism cannot meet the plan; `train` without `data_is_public`.
     """
+    require_plans("ff.compare", (plan,))
     specs = [_table(spec) for spec in mechanisms]
     rows, traces = compare_mechanisms(plan, specs, train, data_is_public, nodes, quiet=not progress)
     scores = {trace.label: trace.score for trace in traces}

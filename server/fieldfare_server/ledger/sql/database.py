@@ -46,6 +46,8 @@ class Database:
         Raises:
             BadInput: another kind of URL.
         """
+        if not isinstance(url, str):
+            raise BadInput(f"ledger URL = {url!r}", "is not text.", "sqlite:///ledger.sqlite3", code="ledger-url")
         if "://" not in url:
             url = f"sqlite:///{url}"
         try:

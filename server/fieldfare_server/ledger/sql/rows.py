@@ -135,7 +135,7 @@ def run_row(connection: Connection, run_id: str, query: Select[object] = _RUN) -
     """The row of a run, or (query `RUN_SHOWN`) what `run_view` takes. Raises `BadInput` if there is none."""
     row = connection.execute(query, {"id": run_id}).first() if is_name(run_id) else None
     if row is None:
-        raise BadInput(f"run {run_id[:100]!r}", "the ledger has none of that id.", "one that `fieldfare runs` lists")
+        raise BadInput(f"run {run_id!r}"[:100], "the ledger has none of that id.", "one that `fieldfare runs` lists")
     return row
 
 

@@ -136,12 +136,15 @@ def plan_from(
             )
         table = given.model_dump(mode="json", exclude_none=True)
     table = merged(table, overrides, _PLACES)
-    if (table.get("metrics") or {}).get("rows") is not None:
+    metrics = table.get("metrics") or {}
+    if not isinstance(metrics, Mapping):
+        raise BadInput(f"metrics = {metrics!r}"[:200], "must be a table.", 'metrics={"show": {"accuracy": [0, 1]}}')
+    if metrics.get("rows") is not None:
         raise BadInput("metrics.rows", "a Flower app measures in its own way.", "leave it out", code="client-table")
     if evaluate:
-        if not table.get("metrics") or isinstance(evaluate, bool) or not 0 < evaluate <= 1:
+        if not metrics or isinstance(evaluate, bool) or not 0 < evaluate <= 1:
             raise refuse_flowers("fraction_evaluate", evaluate)
-        table["metrics"] = {**table["metrics"], "evaluate": True}
+        table["metrics"] = {**metrics, "evaluate": True}
     table.setdefault("privacy", {})  # so that each key that it lacks is named
     run = table.setdefault("run", {})
     if rounds is not None and run.setdefault("rounds", rounds) != rounds:

@@ -178,6 +178,9 @@ def _with_ties(roles: Roles, arrays: Mapping[str, NDArray[np.generic]], groups: 
     of: dict[str, Role] = {name: "trained" if role == "tied" else role for name, role in roles.of.items()}
     first_names: dict[str, str] = {}
     for group in groups:
+        if isinstance(group, str) or len(group) < 2:
+            near = 'tied = [("first.weight", "second.weight")]'
+            raise BadInput(f"tied = {list(groups)!r}"[:200], "ties no names: each group has two or more.", near)
         first, *others = group
         for name in others:
             same = name in of and first in of and name != first and arrays[name].shape == arrays[first].shape

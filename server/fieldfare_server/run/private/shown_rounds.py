@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
+from fieldfare.errors import BadInput
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
@@ -143,10 +144,18 @@ class ShownRounds:
         every, last = session.plan.run.evaluate_every, number == session.plan.run.rounds
         if self._evaluate is not None and (last or number % every == 0):
             log.info("Global evaluation")
-            evaluated = self._evaluate(number, session.model.record(session.params))
-            log.info("\t└──> MetricRecord: %s", evaluated)
-            if evaluated is not None:
-                self._result.evaluate_metrics_serverapp[number] = evaluated
+            evaluate(self._evaluate, number, session.model.record(session.params), self._result)
+
+
+def evaluate(evaluate_fn: Evaluate, number: int, arrays: ArrayRecord, result: Result) -> None:
+    """Put what `evaluate_fn` says of a model into `result`. Raises `BadInput` for what is no MetricRecord."""
+    metrics = evaluate_fn(number, arrays)
+    if not isinstance(metrics, Mapping | None):
+        what, near = f"evaluate_fn: {metrics!r}"[:200], 'MetricRecord({"loss": 0.1}), or None'
+        raise BadInput(what, f"it returned a {type(metrics).__name__}.", near)
+    log.info("\t└──> MetricRecord: %s", metrics)
+    if metrics is not None:
+        result.evaluate_metrics_serverapp[number] = metrics
 
 
 def keep(result: Result, number: int, metrics: MetricRecord, plan: Plan) -> None:

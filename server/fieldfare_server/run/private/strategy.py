@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Result
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from fieldfare.errors import BadInput, BudgetRefused, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
@@ -47,6 +47,7 @@ from fieldfare_server.run.private.shown_rounds import (
     OnRound,
     ShownRounds,
     describe,
+    evaluate,
     keep,
     log_lines,
     log_start,
@@ -157,7 +158,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
 
     def __init__(
         self,
-        *,
+        *given: object,
         plan: Plan | str | Path | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -191,6 +192,9 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         fraction_evaluate: float = 0.0,
         **keys: Any,
     ) -> None:
+        if given:
+            near = "base=, a FedAvg of your own" if isinstance(given[0], Strategy) else "epsilon=..., or plan="
+            raise BadInput(f"PrivateStrategy({given[0]!r})"[:200], "is made by keywords.", near)
         described = {
             "epsilon": epsilon,
             "delta": delta,
@@ -221,7 +225,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         self._array_key, self._config_key = arrayrecord_key, configrecord_key
         if self._base is not None and (arrayrecord_key, configrecord_key) == ("arrays", "config"):
             self._array_key, self._config_key = self._base.keys
-        self._home = StateDirectory.of(None if home is None else Path(home))
+        self._home = StateDirectory.of(home)
         self._session: Session | None = None
         self._log_summary: Callable[[], None] | None = None
         self._configure(run_config or {})
@@ -300,6 +304,9 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
                 the model.
             Interrupted: the run can be resumed.
         """
+        for name, value in (("train_config", train_config), ("evaluate_config", evaluate_config)):
+            if not isinstance(value, Mapping | None):
+                raise BadInput(f"{name} = {value!r}"[:200], "is not a ConfigRecord.", 'ConfigRecord({"lr": 0.1})')
         config, evaluation = ConfigRecord(dict(train_config or {})), ConfigRecord(dict(evaluate_config or {}))
         refuse_replaced(type(self).__name__, self, NEVER_CALLED)
         _require_function("evaluate_fn", evaluate_fn, "round", "arrays")
@@ -505,10 +512,8 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         resumed = self._stored_plan() is not None
         if evaluate_fn is not None and not resumed:
             # Before anything is charged: an evaluation that raises costs nothing.
-            metrics = evaluate_fn(0, model.record(model.initial))
-            log.info("Initial global evaluation results: %s", metrics)
-            if metrics is not None:
-                result.evaluate_metrics_serverapp[0] = metrics
+            log.info("Initial global evaluation")
+            evaluate(evaluate_fn, 0, model.record(model.initial), result)
         if self._base is not None and not resumed:
             # The same: what it makes of the first round is kept for that round.
             self._base.configure(1, model.record(model.initial), config)
