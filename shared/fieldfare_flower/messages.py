@@ -204,8 +204,11 @@ class PlainInstruction:
         trained, weights, deltas = header.get("trained"), header.get("weights"), header.get("deltas")
         if not isinstance(trained, list) or not isinstance(weights, list) or not isinstance(deltas, bool):
             raise BadReply("schema", "it does not say which arrays are trained")
-        settings = json.loads(str(header.get("settings")))
-        return cls(occasion, settings, tuple(map(str, trained)), tuple(map(float, weights)), deltas)
+        try:
+            settings, factors = json.loads(str(header.get("settings"))), tuple(map(float, weights))
+        except ValueError:
+            raise BadReply("schema", "ill-typed settings") from None
+        return cls(occasion, settings, tuple(map(str, trained)), factors, deltas)
 
 
 @dataclass(frozen=True)

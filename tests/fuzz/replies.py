@@ -108,9 +108,11 @@ def npy(stream: Stream) -> bytes:
     return bytes(data[: len(data) - stream.number(9)] if way == 3 else data)
 
 
-def edit(content: RecordDict, stream: Stream) -> None:
+def edit(
+    content: RecordDict, stream: Stream, records: tuple[str, ...] = RECORDS, entries: tuple[str, ...] = ENTRIES
+) -> None:
     """One change. What Flower's own records refuse is no change."""
-    record, entry, way = stream.choice(RECORDS), stream.choice(ENTRIES), stream.number(7)
+    record, entry, way = stream.choice(records), stream.choice(entries), stream.number(7)
     known: Any = content.get(record)
     try:
         if way == 0:
