@@ -21,7 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared/fieldfare", "shared/fieldfare_flower", "server/fieldfare_server", "client/fieldfare_client")
 LONGEST = 110
-"""Characters of a line of prose."""
+"""Characters of a line of a paragraph. A text of one line may be as wide as code."""
+CODE = 120
+"""Characters of a line of code, as in pyproject.toml."""
 PROPERTIES = ("property", "cached_property", "computed_field")
 """A property is a thing, so a noun describes it: it needs no verb."""
 VERBS = frozenset(
@@ -113,11 +115,24 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 
 def long_lines(text: str, tree: ast.Module) -> list[int]:
-    """Return the numbers of the lines of docstrings and comments that are longer than `LONGEST` characters."""
+    """Return the numbers of too long lines: above `LONGEST` in paragraphs, above `CODE` where a text is one line."""
     lines = text.splitlines()
-    prose = {n for s in strings(tree) for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
-    prose |= {n for n, _ in comments(text)}
-    return sorted(n for n in prose if len(lines[n - 1]) > LONGEST)
+    spans = [range(s.lineno, (s.end_lineno or s.lineno) + 1) for s in strings(tree)]
+    noted = {n for n, _ in comments(text)}
+    alone = {n for n in noted if not noted & {n - 1, n + 1}} | {span[0] for span in spans if len(span) == 1}
+    prose = noted | {n for span in spans for n in span}
+    return sorted(n for n in prose if len(lines[n - 1]) > (CODE if n in alone else LONGEST))
+
+
+def orphans(text: str, tree: ast.Module) -> list[int]:
+    """Return the first lines of texts of two lines that would fit on one."""
+    lines = text.splitlines()
+    found = []
+    for string in strings(tree):
+        body = lines[string.lineno - 1 : string.end_lineno]
+        if len(body) == 3 and body[2].strip() == '"""' and len(body[0].rstrip()) + len(body[1].strip()) + 4 <= CODE:
+            found.append(string.lineno)
+    return found
 
 
 def measure(path: Path) -> Counter[str]:

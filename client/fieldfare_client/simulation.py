@@ -16,7 +16,7 @@ from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fieldfare.errors import BadInput, EveryUserFailed
+from fieldfare.errors import EveryUserFailed, OutOfRange
 from fieldfare.shown import Shown
 from fieldfare_client.main_guard import require_main_guard
 from fieldfare_flower import local_grid
@@ -98,9 +98,9 @@ class LocalGrid(Grid, metaclass=Shown):
     ) -> None:
         require_main_guard()
         if nodes < 1:
-            raise BadInput(f"nodes = {nodes}", "a grid needs at least 1.", "1")
+            raise OutOfRange(f"nodes = {nodes}", "a grid needs at least 1.", "1")
         if at_once < 1:
-            raise BadInput(f"at_once = {at_once}", "at least 1 node answers at a time.", "1")
+            raise OutOfRange(f"at_once = {at_once}", "at least 1 node answers at a time.", "1")
         local_grid.assume_task_identity()
         self._app, self._at_once = client_app, min(at_once, nodes)
         self._run_config: UserConfig = dict(run_config or {})
@@ -137,9 +137,7 @@ class LocalGrid(Grid, metaclass=Shown):
         self.blinder = blinder
 
     def run_app(self, server_app: ServerApp) -> Context:
-        """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app
-        raises.
-        """
+        """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app raises."""
         context = self._context(local_grid.SERVER_NODE, {})
         server_app(self, context)
         return context

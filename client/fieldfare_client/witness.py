@@ -55,9 +55,7 @@ def watch(context: Context, content: RecordDict) -> None:
 
 
 def _keep(path: Path, head: SignedHead) -> None:
-    """Replace the file durably: after a power cut it has the old line or the new one, and never a part of
-    one.
-    """
+    """Replace the file durably: after a power cut it has the old line or the new one, and never a part of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "w", encoding="ascii") as file:

@@ -28,9 +28,7 @@ def _standard(values: torch.Tensor) -> torch.Tensor:
 
 
 def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return `torch.cat(parts)`; without a copy where they are adjacent in memory, as `prepare` often leaves
-    them.
-    """
+    """Return `torch.cat(parts)`; without a copy where they are adjacent in memory, as `prepare` often leaves them."""
     first = parts[0]
     place, memory = first.data_ptr(), first.untyped_storage().data_ptr()
     for part in parts:

@@ -147,6 +147,7 @@ class HeadFile:
             f"ledger head {self.path}",
             f"cannot be read ({why}), so that a ledger put back from an old copy would go unnoticed.",
             "`fieldfare verify --head` with a head that was kept elsewhere, which holds it here again",
+            code="head-unreadable",
         )
 
     def key(self) -> bytes:

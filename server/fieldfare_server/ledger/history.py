@@ -23,8 +23,8 @@ from fieldfare_server.ledger.state import budget, odometers
 class BudgetMoment:
     """The budget after a change. Every epsilon is a gauge at the delta of that time; times are seconds since 1970.
 
-    Under individual accounting `spent_epsilon` is that of the user who had spent most, and `committed_epsilon` that of
-    the user who had least left.
+    Under individual accounting `spent_epsilon` is that of the user who had spent most, and
+    `committed_epsilon` that of the user who had least left.
     """
 
     at: float

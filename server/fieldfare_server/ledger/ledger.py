@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import BadInput, LedgerError, NoLedger
+from fieldfare.errors import LedgerError, NoLedger, NotNow
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.shown import Shown
 from fieldfare.signed_head import SignedHead
@@ -158,7 +158,7 @@ class Ledger(Reader, metaclass=Shown):
         database = Database(url)
         try:
             if not database.exists or _is_empty(database):
-                raise LedgerError(f"ledger {database.name}", "there is none to migrate.")
+                raise NoLedger(f"ledger {database.name}", "there is none to migrate.")
             _upgrade(database, head_file)
         finally:
             database.close()
@@ -206,7 +206,7 @@ class Ledger(Reader, metaclass=Shown):
     ) -> None:
         self.close()
 
-    # -- populations --------------------------------------------------------------------------------------------
+    # -- populations -----------------------------------------------------------------------------------------
 
     def create_population(
         self,
@@ -383,7 +383,7 @@ class Ledger(Reader, metaclass=Shown):
 
         return self.population(self._journal.admit(work))
 
-    # -- runs ---------------------------------------------------------------------------------------------------
+    # -- runs ------------------------------------------------------------------------------------------------
 
     def start_run(self, run: runs.NewRun, *, holder: str) -> RunHandle:
         """Reserve what `run` plans to spend and start it; `takeover.start_run` says what is refused.
@@ -399,9 +399,9 @@ class Ledger(Reader, metaclass=Shown):
     ) -> RunHandle:
         """Continue a run that its coordinator left, where it stands.
 
-        wait: seconds to wait for the lease to come free. silent: seconds that no coordinator must have renewed it
-        for. Raises `LedgerError` if the run has ended, another coordinator holds it, or `key_commitment` is not that of
-        the run's noise key.
+        wait: seconds to wait for the lease to come free. silent: seconds that no coordinator must have
+        renewed it for. Raises `LedgerError` if the run has ended, another coordinator holds it, or
+        `key_commitment` is not that of the run's noise key.
         """
         seconds = self._lease_seconds
         token = take_over(
@@ -417,8 +417,8 @@ class Ledger(Reader, metaclass=Shown):
     def abandon(self, run_id: str, *, reason: str, actor: str, silent: float = 0.0) -> views.RunView:
         """End a run that has no coordinator, so that what it reserved and did not spend returns to the budget.
 
-        Its open round, if any, is void: nothing of it was released. Raises `LedgerError` while the run is held, or if a
-        coordinator renewed its lease within the last `silent` seconds.
+        Its open round, if any, is void: nothing of it was released. Raises `LedgerError` while the run is
+        held, or if a coordinator renewed its lease within the last `silent` seconds.
         """
         with self.read() as connection:
             key_commitment = rows.run_row(connection, run_id).key_commitment
@@ -473,8 +473,8 @@ class Ledger(Reader, metaclass=Shown):
         self._steer(run_id, lambda state: KeyDestroyed(state.runs[run_id].row.key_commitment), actor)
 
     def _steer(self, run_id: str, decide: Callable[[State], Event], actor: str, *, placed: bool = True) -> None:
-        """Append what `decide` makes to the events of a run. placed: name its population too. Raises `BadInput` if
-        there is no such run."""
+        """Append what `decide` makes to the events of a run. placed: name its population too. Raises
+        `BadInput` if there is no such run."""
 
         def work(connection: Connection, entry: Entry) -> None:
             entry.now = scheduled(rows.run_row(connection, run_id), entry.now)
@@ -483,7 +483,7 @@ class Ledger(Reader, metaclass=Shown):
 
         self._journal.write(work)
 
-    # -- charges of other trainers ------------------------------------------------------------------------------
+    # -- charges of other trainers ---------------------------------------------------------------------------
 
     def reserve_charge(
         self, population: str, key: str, loss: Foreign, *, what: str, why: str, actor: str
@@ -523,7 +523,7 @@ class Ledger(Reader, metaclass=Shown):
     def _close_charge(self, population: str, key: str, how: str, actor: str, anyones: bool) -> None:
         self._change(population, lambda state: charges.close(state, population, key, how, actor, anyones), actor)
 
-    # -- the ledger itself --------------------------------------------------------------------------------------
+    # -- the ledger itself -----------------------------------------------------------------------------------
 
     def rebuild(self, *, actor: str) -> tuple[str, ...]:
         """Make every table again from the journal and what it names by hash; see `sql.rebuild`.
@@ -646,7 +646,7 @@ class Ledger(Reader, metaclass=Shown):
         self.proof.restart()
         return lost
 
-    # -- tokens -------------------------------------------------------------------------------------------------
+    # -- tokens ----------------------------------------------------------------------------------------------
 
     def create_token(
         self,
@@ -675,7 +675,7 @@ class Ledger(Reader, metaclass=Shown):
         """Record that a token was used, and for what."""
         tokens.record_use(self._journal, token_id, purpose, actor)
 
-    # -- the head's key -----------------------------------------------------------------------------------------
+    # -- the head's key --------------------------------------------------------------------------------------
 
     def enrol_head_key(self, file: Path, key: str, *, actor: str) -> None:
         """Let `key` (public, hex), which is kept offline, name the head's next key; see `head_keys.enrol`."""
@@ -692,12 +692,12 @@ class Ledger(Reader, metaclass=Shown):
             shown = snapshot.signed_head()
             held = [run.id for run in snapshot.runs(state="running").items]
         if shown is None:
-            raise BadInput(head_keys.WHAT, "no coordinator has signed a head yet.", "after the first run")
+            raise NotNow(head_keys.WHAT, "no coordinator has signed a head yet.", "after the first run")
         if held:
-            raise BadInput(head_keys.WHAT, f"run {held[0]} has a coordinator, which signs with it.", "stop it first")
+            raise NotNow(head_keys.WHAT, f"run {held[0]} has a coordinator, which signs with it.", "stop it first")
         return shown
 
-    # -- nodes --------------------------------------------------------------------------------------------------
+    # -- nodes -----------------------------------------------------------------------------------------------
 
     def admit_node(self, key: str, name: str, most_users: int, *, actor: str) -> None:
         """State for how many users a node is registered. key: SHA-256 of its public key, hex. Raises `BadInput`."""

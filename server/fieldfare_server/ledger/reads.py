@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, or_, select
 
 from fieldfare.accounting.filter import Rectangle, gauge
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound, OutOfRange
 from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
@@ -177,7 +177,7 @@ class Reader:
     def round_series(self, run_id: str, points: int = 200) -> tuple[views.SeriesPoint, ...]:
         """At most `points` committed rounds, evenly spread and with the newest, thinned out in the database."""
         if points < 2:
-            raise BadInput(f"points = {points}", "a series has two ends.", "2")
+            raise OutOfRange(f"points = {points}", "a series has two ends.", "2")
         c = models.rounds.c
         columns = [c[name] for name in views.SeriesPoint.model_fields]
         with self.read() as connection:
@@ -204,7 +204,7 @@ class Reader:
         with self.read() as connection:
             made = connection.execute(query.limit(1)).scalar()
         if made is None:
-            raise BadInput(f"population {name!r}", "no row of the journal made it.")
+            raise NotFound(f"population {name!r}", "no row of the journal made it.")
         return str(made)
 
     def head_key_lines(self) -> tuple[str, ...]:
@@ -362,5 +362,5 @@ class Reader:
 
 def _require_limit(limit: int) -> int:
     if not 1 <= limit <= LONGEST_PAGE:
-        raise BadInput(f"limit = {limit}", "out of range.", str(min(max(limit, 1), LONGEST_PAGE)))
+        raise OutOfRange(f"limit = {limit}", "out of range.", str(min(max(limit, 1), LONGEST_PAGE)))
     return limit

@@ -1,8 +1,8 @@
 """One run, as its coordinator writes it: register users, open, commit or void rounds, finish.
 
 Nothing is sent before `open_round` returns, and nothing is shown before `commit_round` returns. A commit is one
-transaction: the round, who took part, the charge, the noise row, the checkpoint's digest, the statistics. Where users
-are simulated, several rounds may share one transaction (`begin_groups`).
+transaction: the round, who took part, the charge, the noise row, the checkpoint's digest, the statistics.
+Where users are simulated, several rounds may share one transaction (`begin_groups`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.errors import BudgetRefused, LedgerCorrupt, LedgerError, OutOfRange, OutOfTurn
 from fieldfare_server import faults
 from fieldfare_server.ledger.events.base import loads
 from fieldfare_server.ledger.events.runs import Committed, RunInterrupted
@@ -42,8 +42,8 @@ _UNNAMED = "0" * 64
 class RunHandle:
     """The write side of one run, for the coordinator that holds its lease. Not thread-safe, except `heartbeat`.
 
-    As a context manager it gives the lease back at the end, so that the run can be resumed at once. Every write raises
-    `LedgerError` if another coordinator has taken the run over.
+    As a context manager it gives the lease back at the end, so that the run can be resumed at once. Every
+    write raises `LedgerError` if another coordinator has taken the run over.
     """
 
     def __init__(self, journal: Journal, run_id: str, token: int, lease_seconds: float) -> None:
@@ -54,7 +54,7 @@ class RunHandle:
             try:
                 self._participation = participation(connection, run.seq, population.users)
             except ValueError as error:
-                raise LedgerError(f"run {run_id}", f"its participation record is corrupt: {error}.") from None
+                raise LedgerCorrupt(f"run {run_id}", f"its participation record is corrupt: {error}.") from None
             self._open = rounds.find_open(connection, run.seq)
             self._run = RunFacts(
                 id=run.id,
@@ -123,7 +123,7 @@ class RunHandle:
         """What the run reserved."""
         return self._run.planned
 
-    # -- the lease ----------------------------------------------------------------------------------------------
+    # -- the lease -------------------------------------------------------------------------------------------
 
     @property
     def lease_seconds(self) -> float:
@@ -146,7 +146,7 @@ class RunHandle:
         self._hold.write(work)
         self._over = True
 
-    # -- users --------------------------------------------------------------------------------------------------
+    # -- users -----------------------------------------------------------------------------------------------
 
     @property
     def users(self) -> int:
@@ -156,9 +156,9 @@ class RunHandle:
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
         """The index of each user within the population, shape (len(ids),); new users get the next indices.
 
-        Known users cost no transaction, except where presence is secret: there every call writes exactly one journal
-        row, whether a user is new or not, because a row only for new users would tell that one is present. There,
-        call it at moments that do not depend on who is present.
+        Known users cost no transaction, except where presence is secret: there every call writes exactly one
+        journal row, whether a user is new or not, because a row only for new users would tell that one is
+        present. There, call it at moments that do not depend on who is present.
 
         Args:
             ids: pseudonyms, uint64, shape (n,).
@@ -203,7 +203,7 @@ class RunHandle:
         """The committed rounds of this run in which each user took part, increasing; () for never."""
         return self._participation.patterns(self._registration.require_known(indices))
 
-    # -- rounds -------------------------------------------------------------------------------------------------
+    # -- rounds ----------------------------------------------------------------------------------------------
 
     def open_round(self, cohort: ArrayLike) -> OpenRound:
         """Make the next round durable before anything of it is sent.
@@ -217,7 +217,7 @@ class RunHandle:
         users = np.sort(self._registration.require_known(cohort))
         index = self.next_round
         if index >= self.rounds:
-            raise LedgerError(f"round {index} of run {self.id}", f"the run has {self.rounds} rounds.", "finish the run")
+            raise OutOfTurn(f"round {index} of run {self.id}", f"the run has {self.rounds} rounds.", "finish the run")
         if self.grouped:
             self._opened_at = self.clock()
             self._open = OpenRound(index, self._count_attempts(index), index, users, id=0)
@@ -305,23 +305,24 @@ class RunHandle:
 
     def _require_allowance(self, round: OpenRound, users: NDArray[np.int64], charges: Units) -> None:
         if charges.size and int(charges.min()) < 0:
-            raise BadInput(f"the charges of round {round.index} of run {self.id}", "a charge is never negative.")
+            raise OutOfRange(f"the charges of round {round.index} of run {self.id}", "a charge is never negative.")
         over = charges > self._caps[users] - self._taken[users]
         if over.any():
             raise BudgetRefused(
                 f"round {round.index} of run {self.id}",
                 f"it would cost {int(over.sum())} of its {users.size} users more than they have left.",
                 "end the run with its last committed model",
+                code="users-spent",
             )
 
-    # -- groups of rounds ---------------------------------------------------------------------------------------
+    # -- groups of rounds ------------------------------------------------------------------------------------
 
     def begin_groups(self) -> None:
         """From now on, hold rounds and write them to the ledger several at a time, each group in one transaction.
 
-        Only for users who are simulated, and where rounds have no public schedule; else nothing changes. The caller
-        must keep all that a round made to itself until `commit_group` returns. A crash before that loses the group:
-        the ledger does not know its rounds, so they are run again, under new nonces.
+        Only for users who are simulated, and where rounds have no public schedule; else nothing changes. The
+        caller must keep all that a round made to itself until `commit_group` returns. A crash before that
+        loses the group: the ledger does not know its rounds, so they are run again, under new nonces.
         """
         self.grouped = self._run.simulated and self._run.schedule is None
 
@@ -358,12 +359,12 @@ class RunHandle:
 
     def _require_none_held(self) -> None:
         if self._held:
-            raise LedgerError(f"run {self.id}", f"{len(self._held)} rounds are held.", "commit_group")
+            raise OutOfTurn(f"run {self.id}", f"{len(self._held)} rounds are held.", "commit_group")
 
     def _open_held(self, connection: Connection, entry: Entry, round: OpenRound) -> None:
         self._open = rounds.open_next(connection, entry, self._run, round.index, round.cohort)
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def request(self) -> Request | None:
         """What was asked of this run through `Ledger.request`, if anything. Within a group: nothing yet."""

@@ -58,8 +58,8 @@ _NEWEST_ROW = (
     .limit(1)
 )
 
-# The state is a literal because SQLite uses the small index of open rounds only for one; with a bound parameter, or for
-# the smallest of them, it would read every round.
+# The state is a literal because SQLite uses the small index of open rounds only for one; with a bound
+# parameter, or for the smallest of them, it would read every round.
 _OPEN = select(_t.id).where(text("rounds.state = 'open'"))
 _NEWEST = select(func.max(_t.id))
 # Where presence is secret a count of replies is a count of users, which is the secret.

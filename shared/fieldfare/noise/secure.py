@@ -33,9 +33,9 @@ What is assumed, and what is not covered
     AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key, counter mode can be told from
     random with advantage q^2 / 2^129: 20 000 rounds of 1e8 elements are 2^40 blocks, an advantage of 2^-49, which adds
     to delta. The floats are the same on machines whose numpy uses the same vector code; across CPU families the last
-    bit of a logarithm, or of a float32 cosine, may differ: in map 3 that is one number in 38 000, in Box and Muller's
-    any. A sum of floats does not hide which floats went in (Mironov
-    2012; Casacuberta et al. 2022): see `fieldfare.privatise` for the grid that closes this, and for what stays open.
+    bit of a logarithm, or of a float32 cosine, may differ: in map 3 that is one number in 38 000, in Box and
+    Muller's any. A sum of floats does not hide which floats went in (Mironov 2012; Casacuberta et al. 2022):
+    see `fieldfare.privatise` for the grid that closes this, and for what stays open.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, get_args
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, Unknown, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.noise.aes import AesDrawer, keystream
 from fieldfare.noise.chunks import DEVICE_CHUNK, empty, in_chunks
@@ -107,15 +107,15 @@ class SecureNoise:
         map: Map = NEWEST_MAP,
     ) -> None:
         if not isinstance(key, bytes) or len(key) != 32:
-            raise BadInput("noise key", "must be exactly 32 bytes (256 random bits).", "secrets.token_bytes(32)")
+            raise WrongForm("noise key", "must be exactly 32 bytes (256 random bits).", "secrets.token_bytes(32)")
         if source not in get_args(Source):
-            raise BadInput(
+            raise Unknown(
                 f"noise source {source!r}", "is unknown.", " or ".join(repr(known) for known in get_args(Source))
             )
         if map not in get_args(Map):
-            raise BadInput(f"noise map {map!r}", "is unknown.", " or ".join(str(name) for name in get_args(Map)))
+            raise Unknown(f"noise map {map!r}", "is unknown.", " or ".join(str(name) for name in get_args(Map)))
         if threads is not None and threads < 1:
-            raise BadInput(f"threads = {threads}", "must be at least 1.", "1")
+            raise OutOfRange(f"threads = {threads}", "must be at least 1.", "1")
         self._key = key
         self._first = 0
         self._nonces: Sequence[_Bytes] | None = None
@@ -174,8 +174,12 @@ class SecureNoise:
             BadInput: `fresh` or `digest` has another length.
         """
         if len(fresh) != NONCE_BYTES or len(digest) != 32:
-            raise BadInput(f"{len(fresh)} fresh bytes and a digest of {len(digest)}", "must be 16 and 32.", "16 and 32")
+            raise WrongForm(
+                f"{len(fresh)} fresh bytes and a digest of {len(digest)}", "must be 16 and 32.", "16 and 32"
+            )
         name = run.encode()
+        # The name comes with its length, so no two (run, round) make the same message. The digest binds the
+        # nonce to the sum: another sum in the same round, after an old copy was put back, has another nonce.
         message = b"nonce" + len(name).to_bytes(4, "big") + name + round.to_bytes(8, "big") + fresh + digest
         return hmac.digest(self._key, message, "sha256")[:NONCE_BYTES]
 
@@ -202,7 +206,7 @@ class SecureNoise:
             BadInput: `out` is not such a vector, or row or offset is out of range.
         """
         if out.ndim != 1 or not out.is_contiguous() or out.dtype not in (torch.float32, torch.float64):
-            raise BadInput(
+            raise WrongForm(
                 f"noise target of shape {tuple(out.shape)}, {out.dtype}",
                 "must be a contiguous vector of float32 or float64.",
                 "out.view(-1)",
@@ -265,6 +269,7 @@ class SecureNoise:
             stream: as in `bytes`, from which the numbers are made.
         """
         words = np.frombuffer(self.bytes(8 * n, row=row, stream=stream), dtype="<u8")
+        # The upper 53 bits: float64 holds each multiple of 2^-53 exactly, so all are equally likely.
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def drawer(self, stream: str, row: int, offset: int, n: int) -> Drawer:
@@ -302,12 +307,14 @@ class SecureNoise:
             return self
         born = self._birth(row)
         if not 0 <= born < len(self._nonces):
-            raise BadInput(
+            raise OutOfRange(
                 f"row {row} of z", f"round {born} bears it, and there are nonces of {len(self._nonces)} rounds only."
             )
         nonce = self._nonces[born]
         if len(nonce) != NONCE_BYTES:
-            raise BadInput(f"the nonce of round {born}", f"has {len(nonce)} bytes.", f"{NONCE_BYTES} bytes")
+            raise WrongForm(f"the nonce of round {born}", f"has {len(nonce)} bytes.", f"{NONCE_BYTES} bytes")
+        # Each nonce has a key of its own: two branches of a run that was put back never share the bits of a
+        # row.
         return self._copy(hmac.digest(self._key, b"row" + nonce, "sha256"))
 
     def _nonce_digest(self) -> str:
@@ -327,8 +334,8 @@ class SecureNoise:
 
 def _require_range(row: int, offset: int, n: int) -> None:
     if not 0 <= row < _MAX_ROW:
-        raise BadInput(f"row = {row}", f"must be in [0, {_MAX_ROW}).", str(min(max(row, 0), _MAX_ROW - 1)))
+        raise OutOfRange(f"row = {row}", f"must be in [0, {_MAX_ROW}).", str(min(max(row, 0), _MAX_ROW - 1)))
     if offset < 0 or n < 0 or offset + n > _MAX_ELEMENTS:
-        raise BadInput(
+        raise OutOfRange(
             f"elements [{offset}, {offset + n})", f"must lie in [0, {_MAX_ELEMENTS}).", f"[0, {_MAX_ELEMENTS})"
         )

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from fieldfare.accounting.ranged import range_of
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare.questions.base import WIDE, Estimate, Question, RunId, Values, register
 
 
@@ -42,7 +42,7 @@ class Choose(Question):
     @model_validator(mode="after")
     def _are_several(self) -> Self:
         if len(set(self.models)) != len(self.models):
-            raise BadInput("question.models", "names a run twice.", ", ".join(sorted(set(self.models))))
+            raise WrongForm("question.models", "names a run twice.", ", ".join(sorted(set(self.models))))
         return self
 
     @property

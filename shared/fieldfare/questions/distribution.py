@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.participation import Single
 from fieldfare.questions.base import FEWEST, MOST_CELLS, WIDE, Estimate, ModelQuestion, Values, register
 
@@ -36,7 +36,7 @@ class _Bins(ModelQuestion):
     @model_validator(mode="after")
     def _log_of_positive(self) -> Self:
         if self.spacing == "log" and self.low <= 0:
-            raise BadInput(f"question.low = {self.low:g}", "bins of equal ratio need a range above 0.", "1e-6")
+            raise OutOfRange(f"question.low = {self.low:g}", "bins of equal ratio need a range above 0.", "1e-6")
         return self
 
     @property

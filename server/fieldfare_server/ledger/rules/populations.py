@@ -3,8 +3,8 @@
 The guarantee of a population is the largest budget that it ever had (`bound_*`): runs were chosen under it. A budget
 that is tightened limits what comes; it takes nothing back from what was promised before.
 
-A function with a record says which facts its event makes, or refuses it: when it is written, and when it is read again.
-The others make the event of what a person asks.
+A function with a record says which facts its event makes, or refuses it: when it is written, and when it is
+read again. The others make the event of what a person asks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fieldfare.accounting.filter import Price, default_leak
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import (
+    AlreadyThere,
+    BadInput,
+    BudgetRefused,
+    Conflict,
+    NotAllowed,
+    NotFound,
+    NotGiven,
+    NotNow,
+    OutOfRange,
+    Unknown,
+    Unsupported,
+    WrongForm,
+)
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, PRESENCE, Adjacency, hides_presence
 from fieldfare.text import decimal
@@ -58,24 +71,24 @@ class Rules:
     def check(self, epsilon: float, delta: float) -> None:
         """Raise `BadInput` unless the rules are possible and allow the budget (epsilon, delta)."""
         if self.ceiling_epsilon is not None and not math.isfinite(self.ceiling_epsilon):
-            raise BadInput(f"ceiling_epsilon = {self.ceiling_epsilon}", "must be finite.", f"{2 * epsilon:g}")
+            raise OutOfRange(f"ceiling_epsilon = {self.ceiling_epsilon}", "must be finite.", f"{2 * epsilon:g}")
         if self.ceiling_delta is not None and not 0 < self.ceiling_delta < 1:
-            raise BadInput(f"ceiling_delta = {self.ceiling_delta}", "must be between 0 and 1.", decimal(delta))
+            raise OutOfRange(f"ceiling_delta = {self.ceiling_delta}", "must be between 0 and 1.", decimal(delta))
         _require_below(epsilon, delta, self.ceiling_epsilon, self.ceiling_delta)
         seconds = self.reservation_seconds
         if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-            raise BadInput(f"reservation_seconds = {seconds}", "must be positive and finite.", "86400")
+            raise OutOfRange(f"reservation_seconds = {seconds}", "must be positive and finite.", "86400")
 
 
 def find(state: State, name: str) -> FoldedPopulation:
     """The population of this name. Raises `BadInput` that names the populations there are."""
     if not (is_name(name) and name in state.populations):
         known = ", ".join(sorted(state.populations)) or "create it: `fieldfare population create`"
-        raise BadInput(f"population {name[:100]!r}", "the ledger has none of that name.", known)
+        raise NotFound(f"population {name[:100]!r}", "the ledger has none of that name.", known)
     return state.populations[name]
 
 
-# -- create ---------------------------------------------------------------------------------------------------------
+# -- create --------------------------------------------------------------------------------------------------
 
 
 def create(
@@ -91,17 +104,17 @@ def create(
     rules: Rules | None = None,
     person: str,
 ) -> events.Created:
-    """A new population. It waits for a second person where one would be needed to raise another's budget: a second
-    population of the same users is a raise by another name.
+    """A new population. It waits for a second person where one would be needed to raise another's budget: a
+    second population of the same users is a raise by another name.
 
     salt: SHA-256 of its fresh salt. leak: D; None: the default. person: who asks, as in `raise_budget`.
 
-    Raises `BadInput` on an impossible budget, one above its own ceiling, and one that one person could raise where
-    others need two.
+    Raises `BadInput` on an impossible budget, one above its own ceiling, and one that one person could raise
+    where others need two.
     """
     rules = rules or Rules()
     if adjacency not in ADJACENCIES:
-        raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
+        raise Unknown(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
     _require_budget(epsilon, delta)
     rules.check(epsilon, delta)
     strict = sorted(name for name, each in state.populations.items() if each.row.two_persons)
@@ -135,9 +148,9 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
     """A population, with no user."""
     name = record.place
     if not is_name(name):
-        raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
+        raise WrongForm(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
     if name in state.populations:
-        raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
+        raise AlreadyThere(f"population {name!r}", "there is one of that name.", "another name")
     require(0 <= event.leak < event.delta, "its leak is not below its delta")
     kept = event.accounting == odometers.INDIVIDUAL
     require(not kept or not hides_presence(event.adjacency), "its odometers would tell who is there")
@@ -173,7 +186,7 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
         )
 
 
-# -- raise ----------------------------------------------------------------------------------------------------------
+# -- raise ---------------------------------------------------------------------------------------------------
 
 
 def raise_budget(
@@ -230,7 +243,7 @@ def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]
         same = (proposal.epsilon, proposal.delta) == (event.epsilon, event.delta)
         require(same, "another raise was proposed")
         if proposal.person == event.person:
-            raise BadInput(
+            raise NotAllowed(
                 f"approving proposal {proposal.id}",
                 "who proposed it cannot approve it.",
                 "the token of another person",
@@ -273,16 +286,16 @@ def waiting(state: State, proposal_id: str, population: str | None = None) -> Pr
     """A raise that waits. population: whose it must be. Raises `BadInput`."""
     proposal = state.proposals.get(proposal_id)
     if proposal is None:
-        raise BadInput(
+        raise NotFound(
             f"proposal {proposal_id[:100]!r}", "there is none of that id.", "one that `fieldfare population show` lists"
         )
     if proposal.state != "waiting":
-        raise BadInput(f"proposal {proposal_id}", f"it is {proposal.state} already.", "a new proposal")
+        raise NotNow(f"proposal {proposal_id}", f"it is {proposal.state} already.", "a new proposal")
     require(population in (None, proposal.population), "it was proposed for another population")
     return proposal
 
 
-# -- tighten, close, reopen -----------------------------------------------------------------------------------------
+# -- tighten, close, reopen ----------------------------------------------------------------------------------
 
 
 def tighten(state: State, name: str, epsilon: float | None, delta: float | None, reason: str) -> events.Tightened:
@@ -318,7 +331,7 @@ def tightened(state: State, record: Record, event: events.Tightened) -> Iterator
     yield row._replace(epsilon=event.epsilon, delta=event.delta)
 
 
-# -- windows and notes ----------------------------------------------------------------------------------------------
+# -- windows and notes ---------------------------------------------------------------------------------------
 
 
 def set_window(state: State, name: str, epsilon: float | None, every: str | None, reason: str) -> events.WindowSet:
@@ -337,18 +350,18 @@ def window_set(state: State, record: Record, event: events.WindowSet) -> Iterato
     _require_open(row)
     require(event.old == _old_window(row), "the old window that it names is another")
     if (epsilon is None) != (every is None):
-        raise BadInput(what, "it has an epsilon and a length, or neither.", "--epsilon 2 --every week")
+        raise Conflict(what, "it has an epsilon and a length, or neither.", "--epsilon 2 --every week")
     if epsilon is not None:
         if every not in EVERY:
-            raise BadInput(f"every = {str(every)[:40]!r}", "there is no such window.", ", ".join(EVERY))
+            raise Unknown(f"every = {str(every)[:40]!r}", "there is no such window.", ", ".join(EVERY))
         _require_budget(epsilon, row.delta)
         if epsilon > row.epsilon:
-            raise BadInput(what, "it would hold more than the budget, and limit nothing.", f"{row.epsilon:g} or less")
+            raise OutOfRange(what, "it would hold more than the budget, and limit nothing.", f"{row.epsilon:g} or less")
     if (epsilon, every) == (row.window_epsilon, row.window_every):
-        raise BadInput(what, "it is so already." if every else "there is none.")
+        raise NotNow(what, "it is so already." if every else "there is none.")
     held = row.window_epsilon
     if row.two_persons and held is not None and not (every == row.window_every and (epsilon or math.inf) < held):
-        raise BadInput(
+        raise NotAllowed(
             what,
             "raises of its budget need two persons, so one person only makes its window smaller.",
             f"less than epsilon {held:g} a {row.window_every}",
@@ -381,12 +394,12 @@ def closed(state: State, record: Record, event: events.Closed | events.Reopened)
     row = state.populations[record.place].row
     now = "closed" if isinstance(event, events.Closed) else "open"
     if row.state in (now, *NEVER_OPEN):
-        raise BadInput(f"population {row.name!r}", f"it is {row.state} already.")
+        raise NotNow(f"population {row.name!r}", f"it is {row.state} already.")
     require(event.state == now, "it names another state")
     yield row._replace(state=now)
 
 
-# -- users and their odometers --------------------------------------------------------------------------------------
+# -- users and their odometers -------------------------------------------------------------------------------
 
 
 def register(population: FoldedPopulation, first: int, count: int, hashes: str) -> events.Registered:
@@ -426,19 +439,19 @@ def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterat
     """
     row = state.populations[record.place].row
     if hides_presence(row.adjacency):
-        raise BadInput(f"odometers of population {row.name!r}", f"under {PRESENCE!r} who took part is secret.")
+        raise Unsupported(f"odometers of population {row.name!r}", f"under {PRESENCE!r} who took part is secret.")
     require(event.users == row.users, "it counts other users")
     for run_id, digest in event.runs.items():
         run = state.runs[run_id].row
         if run.population != row.name or run.active or run.individual:
-            raise BadInput(f"run {run_id}", "it is not an ended run of this population that is charged to all alike.")
+            raise NotNow(f"run {run_id}", "it is not an ended run of this population that is charged to all alike.")
         yield Recharge(run_id, digest)
         yield run._replace(accounting=odometers.INDIVIDUAL)
     yield row._replace(accounting=odometers.INDIVIDUAL)
     yield Odometers(row.name, event.odometers)
 
 
-# -- what several rules ask -----------------------------------------------------------------------------------------
+# -- what several rules ask ----------------------------------------------------------------------------------
 
 
 def committed_of(population: FoldedPopulation, largest: int | None) -> Price:
@@ -468,7 +481,7 @@ def _require_raise(row: PopulationRow, epsilon: float, delta: float) -> None:
     _require_budget(epsilon, delta)
     _require_open(row)
     if epsilon < row.epsilon or delta < row.delta or (epsilon, delta) == (row.epsilon, row.delta):
-        raise BadInput(
+        raise OutOfRange(
             _budget(row, epsilon, delta),
             "raising a budget does not lower it.",
             f"above ({row.epsilon:.6g}, {decimal(row.delta, 3)}), or `fieldfare population tighten`",
@@ -480,44 +493,44 @@ def _require_tightening(row: PopulationRow, epsilon: float, delta: float) -> Non
     _require_open(row)
     _require_budget(epsilon, delta)
     if epsilon > row.epsilon or delta > row.delta or (epsilon, delta) == (row.epsilon, row.delta):
-        raise BadInput(
+        raise OutOfRange(
             _budget(row, epsilon, delta),
             "tightening lowers a budget.",
             f"below ({row.epsilon:.6g}, {decimal(row.delta, 3)}), or a raise",
         )
     if row.leak >= delta:
         what = _budget(row, epsilon, delta)
-        raise BadInput(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
+        raise OutOfRange(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
 
 
 def _require_open(row: PopulationRow) -> None:
     if row.state in NEVER_OPEN:
-        raise BadInput(f"population {row.name!r}", f"it is {row.state}: a second person has not approved it.")
+        raise NotNow(f"population {row.name!r}", f"it is {row.state}: a second person has not approved it.")
     if row.state != "open":
-        raise BadInput(f"population {row.name!r}", "it is closed.", "reopen it, or a new population")
+        raise NotNow(f"population {row.name!r}", "it is closed.", "reopen it, or a new population")
 
 
 def _require_below(epsilon: float, delta: float, ceiling_epsilon: float | None, ceiling_delta: float | None) -> None:
     if ceiling_epsilon is not None and epsilon > ceiling_epsilon:
-        raise BadInput(f"epsilon = {epsilon:g}", "is above the population's ceiling.", f"{ceiling_epsilon:g}")
+        raise OutOfRange(f"epsilon = {epsilon:g}", "is above the population's ceiling.", f"{ceiling_epsilon:g}")
     if ceiling_delta is not None and delta > ceiling_delta:
-        raise BadInput(f"delta = {decimal(delta)}", "is above the population's ceiling.", decimal(ceiling_delta))
+        raise OutOfRange(f"delta = {decimal(delta)}", "is above the population's ceiling.", decimal(ceiling_delta))
 
 
 def require_reason(reason: str, what: str) -> str:
     """`reason`. Raises `BadInput` if it says nothing."""
     if not reason.strip():
-        raise BadInput(what, "it needs a reason, for the journal.")
+        raise NotGiven(what, "it needs a reason, for the journal.")
     return reason
 
 
 def _require_budget(epsilon: float, delta: float) -> None:
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise BadInput(f"epsilon = {epsilon}", "must be positive and finite.", "1.0")
+        raise OutOfRange(f"epsilon = {epsilon}", "must be positive and finite.", "1.0")
     if epsilon > LARGEST_EPSILON:
-        raise BadInput(f"epsilon = {epsilon:g}", f"must be at most {LARGEST_EPSILON:g}.", f"{LARGEST_EPSILON:g}")
+        raise OutOfRange(f"epsilon = {epsilon:g}", f"must be at most {LARGEST_EPSILON:g}.", f"{LARGEST_EPSILON:g}")
     if not 0 < delta < 1:
-        raise BadInput(f"delta = {delta}", "must be between 0 and 1.", "1e-6")
+        raise OutOfRange(f"delta = {delta}", "must be between 0 and 1.", "1e-6")
 
 
 def _up(value: float) -> str:

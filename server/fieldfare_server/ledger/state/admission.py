@@ -139,6 +139,8 @@ def count(room: Units, demand: Demand, newcomer_room: int = 0) -> Counted:
         newcomer_room: of each of `demand.newcomers`.
     """
     costs = np.asarray(demand.costs, dtype=np.int64)
+    # costs[i] is the most that i + 1 participations cost, so the place of a user's room says how many it pays
+    # for.
     new = int(np.searchsorted(costs, newcomer_room, side="right"))
     pays = np.concatenate([np.searchsorted(costs, room, side="right"), np.full(demand.newcomers, new)])
     return Counted(
@@ -239,4 +241,5 @@ def refusal(position: Position, found: Counted, demand: Demand) -> BudgetRefused
         f"a run of epsilon {float(epsilon(less)) * 0.999:.4g}, fewer rounds, or a smaller cohort"
         if (less := largest(room, demand, position.newcomer))
         else "fewer rounds, a smaller cohort, or other users",
+        code="users-spent",
     )
