@@ -115,12 +115,17 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 
 def long_lines(text: str, tree: ast.Module) -> list[int]:
-    """Return the numbers of too long lines: above `LONGEST` in paragraphs, above `CODE` where a text is one line."""
+    """Return the numbers of too long lines: above `LONGEST`, above `CODE` where a paragraph is one line."""
     lines = text.splitlines()
-    spans = [range(s.lineno, (s.end_lineno or s.lineno) + 1) for s in strings(tree)]
     noted = {n for n, _ in comments(text)}
-    alone = {n for n in noted if not noted & {n - 1, n + 1}} | {span[0] for span in spans if len(span) == 1}
-    prose = noted | {n for span in spans for n in span}
+    prose = noted | {n for s in strings(tree) for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+
+    def joins(one: int, other: int) -> bool:
+        """Whether two lines are of one paragraph."""
+        texts = [lines[n - 1].rstrip() for n in (one, other)] if {one, other} <= prose else ["", ""]
+        return all(texts) and len({len(each) - len(each.lstrip()) for each in texts}) == 1 and texts[1].strip() != '"""'
+
+    alone = {n for n in prose if not joins(n - 1, n) and not joins(n, n + 1)}
     return sorted(n for n in prose if len(lines[n - 1]) > (CODE if n in alone else LONGEST))
 
 

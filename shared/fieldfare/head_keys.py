@@ -1,8 +1,8 @@
 """Who may sign a journal's head: the key changes by a line that the key before signs, or a key that it had
 enrolled.
 
-    fieldfare-key-v1 LEDGER enrol  OLD NEW SIGNER SIGNATURE     NEW, kept offline, may name the next key after
-    OLD fieldfare-key-v1 LEDGER rotate OLD NEW SIGNER SIGNATURE     NEW signs heads after OLD
+    fieldfare-key-v1 LEDGER enrol  OLD NEW SIGNER SIGNATURE     NEW, kept offline, may name the next key after OLD
+    fieldfare-key-v1 LEDGER rotate OLD NEW SIGNER SIGNATURE     NEW signs heads after OLD
 
 Keys are Ed25519, 64 hex digits; SIGNATURE is by SIGNER of the ASCII text before it, without the last space.
 Who holds a head needs nothing but these lines, in their order, to tell whether another key is the right one.

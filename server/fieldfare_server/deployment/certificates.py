@@ -2,13 +2,14 @@
 
 The server side's directory, of which each part goes to one service only (private files have mode 0600):
 
-    superlink/    ca.crt server.crt server.key superexec.secret gate/         ca.crt server.crt server.key
-    (nodes reach it instead of the SuperLink; see deploy/gate/) coordinator/  ca.crt superexec.secret
-    ledger.url api/          ledger.url              (the page's token is added by `fieldfare serve
-    --page-token`) admin/        ca.crt ledger.url       (for people: populations, budgets, tokens) migrate/
-    ledger.url coordinator.password api.password admin.password     (the ledger's owner makes the roles)
-    ledger/       password                (the owner's) monitoring/   grafana.password     (the token to
-    scrape with is added by `fieldfare serve --metrics-token`)
+    superlink/    ca.crt server.crt server.key superexec.secret
+    gate/         ca.crt server.crt server.key      (nodes reach it instead of the SuperLink; see deploy/gate/)
+    coordinator/  ca.crt superexec.secret ledger.url
+    api/          ledger.url              (the page's token is added by `fieldfare serve --page-token`)
+    admin/        ca.crt ledger.url       (for people: populations, budgets, tokens)
+    migrate/      ledger.url coordinator.password api.password admin.password     (the ledger's owner makes the roles)
+    ledger/       password                (the owner's)
+    monitoring/   grafana.password     (the token to scrape with is added by `fieldfare serve --metrics-token`)
 
 A node's directory, made on the node:
 

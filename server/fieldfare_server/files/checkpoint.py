@@ -2,11 +2,11 @@
 
     ROOT/RUN/SHA-256.strategy                what the run applies (`files.strategies`); not secret
     ROOT/RUN/initial.safetensors             what an app's own model began as (`run.own_model`); public
-    ROOT/RUN/noise.key                       mode 0600 (`files.keys`); the ledger holds only a commitment to
-    it ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read
-    it ROOT/RUN/closing/DIGEST.safetensors      a masked sum that is closed, until its round is committed
-    ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit ROOT/RUN/noise/DIGEST.safetensors
-    a state of the noise, from which checkpoints that name it count rows
+    ROOT/RUN/noise.key                       mode 0600 (`files.keys`); the ledger holds only a commitment to it
+    ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read it
+    ROOT/RUN/closing/DIGEST.safetensors      a masked sum that is closed, until its round is committed
+    ROOT/RUN/checkpoints/DIGEST.safetensors  promoted after the commit
+    ROOT/RUN/noise/DIGEST.safetensors        a state of the noise, from which checkpoints that name it count rows
 
 A checkpoint's name is the SHA-256 of its bytes, and the ledger's commit names it, so a torn, changed or
 foreign file cannot be mistaken for it. Nothing is ever unpickled. When the run ends, `destroy` removes all of

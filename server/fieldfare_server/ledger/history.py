@@ -69,7 +69,7 @@ _NOTHING = _Step(0.0)
 
 
 def history(reader: Reader, name: str, points: int = 200) -> BudgetHistory:
-    """The history of population `name`, thinned out to `points` moments; the newest is always one.
+    """Return the history of population `name`, thinned out to `points` moments; the newest is always one.
 
     Raises:
         BadInput: there is no such population.

@@ -181,7 +181,7 @@ class Ledger(Reader, metaclass=Shown):
         self._journal.hold()
 
     def presenting(self, secret: str | None) -> AbstractContextManager[None]:
-        """Inside, this thread writes in the name of the token of this secret: the API's role may do nothing else."""
+        """Let this thread write in the name of this secret's token, inside: the API's role may do nothing else."""
         return self.database.presenting(secret)
 
     @property
@@ -283,7 +283,7 @@ class Ledger(Reader, metaclass=Shown):
         return self.population(name)
 
     def proposal_population(self, proposal_id: str) -> str:
-        """The name of the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
+        """Name the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
         with self.read() as connection:
             return rows.population_name(connection, rows.proposal_row(connection, proposal_id).population_id)
 
@@ -343,8 +343,9 @@ class Ledger(Reader, metaclass=Shown):
     def keep_odometers(self, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> views.PopulationView:
         """Charge ended worst-case runs to their users' odometers from now on, and new runs as their plans say.
 
-        Sound whenever it is done: on every path, what a user's odometer says is at least what the user has lost, and at
-        most what the worst case charged before. Runs that are not named stay charged to all users alike.
+        Sound whenever it is done: on every path, what a user's odometer says is at least what the user has
+        lost, and at most what the worst case charged before. Runs that are not named stay charged to all
+        users alike.
 
         Args:
             charges: by run, what each committed round cost its participants, in the order of their indices
@@ -429,8 +430,9 @@ class Ledger(Reader, metaclass=Shown):
     def expire_reservations(self, population: str | None = None) -> tuple[str, ...]:
         """End the runs that no coordinator has held for as long as their population states; returns their ids.
 
-        population: only runs of this one; None: of all. What such a run reserved and did not spend is free again, and
-        its newest committed model stays. A run that is resumed meanwhile goes on. Raises `Disproved`.
+        population: only runs of this one; None: of all. What such a run reserved and did not spend is free
+        again, and its newest committed model stays. A run that is resumed meanwhile goes on. Raises
+        `Disproved`.
         """
         with self.read() as connection:
             due = rows.expired_runs(connection, self._clock(), population)
@@ -454,7 +456,7 @@ class Ledger(Reader, metaclass=Shown):
         self._steer(run_id, lambda state: Audited(result), actor)
 
     def draw_seed(self, run_id: str, population: str, plan_digest: str, law: str, *, actor: str) -> tuple[bytes, int]:
-        """A fresh seed for certifying the charge of a plan: (16 bytes, which certification of its law it is for).
+        """Draw a fresh seed for certifying the charge of a plan: (16 bytes, which certification of its law it is for).
 
         Both are in the journal when this returns. Raises `BadInput` if there is no such population.
         """
@@ -511,12 +513,12 @@ class Ledger(Reader, metaclass=Shown):
         return self.charge(population, key)
 
     def commit_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
-        """What was reserved under `key` has been spent. Arguments and refusals as of `charges.close`."""
+        """Record that what was reserved under `key` is spent. Arguments and refusals as of `charges.close`."""
         self._close_charge(population, key, "commit", clean(actor, 200), anyones)
         return self.charge(population, key)
 
     def release_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
-        """What was reserved under `key` never happened: it returns. Arguments and refusals as of `charges.close`."""
+        """Give back what was reserved under `key`: it never happened. Arguments and refusals as of `charges.close`."""
         self._close_charge(population, key, "release", clean(actor, 200), anyones)
         return self.charge(population, key)
 
@@ -657,7 +659,7 @@ class Ledger(Reader, metaclass=Shown):
         expires_at: float | None = None,
         populations: tuple[str, ...] | None = None,
     ) -> tuple[str, views.TokenView]:
-        """A new API token: (its secret, shown only now; its view).
+        """Make an API token: (its secret, shown only now; its view).
 
         populations: those that it is for; None: all. Raises `BadInput` on an unknown scope or population.
         """
@@ -668,7 +670,7 @@ class Ledger(Reader, metaclass=Shown):
         return tokens.revoke(self._journal, token, actor)
 
     def check_token(self, secret: str) -> views.TokenView | None:
-        """The token with this secret if it is valid now and the journal proves it, else None."""
+        """Return the token with this secret if it is valid now and the journal proves it, else None."""
         return self._check_token(secret)
 
     def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
@@ -708,7 +710,7 @@ class Ledger(Reader, metaclass=Shown):
         nodes.release(self._journal, key, name, actor)
 
     def node_register(self) -> nodes.NodeRegister:
-        """What was said of nodes; it reads what is new each time that it is asked."""
+        """Return what was said of nodes; it reads what is new each time that it is asked."""
         return nodes.NodeRegister(self.database)
 
 

@@ -154,7 +154,7 @@ class RunHandle:
         return self._registration.count
 
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
-        """The index of each user within the population, shape (len(ids),); new users get the next indices.
+        """Return each user's index in the population, shape (len(ids),); new users get the next ones.
 
         Known users cost no transaction, except where presence is secret: there every call writes exactly one
         journal row, whether a user is new or not, because a row only for new users would tell that one is
@@ -180,7 +180,7 @@ class RunHandle:
         return self._run.individual
 
     def allowance(self, indices: ArrayLike) -> Units | None:
-        """What this run may still take of each user, in units of 2^-44 mu^2, shape (n,); None for as much as it needs.
+        """Return what this run may still take of each user, in units of 2^-44 mu^2, shape (n,); None: all it needs.
 
         None: without odometers, and where each of these users is pledged all that the run can cost.
         """
@@ -188,7 +188,7 @@ class RunHandle:
         return None if pledged is None else pledged - self._taken[self._registration.require_known(indices)]
 
     def pledged(self, indices: ArrayLike) -> Units | None:
-        """What this run may take of each user from its first round to its last; None and units as `allowance`."""
+        """Return what this run may take of each user in all its rounds; None and units as `allowance`."""
         if not self._run.individual:
             return None
         users = self._registration.require_known(indices)
@@ -196,11 +196,11 @@ class RunHandle:
         return None if (caps >= self._most).all() else caps
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """(last committed round of this run, -1 for never; number of rounds), each int32 of `indices`' shape."""
+        """Return (last committed round, -1 for never; number of rounds), each int32 of `indices`' shape."""
         return self._participation.last_and_count(self._registration.require_known(indices))
 
     def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]:
-        """The committed rounds of this run in which each user took part, increasing; () for never."""
+        """Return the committed rounds of this run in which each user took part, increasing; () for never."""
         return self._participation.patterns(self._registration.require_known(indices))
 
     # -- rounds ----------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class RunHandle:
         return self._open
 
     def open_round_pending(self) -> OpenRound | None:
-        """The round that is open: after a crash, the one to roll forward (its checkpoint is complete) or to void."""
+        """Return the round that a crash left open: to roll forward if its checkpoint is complete, else to void."""
         return self._open
 
     def close_round(self, round: OpenRound, closing: str, nodes: int) -> OpenRound:
@@ -247,7 +247,7 @@ class RunHandle:
         return self._open
 
     def receipts(self) -> list[str]:
-        """What blinders have signed of the masked rounds of all runs of this ledger (`masking.receipts`), in order."""
+        """Return what blinders signed of all masked rounds of this ledger, in order (`masking.receipts`)."""
         c = models.journal.c
         where = c.action == Committed.action, c.body.like('%"receipt":%')
         with self._hold.database.read() as connection:
@@ -318,7 +318,7 @@ class RunHandle:
     # -- groups of rounds ------------------------------------------------------------------------------------
 
     def begin_groups(self) -> None:
-        """From now on, hold rounds and write them to the ledger several at a time, each group in one transaction.
+        """Hold rounds from now on, and write each group of them to the ledger in one transaction.
 
         Only for users who are simulated, and where rounds have no public schedule; else nothing changes. The
         caller must keep all that a round made to itself until `commit_group` returns. A crash before that
@@ -327,7 +327,7 @@ class RunHandle:
         self.grouped = self._run.simulated and self._run.schedule is None
 
     def hold_round(self, round: OpenRound, outcome: Outcome) -> None:
-        """As `commit_round`, but not durable before `commit_group` returns.
+        """Do as `commit_round`, but nothing is durable before `commit_group` returns.
 
         Participation, odometers, nonces, `spent` and `next_round` go on from here as if it were. Raises as
         `commit_round`.
@@ -367,7 +367,7 @@ class RunHandle:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def request(self) -> Request | None:
-        """What was asked of this run through `Ledger.request`, if anything. Within a group: nothing yet."""
+        """Tell what was asked of this run through `Ledger.request`, if anything. Within a group: nothing yet."""
         if self._held:
             return None
         with self._hold.database.read() as connection:

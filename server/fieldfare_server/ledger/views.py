@@ -260,7 +260,7 @@ class TokenView(View):
     """Those that the token is for; None: all."""
 
     def allows(self, population: str | None) -> bool:
-        """Whether the token is for this population; for None, which is what concerns all of them, a token for all."""
+        """Return whether the token is for this population; for None, which concerns all: for all of them."""
         return self.populations is None or population in self.populations
 
 

@@ -36,11 +36,12 @@ class PrivacyLoss:
         certified: whole runs whose curve a Monte Carlo certified (`balls_in_bins`), in the order of their seeds.
         leak: sum of the probabilities with which answers of unknown names tell everything (`thresholded`), below 1.
 
-    Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3); sampled ones
-    by privacy loss distributions (see `sampled`). A certified curve alone is read as it is. Together with anything else
-    it counts as the Gaussian that it is without amplification; together with a concentrated part, everything counts as
-    zCDP, without amplification. With a leak d all is (epsilon, d + (1 - d) delta')-DP where the rest is (epsilon,
-    delta')-DP, as in `filter`. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
+    Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3);
+    sampled ones by privacy loss distributions (see `sampled`). A certified curve alone is read as it is.
+    Together with anything else it counts as the Gaussian that it is without amplification; together with a
+    concentrated part, everything counts as zCDP, without amplification. With a leak d all is (epsilon, d + (1
+    - d) delta')-DP where the rest is (epsilon, delta')-DP, as in `filter`. `a + b` is the loss of both;
+    `PrivacyLoss()` is no loss.
     """
 
     mu_squared: float = 0.0

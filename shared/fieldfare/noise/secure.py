@@ -5,22 +5,26 @@ key: any (row, element range) can be drawn again, in any order, in any split, by
 the same floats.
 
 How a number is made
-    AES-256 in counter mode gives the random bits (NIST SP 800-38A). The AES key is BLAKE2b(run key, purpose, stream
-    name), so two streams never share a keystream; the counter is (row, plane, position), so two rows never do.
+    AES-256 in counter mode gives the random bits (NIST SP 800-38A). The AES key is BLAKE2b(run key, purpose,
+    stream name), so two streams never share a keystream; the counter is (row, plane, position), so two rows
+    never do.
 
-    Float64, map 3: element p of a row takes word p of 64 bits. `fieldfare.noise.staircase` has the arithmetic and its
-    error. Float32, and float64 of map 2: elements come in units of 4 096: 2 048 Box-Muller pairs, cosines first, sines
-    second. A pair takes 96 bits: 31 + 31 bits for the radius, 32 for the angle (float64 takes 32 more angle bits from a
-    second plane). `fieldfare.noise.box_muller` has the arithmetic and its error.
+    Float64, map 3: element p of a row takes word p of 64 bits. `fieldfare.noise.staircase` has the arithmetic
+    and its error. Float32, and float64 of map 2: elements come in units of 4 096: 2 048 Box-Muller pairs,
+    cosines first, sines second. A pair takes 96 bits: 31 + 31 bits for the radius, 32 for the angle (float64
+    takes 32 more angle bits from a second plane). `fieldfare.noise.box_muller` has the arithmetic and its
+    error.
 
 Which map a run has
-    A run is drawn by the map of its ledger's `format` from its first row to its last, whatever version resumes it: runs
-    begun before map 3 go on with map 2. The map is part of the fingerprint that every noise state carries.
+    A run is drawn by the map of its ledger's `format` from its first row to its last, whatever version
+    resumes it: runs begun before map 3 go on with map 2. The map is part of the fingerprint that every noise
+    state carries.
 
 Which noise no copy can repeat
-    A key and a row alone fix a number, so two copies of one process or one disk would add the same noise to two sums.
-    `with_nonces` gives a view in which row j of "z" is drawn under HMAC-SHA256(key, "row" | nonce of birth(j)), where
-    birth(j) is the round in which that row is first used. `nonce` makes a round's nonce from fresh bits and from the
+    A key and a row alone fix a number, so two copies of one process or one disk would add the same noise to
+    two sums. `with_nonces` gives a view in which row j of "z" is drawn under HMAC-SHA256(key, "row" | nonce
+    of birth(j)), where birth(j) is the round in which that row is first used. `nonce` makes a round's nonce
+    from fresh bits and from the
     sum that the round releases, once that sum is final: two sums never share a row, even where the fresh bits repeat.
 
 How far the tail is right Map 3: to a factor 1 +- 2^-79 / p at probability p; the largest number is 13.7. Box
@@ -30,9 +34,10 @@ How far the tail is right Map 3: to a factor 1 +- 2^-79 / p at probability p; th
     float32 values lie on the usual float32 Box-Muller grid: U next to 1 is a multiple of 2^-24.
 
 What is assumed, and what is not covered
-    AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key, counter mode can be told from
-    random with advantage q^2 / 2^129: 20 000 rounds of 1e8 elements are 2^40 blocks, an advantage of 2^-49, which adds
-    to delta. The floats are the same on machines whose numpy uses the same vector code; across CPU families the last
+    AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key, counter mode can be told
+    from random with advantage q^2 / 2^129: 20 000 rounds of 1e8 elements are 2^40 blocks, an advantage of
+    2^-49, which adds to delta. The floats are the same on machines whose numpy uses the same vector code;
+    across CPU families the last
     bit of a logarithm, or of a float32 cosine, may differ: in map 3 that is one number in 38 000, in Box and
     Muller's any. A sum of floats does not hide which floats went in (Mironov 2012; Casacuberta et al. 2022):
     see `fieldfare.privatise` for the grid that closes this, and for what stays open.

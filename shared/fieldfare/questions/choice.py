@@ -1,7 +1,8 @@
 """Which of several released models is best on users' own data, by a score of each of them.
 
-A user contributes one centred mean a model, divided by the square root of their number: the norm is at most 1, so one
-question compares all of them. All scores are shown, with the noise of each: about sqrt(k) times that of one mean.
+A user contributes one centred mean a model, divided by the square root of their number: the norm is at most
+1, so one question compares all of them. All scores are shown, with the noise of each: about sqrt(k) times
+that of one mean.
 
 With `shows = "best"` nothing but the winner is released: model j with probability proportional to exp(eta s_j), s_j the
 sum of its scores in grid cells, drawn exactly (`noise.choice`). Each of a user's k numbers lies in [-box, box], so

@@ -110,8 +110,9 @@ class Quantile(_Bins):
         return tuple(self._read_one(share, counted, below, smooth, errors) for share in self.at)
 
     def _read_one(self, share: float, counted: float, below: Floats, smooth: Floats, errors: Floats) -> Estimate:
-        # The bin holds the quantile if no more than `sought` lie below it, and as many do with it. Each of the two may
-        # fail for the right bin with probability 2.5 %. With a noised number of users the errors of both add up.
+        # The bin holds the quantile if no more than `sought` lie below it, and as many do with it. Each of
+        # the two may fail for the right bin with probability 2.5 %. With a noised number of users the errors
+        # of both add up.
         sought, edges = share * counted, self.edges
         noise = WIDE * (errors + (share * errors[-1] if self.some else 0.0))
         within = (np.concatenate([[-np.inf], (below - noise)[:-1]]) <= sought) & (below + noise >= sought)

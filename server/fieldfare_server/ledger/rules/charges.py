@@ -40,7 +40,7 @@ def check(key: str, what: str, why: str) -> None:
 
 
 def reserve(state: State, name: str, price: Price | None, asked: Mapping[str, str]) -> events.ChargeReserved | None:
-    """A loss that is set aside for every user of a population; None where it is reserved already.
+    """Set a loss aside for every user of a population; None where it is reserved already.
 
     Args:
         price: what it takes; None where a charge of that key was known.
@@ -62,7 +62,7 @@ def reserve(state: State, name: str, price: Price | None, asked: Mapping[str, st
 
 
 def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iterator[Fact]:
-    """A charge that is held. Raises `BudgetRefused` if it does not fit."""
+    """Yield a charge that is held. Raises `BudgetRefused` if it does not fit."""
     population = state.populations[record.place]
     require(event.key not in population.charges, "its key names another charge")
     require(population.row.state == "open", "a closed population is charged")
@@ -79,7 +79,7 @@ def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iter
 
 
 def carried(state: State, record: Record, event: events.ChargeCarried) -> Iterator[Fact]:
-    """A charge that is spent. What was spent stays charged, even where it does not fit."""
+    """Yield a charge that is spent. What was spent stays charged, even where it does not fit."""
     require(event.key not in state.populations[record.place].charges, "its key names another charge")
     price = Price.from_json(event.price)
     require(price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
@@ -106,7 +106,7 @@ def _row(record: Record, event: events.ChargeReserved | events.ChargeCarried) ->
 def close(
     state: State, name: str, key: str, how: str, actor: str, anyones: bool
 ) -> events.ChargeCommitted | events.ChargeReleased | None:
-    """The end of a reserved charge; None where it was closed so already.
+    """End a reserved charge; None where it was closed so already.
 
     anyones: also one that another than `actor` reserved, which is for administrators.
 
@@ -124,7 +124,7 @@ def close(
 
 
 def closed(state: State, record: Record, event: events.ChargeCommitted | events.ChargeReleased) -> Iterator[Fact]:
-    """A charge that is spent, or that returns. Raises `BadInput` for one that is closed."""
+    """Yield a charge that is spent, or that returns. Raises `BadInput` for one that is closed."""
     charge = state.populations[record.place].charges[event.key]
     how = event.action.partition(".")[2]
     if charge.state != "reserved":

@@ -81,7 +81,7 @@ class Rules:
 
 
 def find(state: State, name: str) -> FoldedPopulation:
-    """The population of this name. Raises `BadInput` that names the populations there are."""
+    """Return the population of this name. Raises `BadInput` that names the populations there are."""
     if not (is_name(name) and name in state.populations):
         known = ", ".join(sorted(state.populations)) or "create it: `fieldfare population create`"
         raise NotFound(f"population {name[:100]!r}", "the ledger has none of that name.", known)
@@ -104,7 +104,7 @@ def create(
     rules: Rules | None = None,
     person: str,
 ) -> events.Created:
-    """A new population. It waits for a second person where one would be needed to raise another's budget: a
+    """Make a population. It waits for a second person where one would be needed to raise another's budget: a
     second population of the same users is a raise by another name.
 
     salt: SHA-256 of its fresh salt. leak: D; None: the default. person: who asks, as in `raise_budget`.
@@ -145,7 +145,7 @@ def create(
 
 
 def created(state: State, record: Record, event: events.Created) -> Iterator[Fact]:
-    """A population, with no user."""
+    """Yield a population, with no user."""
     name = record.place
     if not is_name(name):
         raise WrongForm(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
@@ -209,7 +209,7 @@ def raise_budget(
 
 
 def approve(state: State, proposal_id: str, person: str) -> tuple[str, events.Raised]:
-    """(the population's name, the raise that waited, as `person` approves it). Raises `BadInput` if none waits."""
+    """Return its population's name, and the raise as `person` approves it. Raises `BadInput` if none waits."""
     proposal = waiting(state, proposal_id)
     old = _old(state.populations[proposal.population].row)
     return proposal.population, events.Raised(
@@ -218,12 +218,12 @@ def approve(state: State, proposal_id: str, person: str) -> tuple[str, events.Ra
 
 
 def withdraw(state: State, proposal_id: str, reason: str) -> tuple[str, events.Withdrawn]:
-    """(the population's name, the end of a raise that waited). Raises `BadInput` if none of that id waits."""
+    """Return the population's name, and the end of a raise that waited. Raises `BadInput` if none of that id waits."""
     return waiting(state, proposal_id).population, events.Withdrawn(proposal_id, reason)
 
 
 def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[Fact]:
-    """A raise that waits."""
+    """Yield a raise that waits."""
     row = state.populations[record.place].row
     require(row.two_persons, "a raise is proposed where none is needed")
     _require_old(event.old, row)
@@ -231,7 +231,7 @@ def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[F
 
 
 def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]:
-    """A budget after its raise."""
+    """Yield a budget after its raise."""
     row = state.populations[record.place].row
     if row.state == "proposed":
         require((event.epsilon, event.delta) == (row.epsilon, row.delta), "a new population opens with another budget")
@@ -257,7 +257,7 @@ def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]
 
 
 def withdrawn(state: State, record: Record, event: events.Withdrawn) -> Iterator[Fact]:
-    """A raise, or a new population, that waits no more."""
+    """Yield a raise, or a new population, that waits no more."""
     proposal, row = waiting(state, event.proposal, record.place), state.populations[record.place].row
     yield proposal._replace(state="withdrawn", decided_at=record.at, decided_by=record.actor)
     if row.state == "proposed":
@@ -283,7 +283,7 @@ def _proposal(
 
 
 def waiting(state: State, proposal_id: str, population: str | None = None) -> ProposalRow:
-    """A raise that waits. population: whose it must be. Raises `BadInput`."""
+    """Return a raise that waits. population: whose it must be. Raises `BadInput`."""
     proposal = state.proposals.get(proposal_id)
     if proposal is None:
         raise NotFound(
@@ -311,7 +311,7 @@ def tighten(state: State, name: str, epsilon: float | None, delta: float | None,
 
 
 def tightened(state: State, record: Record, event: events.Tightened) -> Iterator[Fact]:
-    """A budget after it was lowered.
+    """Yield a budget after it was lowered.
 
     Raises `BudgetRefused`, naming the least epsilon, if what is committed would not fit.
     """
@@ -344,7 +344,7 @@ def set_window(state: State, name: str, epsilon: float | None, every: str | None
 
 
 def window_set(state: State, record: Record, event: events.WindowSet) -> Iterator[Fact]:
-    """A population with another window, or none. What began before counts in it."""
+    """Yield a population with another window, or none. What began before counts in it."""
     row, (epsilon, every) = state.populations[record.place].row, (event.window_epsilon, event.window_every)
     what = f"a window of population {row.name!r}"
     _require_open(row)
@@ -370,7 +370,7 @@ def window_set(state: State, record: Record, event: events.WindowSet) -> Iterato
 
 
 def noted(state: State, record: Record, event: events.Noted) -> Iterator[Fact]:
-    """A note, which makes no fact."""
+    """Take a note, which makes no fact."""
     require(record.place in state.populations, "it is on no population")
     yield from ()
 
@@ -390,7 +390,7 @@ def reopen(state: State, name: str, reason: str) -> events.Reopened:
 
 
 def closed(state: State, record: Record, event: events.Closed | events.Reopened) -> Iterator[Fact]:
-    """A population that is closed, or open again. Raises `BadInput` if it is already."""
+    """Yield a population that is closed, or open again. Raises `BadInput` if it is already."""
     row = state.populations[record.place].row
     now = "closed" if isinstance(event, events.Closed) else "open"
     if row.state in (now, *NEVER_OPEN):
@@ -403,7 +403,7 @@ def closed(state: State, record: Record, event: events.Closed | events.Reopened)
 
 
 def register(population: FoldedPopulation, first: int, count: int, hashes: str) -> events.Registered:
-    """New users, each pledged to every run under way that is charged to odometers, in the order of their starts.
+    """Add users, each pledged to the runs under way that are charged to odometers, by their starts.
 
     Args:
         population: as the log proves it, where it has odometers.
@@ -418,7 +418,7 @@ def register(population: FoldedPopulation, first: int, count: int, hashes: str) 
 
 
 def registered(state: State, record: Record, event: events.Registered) -> Iterator[Fact]:
-    """Users, and what the runs under way may cost each of them."""
+    """Yield users, and what the runs under way may cost each of them."""
     population = state.populations[record.place]
     require(event.first == population.row.users, "users are not numbered one after another")
     require(event.count >= 0, "fewer users than none are registered")
@@ -433,7 +433,7 @@ def registered(state: State, record: Record, event: events.Registered) -> Iterat
 
 
 def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterator[Fact]:
-    """Ended runs that are charged to odometers, and odometers that hold what they cost.
+    """Yield ended runs that are charged to odometers, and odometers that hold what they cost.
 
     Raises `BadInput`: a population where presence is secret, a run that is not ended or not of this population.
     """
@@ -455,7 +455,7 @@ def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterat
 
 
 def committed_of(population: FoldedPopulation, largest: int | None) -> Price:
-    """What is committed of the user who has least left. largest: `largest` of then, as an event says."""
+    """Return what is committed of the user who has least left. largest: `largest` of then, as an event says."""
     require((largest is not None) == population.row.individual, "it names the largest odometer, or none")
     require(largest is None or largest >= 0, "it names a largest odometer below 0")
     return population.with_largest(largest or 0)
@@ -518,7 +518,7 @@ def _require_below(epsilon: float, delta: float, ceiling_epsilon: float | None, 
 
 
 def require_reason(reason: str, what: str) -> str:
-    """`reason`. Raises `BadInput` if it says nothing."""
+    """Return `reason`. Raises `BadInput` if it says nothing."""
     if not reason.strip():
         raise NotGiven(what, "it needs a reason, for the journal.")
     return reason

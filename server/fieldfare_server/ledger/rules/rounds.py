@@ -17,7 +17,7 @@ from fieldfare_server.ledger.state.state import FoldedRun, State
 
 
 def opened(state: State, record: Record, event: events.Opened) -> Iterator[Fact]:
-    """An attempt at the next round. Raises `LedgerError` if another round is open."""
+    """Yield an attempt at the next round. Raises `LedgerError` if another round is open."""
     run, index = under_way(state, record), _index(record)
     if run.open is not None:
         raise OutOfTurn(f"round {index} of run {run.row.id}", "another round is open.", "commit or void that one first")
@@ -48,7 +48,7 @@ def opened(state: State, record: Record, event: events.Opened) -> Iterator[Fact]
 
 
 def closed(state: State, record: Record, event: events.RoundClosed) -> Iterator[Fact]:
-    """A masked round whose set is final. Training is deterministic: a second set would give away their difference."""
+    """Yield a masked round whose set is final: a second set of the same updates would tell their difference."""
     _, row = _open(state, record, event.attempt)
     require(not row.closing, "it is closed already")
     require(event.nodes > 1 and len(bytes.fromhex(event.closing)) == 32, "it names no sum of several nodes")
@@ -56,7 +56,7 @@ def closed(state: State, record: Record, event: events.RoundClosed) -> Iterator[
 
 
 def voided(state: State, record: Record, event: events.Voided) -> Iterator[Fact]:
-    """A round that released nothing: no charge, no participation, and its noise row is free again.
+    """Yield a round that released nothing: no charge, no participation, and its noise row is free again.
 
     Raises `LedgerError` for one that is closed: only the end of its run ends it.
     """
@@ -66,7 +66,7 @@ def voided(state: State, record: Record, event: events.Voided) -> Iterator[Fact]
 
 
 def committed(state: State, record: Record, event: events.Committed) -> Iterator[Fact]:
-    """A round that is charged, who took part in it, and its run.
+    """Yield a round that is charged, who took part in it, and its run.
 
     Raises `BudgetRefused` unless its charge is at least what was spent before, and at most what the run reserved.
     """

@@ -42,7 +42,7 @@ from fieldfare_server.ledger.states import STATE_AFTER, EndState, Request
 
 
 def new_run_id() -> str:
-    """A fresh run id: 48 random bits in hex."""
+    """Draw a fresh run id: 48 random bits in hex."""
     return secrets.token_hex(6)
 
 
@@ -111,7 +111,7 @@ class Overdrawn(BudgetRefused):
 
 
 def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple[events.Started, Units | None]:
-    """(the start of `run` at the price `cost`, what it may cost each user; None: all alike).
+    """Return the start of `run` at the price `cost`, and what it may cost each user; None: all alike.
 
     Under individual accounting the run is pledged to each user, up to what that user has left (`odometers`).
 
@@ -155,7 +155,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple
 
 
 def started(state: State, record: Record, event: events.Started) -> Iterator[Fact]:
-    """A run, and what it was pledged. Raises `Overdrawn` if its price does not fit."""
+    """Yield a run, and what it was pledged. Raises `Overdrawn` if its price does not fit."""
     name = record.run or ""
     population = state.populations[record.place]
     _require_open(population.row, event.noise_source)
@@ -219,7 +219,7 @@ def _require_fitting(state: State, population: FoldedPopulation, event: events.S
 
 
 def certify(state: State, population: str, plan_digest: str, law: str) -> events.SeedDrawn:
-    """A fresh seed for the certified charge of a plan, with its number among all that its law was given, from 1.
+    """Draw a seed for the certified charge of a plan, with its number among those of its law, from 1.
 
     The i-th certificate may fail with half the probability of the one before, so a second try is paid for, also by a
     plan that differs in other things than its law, such as the noise: that is chosen after the number is known.
@@ -229,7 +229,7 @@ def certify(state: State, population: str, plan_digest: str, law: str) -> events
 
 
 def certified(state: State, record: Record, event: events.SeedDrawn) -> Iterator[Fact]:
-    """A seed of a charge that is certified before its run is started."""
+    """Yield a seed of a charge that is certified before its run is started."""
     require(record.place in state.populations, "a charge is certified for no population")
     require(record.run not in state.runs, "a charge is certified after its run was started")
     law = event.law or event.plan_digest
@@ -250,7 +250,7 @@ def _require_seeds(state: State, population: str, event: events.Started) -> None
 
 
 def under_way(state: State, record: Record) -> FoldedRun:
-    """The run of a record. Raises `LedgerError` unless it is under way."""
+    """Return the run of a record. Raises `LedgerError` unless it is under way."""
     run = state.runs[record.run or ""]
     require(run.row.active, "the run has ended")
     require(record.population in (None, run.row.population), "it is a run of another population")
@@ -271,18 +271,18 @@ def require_resumable(run: RunRow, key_commitment: str) -> None:
 
 
 def resumed(state: State, record: Record, event: events.Resumed) -> Iterator[Fact]:
-    """A run that a coordinator took over."""
+    """Yield a run that a coordinator took over."""
     row = under_way(state, record).row
     yield row._replace(message="", state=STATE_AFTER[row.request])  # type: ignore[index]
 
 
 def interrupted(state: State, record: Record, event: events.RunInterrupted) -> Iterator[Fact]:
-    """A run that nobody holds."""
+    """Yield a run that nobody holds."""
     yield under_way(state, record).row._replace(state="interrupted", message=event.message)
 
 
 def request(state: State, run_id: str, wish: Request | None) -> events.Requested:
-    """What a person asks of a run's coordinator. Raises `BadInput` if the run has ended or is stopping."""
+    """Ask something of a run's coordinator. Raises `BadInput` if the run has ended or is stopping."""
     if wish not in STATE_AFTER:
         raise Unknown(f"request {wish!r}", "there is no such request.", "stop, pause")
     row = state.runs[run_id].row
@@ -294,7 +294,7 @@ def request(state: State, run_id: str, wish: Request | None) -> events.Requested
 
 
 def requested(state: State, record: Record, event: events.Requested) -> Iterator[Fact]:
-    """A run that was asked something."""
+    """Yield a run that was asked something."""
     row = under_way(state, record).row
     # An interrupted run has no coordinator that could act: the request waits for the one that resumes it.
     after = row.state if row.state == "interrupted" else STATE_AFTER[event.request]  # type: ignore[index]
@@ -309,7 +309,7 @@ CLOSED_AT_END = "its run ended before it was committed"
 def finish(
     state: State, run_id: str, end: EndState, message: str, settled: str | None, *, whole: bool = False
 ) -> events.Finished:
-    """The end of a run.
+    """End a run.
 
     Args:
         settled: digest of what ended runs have cost each user, with this one; None where it is charged to all alike.
@@ -322,7 +322,7 @@ def finish(
 
 
 def finished(state: State, record: Record, event: events.Finished) -> Iterator[Fact]:
-    """A run that has ended, and a population that it costs no more than it spent."""
+    """Yield a run that has ended, and a population that it costs no more than it spent."""
     run = under_way(state, record)
     row, population = run.row, state.populations[record.place].row
     if run.open is not None:
@@ -343,7 +343,7 @@ def finished(state: State, record: Record, event: events.Finished) -> Iterator[F
 
 
 def key_destroyed(state: State, record: Record, event: events.KeyDestroyed) -> Iterator[Fact]:
-    """The key of a run that has ended is gone. Raises `BadInput` while it lives."""
+    """Note that the key of an ended run is gone. Raises `BadInput` while it lives."""
     row = state.runs[record.run or ""].row
     if row.active:
         raise NotNow(f"the key of run {row.id}", f"the run is {row.state}.", "end it first")
@@ -352,7 +352,7 @@ def key_destroyed(state: State, record: Record, event: events.KeyDestroyed) -> I
 
 
 def audited(state: State, record: Record, event: Event) -> Iterator[Fact]:
-    """A residual test of a run that there is."""
+    """Take a residual test of a run that there is."""
     require(record.run in state.runs, "a run is audited that was never started")
     yield from ()
 

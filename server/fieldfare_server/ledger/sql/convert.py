@@ -5,8 +5,9 @@ the old log ended, and has every old row after it, in order, with its time, its 
 version left unsaid. Three kinds of rows differ in more:
 
 * A run of format 0 has noise of map 2 without nonces. It goes on as a run whose source says so (`formats.BOX_MULLER`),
-  at the price that the rule of then gives it. Where the present rule would charge it otherwise, would not have admitted
-  it, or cannot draw its coming noise, its rows give way to one `charge.carry` row with the price of what it has spent.
+  at the price that the rule of then gives it. Where the present rule would charge it otherwise, would not
+  have admitted it, or cannot draw its coming noise, its rows give way to one `charge.carry` row with the
+  price of what it has spent.
 * Of a round of a secret population nothing is kept that tells who took part or how many, in no table either.
 * Changes of the head's key belong to the old ledger's chain, and end with it.
 

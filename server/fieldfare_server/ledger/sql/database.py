@@ -124,9 +124,10 @@ class Database:
 
         `head` is the row of that table, which the transaction has locked.
 
-        If the database goes away, the transaction is tried again for `patience` seconds, and on a full disk of this
-        machine for `FULL_DISK` seconds. If an earlier try was committed after all (its event is in the journal), that
-        try's result is returned. Raises `LedgerError` when the database stays away or full, or is read-only or corrupt.
+        If the database goes away, the transaction is tried again for `patience` seconds, and on a full disk
+        of this machine for `FULL_DISK` seconds. If an earlier try was committed after all (its event is in
+        the journal), that try's result is returned. Raises `LedgerError` when the database stays away or
+        full, or is read-only or corrupt.
         Then nothing was committed, unless the answer to the commit itself was lost: the ledger shows on
         resume which it is.
         """

@@ -184,9 +184,10 @@ class Journal:
     def check(self) -> None:
         """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit.
 
-        So too where no head is held of a ledger that has runs, if this is their coordinator: if `coordinator` says so,
-        or if files of one of the runs lie here. It held a head once, and who removed it may have put an old copy of the
-        ledger back. Another machine, such as one that submits plans, holds the head from now on.
+        So too where no head is held of a ledger that has runs, if this is their coordinator: if `coordinator`
+        says so, or if files of one of the runs lie here. It held a head once, and who removed it may have put
+        an old copy of the ledger back. Another machine, such as one that submits plans, holds the head from
+        now on.
         """
         if self._seen is None and self._file is not None:
             self._seen = self._file.read()

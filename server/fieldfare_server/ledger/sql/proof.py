@@ -1,8 +1,9 @@
 """Whether the tables say what the journal proves, asked before every charge: the journal is the budget.
 
 `Proof` replays the journal once and keeps the state that it gives. Each further check costs the rows that are new
-since, and compares with the tables: every population, every token, every run under way and every run that changed, the
-open rounds, the guards, every charge of another trainer, and in turn `_SLICE` of the runs that have ended. The first
+since, and compares with the tables: every population, every token, every run under way and every run that
+changed, the open rounds, the guards, every charge of another trainer, and in turn `_SLICE` of the runs that
+have ended. The first
 check of a process reads all of the ledger: every run, and every closed round, participation and user too. The
 odometers and pledges of all users are read and hashed at every check, and decoded when their bytes, or what
 the journal says of them, are new. What a charge is admitted by is the replayed state, never a column.

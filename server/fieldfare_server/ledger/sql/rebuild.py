@@ -1,7 +1,8 @@
 """Making every table again from the journal and what it names by hash.
 
-Kept are the journal and its head, `objects`, `users` and `participations`: content, each row of which the journal names
-by hash. Everything else is the fold of the journal, and is deleted and made again, row for row and number for number.
+Kept are the journal and its head, `objects`, `users` and `participations`: content, each row of which the
+journal names by hash. Everything else is the fold of the journal, and is deleted and made again, row for row
+and number for number.
 Who holds a run now is not in the journal: leases are left as they are, and a run without one gets one that is free.
 """
 

@@ -36,8 +36,9 @@ def hashes_of(connection: Connection, population_id: int, name: str, first: int 
 def require_apart(connection: Connection, population_id: int, names: NDArray[np.uint64]) -> None:
     """Raise `BudgetRefused` if a user of a population is in another one of this ledger, too: it would have two budgets.
 
-    Each other population's hashes are made anew, with its salt, from the pseudonyms at hand, so that nothing is stored
-    by which a reader of the database could match users. Where a population hides who is there the answer would tell
+    Each other population's hashes are made anew, with its salt, from the pseudonyms at hand, so that nothing
+    is stored by which a reader of the database could match users. Where a population hides who is there the
+    answer would tell
     that: nothing is compared, and budgets are added up instead (`Reader.together`). Two simulated
     populations may have the same users.
 

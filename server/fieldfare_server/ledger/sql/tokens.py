@@ -114,9 +114,10 @@ def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> Non
 class TokenCheck:
     """Checks secrets against `tokens`, and each row against the journal. Thread-safe.
 
-    A clock that goes back makes no expired token valid again. Time is at least that of every journal row since the
-    token was made, and the latest that this process has seen; and a token that is presented after its time is revoked
-    then, for good. (Since it was made: a clock that was far ahead once spoils no token that is made afterwards.)
+    A clock that goes back makes no expired token valid again. Time is at least that of every journal row
+    since the token was made, and the latest that this process has seen; and a token that is presented after
+    its time is revoked then, for good. (Since it was made: a clock that was far ahead once spoils no token
+    that is made afterwards.)
     """
 
     def __init__(self, database: Database, clock: Clock, revoke: Callable[[str], object]) -> None:

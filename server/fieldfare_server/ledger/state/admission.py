@@ -131,8 +131,9 @@ class Counted:
 def count(room: Units, demand: Demand, newcomer_room: int = 0) -> Counted:
     """Whether there is a timetable whose participations the users can pay for; spec/budgets.md 2.3.
 
-    A user is counted with as many participations as their room pays where each is as dear as the plan allows. Exact
-    for users who all stay (`fieldfare.capacity`); under fixed order necessary, because places are dealt later.
+    A user is counted with as many participations as their room pays where each is as dear as the plan allows.
+    Exact for users who all stay (`fieldfare.capacity`); under fixed order necessary, because places are dealt
+    later.
 
     Args:
         room: of each user who can be asked, shape (n,).

@@ -10,8 +10,9 @@ next run plans, must stay within M and within D.
 | amplified by sampling | its whole price | the whole price, once a round was committed |
 | under individual accounting | its leak; mu^2 of each user by that user's odometer (`odometers`) | the same |
 
-A sampled run that stopped early has no cheaper price that holds: when to stop was chosen by what it released. A round
-that was opened and never committed released nothing, so a run without a committed round has spent nothing.
+A sampled run that stopped early has no cheaper price that holds: when to stop was chosen by what it released.
+A round that was opened and never committed released nothing, so a run without a committed round has spent
+nothing.
 """
 
 from __future__ import annotations

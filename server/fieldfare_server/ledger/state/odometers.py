@@ -7,8 +7,8 @@
 * *base* is what all users are charged alike: worst-case runs and charges of other trainers;
 * *settled* is what ended runs have cost the user (table `odometers`);
 * *cap* is the most that a run under way may cost the user: min(room, the run's most) when it is admitted. It covers
-  what the run has taken and what it may still take (its pledge), so no other run can make it end early, and
-  each run can judge its users without knowing of the others.
+  what the run has taken and what it may still take (its pledge), so no other run can make it end early, and each run
+  can judge its users without knowing of the others.
 
 A commit stores what its round cost each participant next to the participation (`participations.charges`), in the same
 transaction. The end of a run adds these to `odometers`, and its caps are free again.
