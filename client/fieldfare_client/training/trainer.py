@@ -486,7 +486,7 @@ class Trainer:
                 )
                 if inputs.shape[0] != size or targets.shape[0] != size:
                     # Else every later user would train on the rows of the one before.
-                    raise WrongForm(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
+                    raise BadInput(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
                 parts[place] = self._floating(inputs), targets
         for place in failing:
             other, size = next(iter(parts.values())), int(rows.sizes[place])

@@ -220,7 +220,7 @@ def test_the_client_reads_everything(client: Client, live: LiveLedger) -> None:
 
 
 def test_the_client_says_what_the_service_refused(client: Client, live: LiveLedger) -> None:
-    with pytest.raises(ServiceError, check=coded("bad-input")):
+    with pytest.raises(ServiceError, check=coded("not-found", "trains")):
         client.population("trains")
     with pytest.raises(ServiceError) as refused:
         client.stop("run-3")
