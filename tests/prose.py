@@ -21,7 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared/fieldfare", "shared/fieldfare_flower", "server/fieldfare_server", "client/fieldfare_client")
 LONGEST = 110
-"""Characters of a line of prose."""
+"""Characters of a line of a paragraph. A text of one line may be as wide as code."""
+CODE = 120
+"""Characters of a line of code, as in pyproject.toml."""
 PROPERTIES = ("property", "cached_property", "computed_field")
 """A property is a thing, so a noun describes it: it needs no verb."""
 VERBS = frozenset(
@@ -113,11 +115,29 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 
 def long_lines(text: str, tree: ast.Module) -> list[int]:
-    """Return the numbers of the lines of docstrings and comments that are longer than `LONGEST` characters."""
+    """Return the numbers of too long lines: above `LONGEST`, above `CODE` where a paragraph is one line."""
     lines = text.splitlines()
-    prose = {n for s in strings(tree) for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
-    prose |= {n for n, _ in comments(text)}
-    return sorted(n for n in prose if len(lines[n - 1]) > LONGEST)
+    noted = {n for n, _ in comments(text)}
+    prose = noted | {n for s in strings(tree) for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+
+    def joins(one: int, other: int) -> bool:
+        """Whether two lines are of one paragraph."""
+        texts = [lines[n - 1].rstrip() for n in (one, other)] if {one, other} <= prose else ["", ""]
+        return all(texts) and len({len(each) - len(each.lstrip()) for each in texts}) == 1 and texts[1].strip() != '"""'
+
+    alone = {n for n in prose if not joins(n - 1, n) and not joins(n, n + 1)}
+    return sorted(n for n in prose if len(lines[n - 1]) > (CODE if n in alone else LONGEST))
+
+
+def orphans(text: str, tree: ast.Module) -> list[int]:
+    """Return the first lines of texts of two lines that would fit on one."""
+    lines = text.splitlines()
+    found = []
+    for string in strings(tree):
+        body = lines[string.lineno - 1 : string.end_lineno]
+        if len(body) == 3 and body[2].strip() == '"""' and len(body[0].rstrip()) + len(body[1].strip()) + 4 <= CODE:
+            found.append(string.lineno)
+    return found
 
 
 def measure(path: Path) -> Counter[str]:

@@ -21,6 +21,7 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, Refused
 from fieldfare.mechanisms.registry import kinds
 from support.flower_app import vector_app, vector_arrays
+from support.refusals import coded
 from support.stranger import stranger
 
 PLAN: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-4, "rounds": 4, "cohort": 10, "task": "digits"}
@@ -226,7 +227,7 @@ def test_an_exception_in_this_process_is_shown_with_its_lines(caplog: pytest.Log
 
     @server.main()
     def main(grid: Any, context: Context) -> None:
-        with pytest.raises(BadInput, match="ValueError"):
+        with pytest.raises(BadInput, check=coded("nodes-fail", "the nodes' ClientApp", "ValueError")):
             ff.PrivateStrategy(**RUN, mechanism="independent").start(grid, vector_arrays(), num_rounds=1)
 
     ff.LocalGrid(app, 4).run_app(server)

@@ -25,7 +25,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, NotGiven, WrongForm
 from fieldfare.schema import Arrays, Schema
 from fieldfare.task import Task, load_task
 from fieldfare_client import budget, witness
@@ -51,9 +51,7 @@ log = logging.getLogger("fieldfare.client")
 
 app = ClientApp()
 _shared = threading.RLock()
-"""Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its
-model.
-"""
+"""Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its model."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,7 @@ class Hosted:
     """The pseudonyms, increasing."""
 
     def find(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Find the table indices of those of `names` whom this node hosts. Costs as much as there are
-        `names`.
-        """
+        """Find the table indices of those of `names` whom this node hosts. Costs as much as there are `names`."""
         if not len(self.names):
             return np.zeros(0, np.int64)
         places = np.searchsorted(self.names, names)
@@ -95,16 +91,14 @@ def _hosted(name: str, index: int, count: int) -> Hosted:
     task = _task(name)
     users = users_of(name, task)
     if not isinstance(users, UserTable):
-        raise BadInput(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
+        raise WrongForm(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
     table = users if count == 1 else users.partition(index, count)
     order = np.argsort(table.pseudonyms, kind="stable").astype(np.int64)
     return Hosted(name, task, users, table, Schema.of(task.build_model()), order, table.pseudonyms[order])
 
 
 def user_names(name: str) -> NDArray[np.uint64]:
-    """Return the pseudonyms of all users of the task `name`. Reads its data, which nodes of this process then
-    share.
-    """
+    """Return the pseudonyms of all users of the task `name`. Reads its data, which nodes of this process then share."""
     return _hosted(name, 0, 1).table.pseudonyms
 
 
@@ -123,9 +117,7 @@ def names_of_asked(reference: str) -> NDArray[np.uint64]:
 
 
 def forget_users() -> None:
-    """Let go of the tasks that this process has loaded, and of their users; the next message reads them
-    again.
-    """
+    """Let go of the tasks that this process has loaded, and of their users; the next message reads them again."""
     for cache in (_task, _hosted, _trainer):
         cache.cache_clear()
     _POOL.forget()
@@ -147,7 +139,7 @@ def task_name(context: Context) -> str:
     node, run = context.node_config, context.run_config
     name = node.get("task") or os.environ.get("FIELDFARE_TASK") or run.get("task")
     if not name:
-        raise BadInput("task", "neither the node nor the run says which task to train.", 'node-config task="flights"')
+        raise NotGiven("task", "neither the node nor the run says which task to train.", 'node-config task="flights"')
     return str(name)
 
 
@@ -176,9 +168,7 @@ def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
 
 
 class _Pool:
-    """The process's training workers: one pool, kept from round to round, replaced when another one is
-    needed.
-    """
+    """The process's training workers: one pool, kept from round to round, replaced when another one is needed."""
 
     def __init__(self) -> None:
         self._key: tuple[object, ...] = ()
@@ -229,9 +219,7 @@ atexit.register(_POOL.close)
 
 
 def _train(node: Hosted, instruction: TrainInstruction, settings: TrainingSettings) -> CohortUpdate:
-    """Train the users of the instruction whom this node hosts, in workers where the plan and the machine
-    allow it.
-    """
+    """Train the users of the instruction whom this node hosts, in workers where the plan and the machine allow it."""
     points = [_flatten(node.schema, point) for point in instruction.points]
     users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
 
@@ -303,9 +291,7 @@ def _train_as_chosen(
 
 @lru_cache(maxsize=8)
 def _checked(name: str) -> str:
-    """Return the kind of fault that the task has on this machine; empty where it is right. The log has the
-    text.
-    """
+    """Return the kind of fault that the task has on this machine; empty where it is right. The log has the text."""
     try:
         report = check_task(name, on_node=True)
     except Faulty as fault:

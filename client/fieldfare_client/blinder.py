@@ -26,7 +26,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Error, Message, RecordDict
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, NotAllowed, OutOfRange
 from fieldfare.masking.boxes import read_key, receipt_key, unseal, write_key
 from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import next_row
@@ -66,7 +66,7 @@ class Blinder:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self._journal, os.O_CREAT | os.O_EXCL, 0o600))
         if (mode := self._journal.stat().st_mode & 0o777) & 0o077:
-            raise BadInput(f"the blinder's file {self._journal}", f"others can read it (mode {mode:o}).", "chmod 600")
+            raise NotAllowed(f"the blinder's file {self._journal}", f"others can read it (mode {mode:o}).", "chmod 600")
         with self._writing() as journal:
             for table in _TABLES:
                 journal.execute(table)
@@ -77,13 +77,13 @@ class Blinder:
         """As nodes pin it, and plans name it."""
 
     def approve(self, plan: str, least_nodes: int, numel: int) -> None:
-        """Answer for `plan` (SHA-256, hex) from now on: sums of exactly `numel` numbers from at least `least_nodes`
-        nodes. What was approved before stays as it was.
+        """Answer for `plan` (SHA-256, hex) from now on: sums of exactly `numel` numbers from at least
+        `least_nodes` nodes. What was approved before stays as it was.
 
         Raises `BadInput` for fewer than two nodes.
         """
         if least_nodes < 2:
-            raise BadInput(f"least_nodes = {least_nodes}", "a sum of one node is that node's update.", "2")
+            raise OutOfRange(f"least_nodes = {least_nodes}", "a sum of one node is that node's update.", "2")
         with self._writing() as journal:
             journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", (plan, least_nodes, numel))
 

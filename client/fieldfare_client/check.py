@@ -184,9 +184,7 @@ class _Check:
             self._warn(f"users train one after another, not in batches: {alone}")
 
     def users_apart(self) -> None:
-        """Train two users alone and after one another, in processes of their own, before anybody trains in
-        this one.
-        """
+        """Train two users alone and after one another, in processes of their own, before anybody trains in this one."""
         users = self.filled[:: max(1, len(self.filled) // 2)][:2]
         # A node would tell the server of its users. What passed once in this process is not tried again.
         if self.on_node or len(users) < 2 or self.name in _APART or why_not():

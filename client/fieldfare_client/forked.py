@@ -30,7 +30,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unsupported
 from fieldfare.lazily import has_torch, torch
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task
@@ -66,9 +66,7 @@ def why_not() -> str:
 
 
 def why_not_by_default() -> str:
-    """Return why nobody who left it open should get forks; as `why_not`, and where each would open a GPU for
-    itself.
-    """
+    """Return why nobody who left it open should get forks; as `why_not`, and where each would open a GPU for itself."""
     if why := why_not():
         return why
     gpu = has_torch() and torch.accelerator.is_available()
@@ -86,7 +84,7 @@ def is_apart(setting: str, wanted: bool) -> tuple[bool, str]:
         BadInput: "process", where this process cannot be forked.
     """
     if setting == "process" and (why := why_not()):
-        raise BadInput('isolation = "process"', f"is not possible here: {why}.", '"auto" or "none"')
+        raise Unsupported('isolation = "process"', f"is not possible here: {why}.", '"auto" or "none"')
     why = why_not_by_default() if setting == "auto" and wanted else ""
     return setting == "process" or (setting == "auto" and wanted and not why), why
 
@@ -122,7 +120,7 @@ def trains_apart(task: Task, client: ClientSpec, isolated: bool, device: str = "
     if wanted and client.engine == "batched":
         elsewhere = 'client.engine = "batched" trains users together'
     if elsewhere and client.isolation == "process":
-        raise BadInput('client.isolation = "process"', f"is not possible: {elsewhere}.", '"auto" or "none"')
+        raise Unsupported('client.isolation = "process"', f"is not possible: {elsewhere}.", '"auto" or "none"')
     apart, why = is_apart(client.isolation, wanted and not elsewhere)
     if wanted and client.isolation == "auto" and (why or elsewhere):
         log.warning("task %s: what its Python keeps of a user reaches the next one: %s", task.name, why or elsewhere)
@@ -165,15 +163,15 @@ def ask_once(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
     `why_not` has it.
     """
     if why := why_not():
-        raise BadInput("this process", f"cannot be forked: {why}.", "a fresh process, before a GPU is used")
+        raise Unsupported("this process", f"cannot be forked: {why}.", "a fresh process, before a GPU is used")
     return _ask(work)
 
 
 def gather_memory() -> None:
     """Ask the kernel for huge pages under what this process has in memory. Contents stay, and nothing else changes.
 
-    A fork copies a table entry for each page, and its child's end drops it: with torch that is most of what a child
-    costs. Where the kernel has no huge pages, or finds none, all stays as it is.
+    A fork copies a table entry for each page, and its child's end drops it: with torch that is most of what a
+    child costs. Where the kernel has no huge pages, or finds none, all stays as it is.
     """
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

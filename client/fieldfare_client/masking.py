@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput, Refused
+from fieldfare.errors import Refused, Unreadable
 from fieldfare.masking.boxes import Purpose, read_key, read_node_key, seal, write_node_key
 from fieldfare.masking.masks import add_mask_, fresh_seed
 from fieldfare.masking.words import encode
@@ -58,10 +58,10 @@ def node_key(file: Path) -> bytes:
         key, mode = file.read_bytes(), file.stat().st_mode & 0o777
     except OSError as error:
         why = f"cannot be read ({error.strerror})."
-        raise BadInput(f"{NODE_KEY} = {str(file)!r}", why, "`fieldfare node-key`") from None
+        raise Unreadable(f"{NODE_KEY} = {str(file)!r}", why, "`fieldfare node-key`") from None
     if len(key) != _KEY_BYTES or mode & 0o077:
         why = f"has {len(key)} bytes and mode {mode:o}."
-        raise BadInput(f"{NODE_KEY} = {str(file)!r}", why, f"{_KEY_BYTES} bytes that nobody else can read")
+        raise Unreadable(f"{NODE_KEY} = {str(file)!r}", why, f"{_KEY_BYTES} bytes that nobody else can read")
     return key
 
 

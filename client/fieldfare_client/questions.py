@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import Differs, NotFound, Unsupported, WrongForm
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.questions import Question, Values, parse
@@ -48,9 +48,7 @@ _models: dict[str, Path | dict[str, torch.Tensor]] = {}
 
 
 def provide(run: str, file: Path) -> None:
-    """Let questions of this process evaluate the released model of `run`, a safetensors file of its state
-    dict.
-    """
+    """Let questions of this process evaluate the released model of `run`, a safetensors file of its state dict."""
     _models[run] = file
 
 
@@ -68,7 +66,7 @@ def asked_reference(own: str, content: RecordDict) -> str:
     parameters = _checked(asked)
     name = own.partition("?")[0]
     if parameters.of.partition("?")[0] != name:
-        raise BadInput(f"a question of task {parameters.of!r}", "this node has another.", name)
+        raise Differs(f"a question of task {parameters.of!r}", "this node has another.", name)
     for run in parse(parameters.question).runs:
         arrays = read_question_model(content, run)
         _models[run] = {each: torch.from_numpy(array) for each, array in arrays.items()}
@@ -105,9 +103,7 @@ class QuestionParameters(Table):
 
 
 class Contributions(Engine):
-    """What one step on a `QuestionTask` makes of each user, without the step: the row that is the
-    contribution.
-    """
+    """What one step on a `QuestionTask` makes of each user, without the step: the row that is the contribution."""
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         torch.mul(chunk.inputs, self.client.learning_rate, out=out)
@@ -153,7 +149,7 @@ class QuestionTask(Task):
             task = load_task(self.of)
             table = users_of(self.of, task)
             if not isinstance(table, UserTable):
-                raise BadInput(f"question of {self.of!r}", "its users() is not a fieldfare_client.users.UserTable.")
+                raise WrongForm(f"question of {self.of!r}", "its users() is not a fieldfare_client.users.UserTable.")
             count = len(table)
             if isinstance(self.question, Items):
                 self._sets = self._sets_of(task, table)
@@ -245,9 +241,9 @@ def _column(name: str, table: UserTable) -> Values:
     column = table.columns.get(name)
     if column is None:
         known = ", ".join(("rows", *table.columns))
-        raise BadInput(f"question.measure = {name!r}", "is not a column of the users' table.", known)
+        raise NotFound(f"question.measure = {name!r}", "is not a column of the users' table.", known)
     if len(column[np.zeros(0, np.int64)].shape) != 1 or column.dtype.kind == "c":
-        raise BadInput(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
+        raise WrongForm(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
     users = np.arange(len(table))
     sizes, starts = table.sizes, table.offsets[table.positions(users)]
     places = np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
@@ -258,7 +254,7 @@ def _released(task: Task, run: str) -> torch.nn.Module:
     from safetensors.torch import load_file
 
     if run not in _models:
-        raise BadInput(f"the model of run {run!r}", "is not here.", "a run of the same state directory")
+        raise NotFound(f"the model of run {run!r}", "is not here.", "a run of the same state directory")
     model = task.build_model()
     held = _models[run]
     state = load_file(held) if isinstance(held, Path) else held
@@ -301,5 +297,5 @@ def _second(outputs: torch.Tensor) -> torch.Tensor:
     if outputs.ndim == 2 and outputs.shape[1] == 2:
         return outputs.softmax(dim=1)[:, 1]
     if outputs.numel() != len(outputs):
-        raise BadInput("question.kind = 'auc'", "the model gives more than two classes.", "measure = 'correct'")
+        raise Unsupported("question.kind = 'auc'", "the model gives more than two classes.", "measure = 'correct'")
     return outputs.reshape(len(outputs)).sigmoid()

@@ -17,7 +17,7 @@ from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fieldfare.errors import BadInput, EveryUserFailed
+from fieldfare.errors import EveryUserFailed, OutOfRange, WrongForm
 from fieldfare.shown import Shown
 from fieldfare_client.main_guard import require_main_guard
 from fieldfare_flower import local_grid
@@ -99,13 +99,13 @@ class LocalGrid(Grid, metaclass=Shown):
     ) -> None:
         require_main_guard()
         if not isinstance(client_app, ClientApp):
-            raise BadInput(f"client_app = {client_app!r}"[:200], "answers no message.", "the app of client_app.py")
+            raise WrongForm(f"client_app = {client_app!r}"[:200], "answers no message.", "the app of client_app.py")
         for name, count in (("nodes", nodes), ("at_once", at_once)):
             if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
-                raise BadInput(f"{name} = {count!r}"[:200], "must be a whole number, at least 1.", "1")
+                raise OutOfRange(f"{name} = {count!r}"[:200], "must be a whole number, at least 1.", "1")
         for name, config in (("run_config", run_config), ("node_config", node_config)):
             if not isinstance(config, Mapping | None):
-                raise BadInput(f"{name} = {config!r}"[:200], "is not a table of keys.", '{"num-server-rounds": 3}')
+                raise WrongForm(f"{name} = {config!r}"[:200], "is not a table of keys.", '{"num-server-rounds": 3}')
         local_grid.assume_task_identity()
         self._app, self._at_once = client_app, min(at_once, nodes)
         self._run_config: UserConfig = dict(run_config or {})
@@ -151,11 +151,9 @@ class LocalGrid(Grid, metaclass=Shown):
         blinder.admit(admitted)
 
     def run_app(self, server_app: ServerApp) -> Context:
-        """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app
-        raises.
-        """
+        """Run a ServerApp on this grid, with the same run_config; returns its context. Raises what the app raises."""
         if not isinstance(server_app, ServerApp):
-            raise BadInput(f"run_app({server_app!r})"[:200], "is not a ServerApp.", "the app of server_app.py")
+            raise WrongForm(f"run_app({server_app!r})"[:200], "is not a ServerApp.", "the app of server_app.py")
         context = self._context(local_grid.SERVER_NODE, {})
         server_app(self, context)
         return context

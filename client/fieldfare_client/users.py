@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms as name_all
 from fieldfare.schema import texts
@@ -93,29 +93,27 @@ class UserTable:
         self.source: Path | None = None
         """The file that the columns are mapped from (`fieldfare_client.storage`), if they are."""
         if np.unique(named).size != named.size:
-            raise BadInput("users", "a user id occurs twice.")
+            raise WrongForm("users", "a user id occurs twice.")
         rows = int(self.offsets[-1]) if self.offsets.size else -1
         if self.offsets.shape != (named.size + 1,) or self.offsets[0] != 0 or (np.diff(self.offsets) < 0).any():
-            raise BadInput("offsets", "must go from 0 to the number of rows, one more than there are users.")
+            raise WrongForm("offsets", "must go from 0 to the number of rows, one more than there are users.")
         for name, column in self.columns.items():
             if column.dtype.hasobject:
-                raise BadInput(
+                raise WrongForm(
                     f"column {name!r}",
                     "holds Python objects, as arrays of text or of rows of several lengths do.",
                     "numbers, in rows of one shape: codes or token ids for text, padding for sequences",
                 )
             if column.dtype.kind not in "biufc" or not column.dtype.isnative:
-                raise BadInput(f"column {name!r}", f"holds {_kind(column.dtype)}.", "numbers in native byte order")
+                raise WrongForm(f"column {name!r}", f"holds {_kind(column.dtype)}.", "numbers in native byte order")
             if len(column) != rows:
-                raise BadInput(f"column {name!r}", f"has {len(column)} rows, the offsets end at {rows}.")
+                raise WrongForm(f"column {name!r}", f"has {len(column)} rows, the offsets end at {rows}.")
 
     @classmethod
     def grouped(
         cls, user_of_row: Sequence[str] | NDArray[np.generic], columns: Mapping[str, NDArray[np.generic]]
     ) -> UserTable:
-        """Group rows, each with its user's id in `user_of_row` (rows,). Copies; a user's rows keep their
-        order.
-        """
+        """Group rows, each with its user's id in `user_of_row` (rows,). Copies; a user's rows keep their order."""
         named = user_of_row
         if not isinstance(named, np.ndarray) or named.dtype == object:
             named = np.asarray(texts(named))  # before an array makes one type of several
@@ -178,7 +176,7 @@ class UserTable:
         Raises `BadInput` unless 0 <= index < count.
         """
         if not 0 <= index < count:
-            raise BadInput(f"node {index} of {count}", "nodes are numbered from 0.", f"{count - 1} of {count}")
+            raise OutOfRange(f"node {index} of {count}", "nodes are numbered from 0.", f"{count - 1} of {count}")
         return self.select(np.flatnonzero(self.pseudonyms % np.uint64(count) == index))
 
     def rows(self, users: NDArray[np.int64], device: str | torch.device = "cpu") -> Rows:

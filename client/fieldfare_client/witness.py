@@ -99,8 +99,7 @@ def _require_first(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str
 
 
 def _keep(path: Path, head: SignedHead, first: bool = False) -> None:
-    """Replace the file durably: after a power cut it has the old line or the new one, and never a part of
-    one.
+    """Replace the file durably: after a power cut it has the old line or the new one, and never a part of one.
 
     first: keep what is there; of two processes at once, one makes it.
     """

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
-from fieldfare.errors import BadInput, BudgetRefused, FieldfareError
+from fieldfare.errors import BudgetRefused, Differs, FieldfareError, NotGiven, WrongForm
 from fieldfare.participation import hides_presence
 
 if TYPE_CHECKING:  # flwr is loaded when an accountant is made, not when this module is named
@@ -84,12 +84,12 @@ class LedgerAccountant:
             BadInput: a configuration that does not stop, or that is for another relation than the budget.
         """
         if not 0 < len(name) <= _LONGEST_NAME:
-            raise BadInput(f"name {name[:80]!r}", f"a training's name is 1 to {_LONGEST_NAME} characters.", "ranker")
+            raise WrongForm(f"name {name[:80]!r}", f"a training's name is 1 to {_LONGEST_NAME} characters.", "ranker")
         if config.max_epsilon is None:
-            raise BadInput("max_epsilon = None", "Flower would never ask before a round.", "the population's epsilon")
+            raise NotGiven("max_epsilon = None", "Flower would never ask before a round.", "the population's epsilon")
         relation = config.neighboring_relation.value
         if (relation == "replace-one") != (adjacency == "replace_one"):
-            raise BadInput(
+            raise Differs(
                 f"neighboring_relation = {relation!r}",
                 f"the budget of population {population!r} is for {adjacency!r}.",
                 "add-or-remove-one" if adjacency != "replace_one" else "replace-one",
@@ -135,9 +135,7 @@ class LedgerAccountant:
         return False
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
-        """Charge `count` releases for good. Raises `BudgetRefused` where they were not reserved and do not
-        fit.
-        """
+        """Charge `count` releases for good. Raises `BudgetRefused` where they were not reserved and do not fit."""
         for key in self._reserve(event, count):
             self._charger.commit_charge(self._population, key, actor=self._name)
         if self._rounds is not None:
@@ -171,7 +169,7 @@ class LedgerAccountant:
         """
         events = state.get("events")
         if state.get("format") != _FORMAT or state.get("name") != self._name or not isinstance(events, list):
-            raise BadInput("the accountant's state", f"it is not that of training {self._name!r}.")
+            raise Differs("the accountant's state", f"it is not that of training {self._name!r}.")
         self._events = [(float(z), int(n), int(m)) for z, n, m in events]
         self._begin()
 
@@ -197,7 +195,7 @@ class LedgerAccountant:
         if self._paid is None:
             return [(self._key, self._priced(event, self._rounds))]
         if self._paid != _facts(event):
-            raise BadInput(
+            raise Differs(
                 f"release {self.num_releases + 1} of training {self._name!r}",
                 f"its noise multiplier, sample and population are {_facts(event)}, and {self._paid} were charged.",
                 "the same in every round, or no rounds=",

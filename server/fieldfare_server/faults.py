@@ -15,7 +15,7 @@ import os
 import signal
 from collections.abc import Mapping
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unknown, WrongForm
 
 VARIABLE = "FIELDFARE_FAULT"
 
@@ -76,11 +76,11 @@ def load(environment: Mapping[str, str]) -> None:
         name, _, rest = entry.partition(":")
         action, _, nth = rest.partition(":")
         if name not in POINTS:
-            raise BadInput(f"{VARIABLE} = {entry!r}", "there is no such fault point.", ", ".join(POINTS))
+            raise Unknown(f"{VARIABLE} = {entry!r}", "there is no such fault point.", ", ".join(POINTS))
         if action not in ACTIONS:
-            raise BadInput(f"{VARIABLE} = {entry!r}", "there is no such action.", ", ".join(ACTIONS))
+            raise Unknown(f"{VARIABLE} = {entry!r}", "there is no such action.", ", ".join(ACTIONS))
         if nth and not nth.isdecimal():
-            raise BadInput(f"{VARIABLE} = {entry!r}", "the last part counts passings.", "1")
+            raise WrongForm(f"{VARIABLE} = {entry!r}", "the last part counts passings.", "1")
         _armed[name] = _Armed(action, int(nth or 1))
 
 

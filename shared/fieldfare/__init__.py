@@ -77,9 +77,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name. Raises `ModuleNotFoundError`, which names the extra to install, where a package
-    lacks.
-    """
+    """Import a public name. Raises `ModuleNotFoundError`, which names the extra to install, where a package lacks."""
     if name not in _PUBLIC:
         raise AttributeError(f"module 'fieldfare' has no attribute {name!r}")
     path, extras = _PUBLIC[name]

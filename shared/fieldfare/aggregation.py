@@ -1,6 +1,4 @@
-"""`[aggregation]`: what the server reads of a round: each node's update, or only the sum of many. One class a
-kind.
-"""
+"""`[aggregation]`: what the server reads of a round: each node's update, or only the sum of many. One class a kind."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ def fftconvolve(first: ArrayLike, second: ArrayLike, mode: Literal["full", "vali
 
 @lru_cache
 def _filter() -> Callable[..., Floats]:
-    """Return the compiled filter, of vectors and an axis; by way of scipy.signal where SciPy keeps it
-    elsewhere.
-    """
+    """Return the compiled filter, of vectors and an axis; by way of scipy.signal where SciPy keeps it elsewhere."""
     signal = find_spec("scipy.signal")  # which imports nothing
     spec = PathFinder.find_spec("scipy.signal._sigtools", signal.submodule_search_locations if signal else None)
     if spec is None or spec.loader is None:

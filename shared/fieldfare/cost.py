@@ -45,9 +45,7 @@ _EVALUATED = 64
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certified curve of real-valued noise, before the resolution of floats, and where its samples were
-    best.
-    """
+    """A certified curve of real-valued noise, before the resolution of floats, and where its samples were best."""
 
     curve: Certified
     target: float
@@ -66,9 +64,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Ring:
-    """The words of a masked sum: their width, what one is worth, and the share that the grid adds to the
-    noise.
-    """
+    """The words of a masked sum: their width, what one is worth, and the share that the grid adds to the noise."""
 
     bits: int
     spacing: float
@@ -97,9 +93,7 @@ class StoredPrice:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> StoredPrice:
-        """Return the inverse of `to_json`. Raises as `Certificate.from_json`, and `BadInput` for another
-        loss.
-        """
+        """Return the inverse of `to_json`. Raises as `Certificate.from_json`, and `BadInput` for another loss."""
         certificate = None if table["certificate"] is None else Certificate.from_json(table["certificate"])
         return cls(PrivacyLoss.from_json(table["loss"]), float(table["noise_multiplier"]), certificate)
 
@@ -150,9 +144,7 @@ class Cost:
         return None if self.certificate is None else self.loss
 
     def with_certificate(self, certificate: Certificate, r: float) -> Cost:
-        """Return this cost charged by `certificate`, and for floats whose resolution is r
-        (`Privatiser.resolution`).
-        """
+        """Return this cost charged by `certificate`, and for floats whose resolution is r (`Privatiser.resolution`)."""
         loss = PrivacyLoss(certified=(certificate.curve.with_resolution(r),))
         sigma = certificate.noise_multiplier
         return replace(self, noise_multiplier=sigma, loss=loss, resolution=r * r, certificate=certificate)
@@ -161,8 +153,8 @@ class Cost:
         """Return this cost with its certificate computed again from the seed; itself without a certificate.
         Takes its time.
 
-        The strategy matrix, the noise and the seed decide everything; no recorded bound is used. Raises `BadInput`
-        where the result is below what a test without samples reaches (`sampling_free`).
+        The strategy matrix, the noise and the seed decide everything; no recorded bound is used. Raises
+        `BadInput` where the result is below what a test without samples reaches (`sampling_free`).
         """
         if self.certificate is None:
             return self
@@ -239,7 +231,7 @@ class Cost:
         setting = (self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
         return RealisedCharge(*setting, whole=self.whole)
 
-    # -- what single users pay (`individual`) ------------------------------------------------------------------------
+    # -- what single users pay (`individual`) ----------------------------------------------------------------
 
     @cached_property
     def _column(self) -> float:
@@ -262,9 +254,7 @@ class Cost:
         return units_up(mu_squared + np.where(growth.earlier == 0, self.resolution, 0.0))
 
     def most_units(self) -> int:
-        """Return the most that all increments of one user add up to, whatever allowed rounds the user takes
-        part in.
-        """
+        """Return the most that all increments of one user add up to, whatever allowed rounds the user takes part in."""
         count = self.participation.separation_and_count(self.mechanism.rounds)[1]
         return int(units_up(np.asarray(self.loss.mu_squared * (1 + unit_margin(self.mechanism, count))))) + count
 
@@ -374,9 +364,7 @@ class Cost:
 
     @property
     def prefix_noise(self) -> Floats:
-        """Standard deviation of the noise in a coordinate of each prefix sum, shape (rounds,), for clip norm
-        1.
-        """
+        """Standard deviation of the noise in a coordinate of each prefix sum, shape (rounds,), for clip norm 1."""
         return self.noise_multiplier * self.mechanism.prefix_row_norms(self.plan.run.rounds)
 
     @property

@@ -25,7 +25,7 @@ from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.truncated import excess, least_cap
 from fieldfare.cost import Certificate, Cost, StoredPrice, unit_margin
-from fieldfare.errors import BadInput, BudgetRefused, Refused
+from fieldfare.errors import BudgetRefused, Differs, OutOfRange, Refused, Unsupported
 from fieldfare.mechanisms import Mechanism, build
 from fieldfare.participation import Participation, RandomAllocation, Single, TruncatedPoisson, adjacency_factor
 from fieldfare.plan import Plan
@@ -44,9 +44,7 @@ _CAP_SHARE = 1e-3
 """The largest share of delta that a cap on the cohort may take."""
 _TRIES = 30
 _SEARCH_ERROR = 1e-3
-"""Share of epsilon by which a calibrated plan may stay below it: searches, rounding to units, room for
-resolution.
-"""
+"""Share of epsilon by which a calibrated plan may stay below it: searches, rounding to units, room for resolution."""
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Parts of the noise's whole mu^2 from which the search for room begins."""
 
@@ -128,7 +126,7 @@ def cost_as_priced(
             # It began when a block that the run cuts short was charged as a whole one, which is more.
             cost = _at_noise(replace(bare, participation=replace(participation, whole=True)), sigma)
     if not cost.loss.agrees_with(price.loss):
-        raise BadInput(f"the planned loss {price.loss}", f"the plan and its noise give {cost.loss}.")
+        raise Differs(f"the planned loss {price.loss}", f"the plan and its noise give {cost.loss}.")
     _require_target(plan, cost, price)
     return replace(cost, loss=price.loss)
 
@@ -146,12 +144,10 @@ def cost_at_noise(plan: Plan, cache: MutableMapping[str, bytes]) -> Cost:
 
 
 def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
-    """Refuse a price that is not that of the plan's noise or epsilon. A search may end a little below, never
-    above.
-    """
+    """Refuse a price that is not that of the plan's noise or epsilon. A search may end a little below, never above."""
     if plan.privacy.epsilon is None:
         if cost.noise_multiplier != plan.privacy.noise_multiplier:
-            raise BadInput(
+            raise Differs(
                 f"the noise multiplier {cost.noise_multiplier}", f"that of the plan is {plan.privacy.noise_multiplier}."
             )
         return
@@ -160,7 +156,7 @@ def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
     # noise.
     least = 1 - _SEARCH_ERROR if price.noise_multiplier is None and price.certificate is None else 0.0
     if not least <= ratio <= 1 + 1e-9:
-        raise BadInput(
+        raise Differs(
             f"the planned loss {price.loss}",
             f"its epsilon is {ratio:.9g} times that of the plan, {plan.privacy.epsilon:g}.",
         )
@@ -230,7 +226,7 @@ def _require_cap(plan: Plan, participation: TruncatedPoisson) -> None:
     rate, cap, enrolled = participation.rate, participation.cap, participation.enrolled
     exceeded, most = plan.run.rounds * excess(rate, cap, enrolled), _CAP_SHARE * plan.privacy.delta
     if exceeded > most:
-        raise BadInput(
+        raise OutOfRange(
             f"participation.cap = {cap}",
             f"of {enrolled} users at rate {rate:g} more are drawn in some round with probability up to "
             f"{decimal(exceeded, 2)}, which is part of delta; it may take {decimal(most, 2)}.",
@@ -250,9 +246,7 @@ def preview() -> Draw:
 
 
 def _tuned(plan: Plan, participation: Participation, cache: MutableMapping[str, bytes] | None) -> Cost:
-    """Return the plan with its mechanism, whose free choices are made for the certified charge; nothing
-    charged yet.
-    """
+    """Return the plan with its mechanism, whose free choices are made for the certified charge; nothing charged yet."""
     privacy = plan.privacy
     decided = {} if cache is None else cache
     if privacy.epsilon is not None:
@@ -343,7 +337,7 @@ def with_resolution(cost: Cost, clip: float, numel: int, users: int) -> Cost:
         if best is not None:
             return best
     needed = needed_by(cost)
-    raise BadInput(
+    raise OutOfRange(
         f"privacy.epsilon = {cost.plan.privacy.epsilon} for {numel} parameters",
         f"the resolution of float64 noise alone costs mu^2 = {needed:.3g} of it.",
         "a larger epsilon, or a smaller model",
@@ -420,14 +414,14 @@ def _least_discrete(
 
 def _require_discrete(plan: Plan, mechanism: Mechanism, participation: Participation) -> None:
     if not mechanism.whole:
-        raise BadInput(
+        raise Unsupported(
             "privacy.rounding = 'discrete'",
             f"needs a strategy matrix of whole numbers, so that its noise stays on the grid; that of kind "
             f"{mechanism.kind!r} as planned has others.",
             "kind 'independent', 'tree' with estimator = 'plain', or 'anti-pgd' with nu = 0; or rounding = 'grid'",
         )
     if amplification(mechanism, participation, plan.privacy.adjacency).holds:
-        raise BadInput(
+        raise Unsupported(
             "privacy.rounding = 'discrete'",
             "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
             "rounding = 'grid'",

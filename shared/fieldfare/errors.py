@@ -24,9 +24,7 @@ class FieldfareError(Exception):
     """Base of every error that Fieldfare raises on purpose."""
 
     code: str = "fieldfare-error"
-    """Which error it is, for programs: words may change, codes do not. Without one of its own, that of its
-    class.
-    """
+    """Which error it is, for programs: words may change, codes do not. Without one of its own, that of its class."""
 
     def __init_subclass__(cls) -> None:
         cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
@@ -58,6 +56,7 @@ class BadInput(Refused, ValueError):
     def at(self, line: int | None) -> BadInput:
         """Return this refusal with its line, which the message shows."""
         located = BadInput(self.what, self.why, self.nearest, code=self.code)
+        located.__class__ = type(self)
         if line is not None:
             located.line, located.args = line, (f"line {line}, {self}",)
         return located
@@ -67,9 +66,74 @@ class BadInput(Refused, ValueError):
         """Return one refusal of several faults, a line each; it names what the first names."""
         first = faults[0]
         refusal = cls(first.what, first.why, first.nearest, code=first.code)
+        refusal.__class__ = type(first)
         refusal.faults, refusal.line = tuple(faults), first.line
         refusal.args = ("\n".join([f"{len(faults)} things are wrong:", *(f"  {fault}" for fault in faults)]),)
         return refusal
+
+
+class OutOfRange(BadInput):
+    """A number is outside of what it may be."""
+
+
+class WrongForm(BadInput):
+    """A value, name, array or table has another type, shape or form than is needed."""
+
+
+class Unknown(BadInput):
+    """A word is none of those that are known here."""
+
+
+class NotGiven(BadInput):
+    """Something that is needed was not given."""
+
+
+class Conflict(BadInput):
+    """Things that were asked together exclude each other."""
+
+
+class NotFound(BadInput):
+    """There is nothing of that name, id or path."""
+
+
+class AlreadyThere(BadInput):
+    """There is something of that name, id or path already."""
+
+
+class Differs(BadInput):
+    """It is not what was recorded or agreed before."""
+
+
+class NotNow(BadInput):
+    """What it is about has ended, is closed, or is in another state that does not allow it."""
+
+
+class NotAllowed(BadInput):
+    """Who asks may not do it, or nobody may, for what it would show or spend."""
+
+
+class Unsupported(BadInput):
+    """It cannot be done: no charge of it is proven, or nothing here does it."""
+
+
+class TooLarge(BadInput):
+    """It would take too much time or memory."""
+
+
+class TooFew(BadInput):
+    """There are too few users, nodes or rows."""
+
+
+class Unreadable(BadInput):
+    """A file or text cannot be read, is torn, or is not of its format."""
+
+
+class Unwritable(BadInput):
+    """A file or directory cannot be written."""
+
+
+class NotInstalled(BadInput):
+    """A package or program that is needed is not installed."""
 
 
 class BudgetRefused(Refused):
@@ -90,6 +154,22 @@ class OldCopy(LedgerError):
 
 class JournalRefused(LedgerError):
     """Nodes refuse the ledger's journal: it does not go on from the head that they were shown before."""
+
+
+class LedgerCorrupt(LedgerError):
+    """Something in the ledger is missing, was changed, or cannot be read."""
+
+
+class LedgerVersion(LedgerError):
+    """The ledger was written by another version of this program."""
+
+
+class RunHeld(LedgerError):
+    """Another coordinator holds the run."""
+
+
+class OutOfTurn(LedgerError):
+    """A run, or a round of it, is not where this call would have it."""
 
 
 class NodesRefused(BadInput):

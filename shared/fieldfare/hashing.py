@@ -9,9 +9,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64-bit words that looks
-    random.
-    """
+    """Apply SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64-bit words that looks random."""
     z = values + _GOLDEN
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, NotFound, WrongForm
 from fieldfare.refusals import bad_input
 from fieldfare.shown import Shown
 from fieldfare.trees import refuse_trees
@@ -64,7 +64,7 @@ class PlanType(type(BaseModel)):  # type: ignore[misc]
     def __call__(cls, *positional: object, **keywords: object) -> object:
         if positional:
             why = "a plan is made by keywords."
-            raise BadInput(f"Plan({positional[0]!r})"[:200], why, "task=..., or Plan.from_toml(text) of a plan file")
+            raise WrongForm(f"Plan({positional[0]!r})"[:200], why, "task=..., or Plan.from_toml(text) of a plan file")
         try:
             if "privacy" in keywords or "run" in keywords:
                 return super().__call__(**keywords)
@@ -174,10 +174,10 @@ def task_name(task: str | Task | type[Task]) -> str:
         path = task.__qualname__
         if getattr(sys.modules.get(task.__module__), path, None) is task:
             return f"{task.__module__}:{path}"
-        raise BadInput(f"task = {path}", "is a class inside of a function, which no name reaches.", f"task={path}()")
+        raise NotFound(f"task = {path}", "is a class inside of a function, which no name reaches.", f"task={path}()")
     if not isinstance(task, Task):
         refuse_trees("task", task)
-        raise BadInput(
+        raise WrongForm(
             f"task = {task!r}"[:200],
             f"is a {type(task).__name__}, not a fieldfare.Task.",
             "an object or a subclass of ff.Task, or a name",

@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotInstalled
 
 
 @lru_cache
@@ -37,7 +37,7 @@ class _Lazy:
         except ModuleNotFoundError as error:
             if error.name != self._name:
                 raise
-            raise BadInput(
+            raise NotInstalled(
                 "PyTorch",
                 "is not installed, and models, noise and training need it; prices, ledger and page do not.",
                 "pip install 'fieldfare[torch]'",

@@ -10,9 +10,9 @@ adjacency, and its proof covers rows that depend on earlier releases. So with no
 sqrt(1 + sum w_i^2) a run has exactly the price of the run without metrics. `Riders.joint_bound` is that norm;
 adaptive clipping's indicator is one more w.
 
-*Estimate.* With P the released prefix sums of one metric's coordinate, (P_t - P_(t-h)) / (C w N) is the mean of e over
-the N reports of the rounds t-h+1 .. t, with normal noise of standard deviation
-sigma ||row t of AB - row t-h of AB|| / (C w N): correlated noise cancels within the window, as it does in the model.
+*Estimate.* With P the released prefix sums of one metric's coordinate, (P_t - P_(t-h)) / (C w N) is the mean
+of e over the N reports of the rounds t-h+1 .. t, with normal noise of standard deviation sigma ||row t of AB
+- row t-h of AB|| / (C w N): correlated noise cancels within the window, as it does in the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from fieldfare.arrays import Floats
 from fieldfare.clipping import ClippingSpec
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, OutOfRange, Unknown
 from fieldfare.registry import ROUNDS, Table
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ MetricName = Annotated[str, StringConstraints(min_length=1, max_length=40, patte
 
 
 class MetricsSpec(Table):
-    """`[metrics]`: users' numbers that ride in the stream, and are shown as private means over the last
-    rounds.
-    """
+    """`[metrics]`: users' numbers that ride in the stream, and are shown as private means over the last rounds."""
 
     show: dict[MetricName, tuple[float, float]] = Field(
         min_length=1,
@@ -73,7 +71,7 @@ class MetricsSpec(Table):
     def _are_ranges(self) -> Self:
         for name, (low, high) in self.show.items():
             if not low < high:
-                raise BadInput(f"metrics.show.{name} = [{low:g}, {high:g}]", "is not a range.", "[0, 1]")
+                raise OutOfRange(f"metrics.show.{name} = [{low:g}, {high:g}]", "is not a range.", "[0, 1]")
         return self
 
     @property
@@ -108,17 +106,17 @@ class MetricsSpec(Table):
     def require(self, task: str, measures: Sequence[str]) -> None:
         """Raise `BadInput` where `task`, which has these measures, lacks one."""
         if self.evaluate:
-            raise BadInput("metrics.evaluate", f"task {task!r} measures by itself.", "leave it out")
+            raise Conflict("metrics.evaluate", f"task {task!r} measures by itself.", "leave it out")
         for name in self.names:
             if name not in measures:
-                raise BadInput(f"metrics.show.{name}", f"task {task!r} has no such measure.", ", ".join(measures))
+                raise Unknown(f"metrics.show.{name}", f"task {task!r} has no such measure.", ", ".join(measures))
 
     def check(self, rounds: int) -> None:
         """Raise `BadInput` where a run of `rounds` cannot show them."""
         if rounds > MOST_ROUNDS:
-            raise BadInput(f"run.rounds = {rounds} with [metrics]", "is too long for them.", str(MOST_ROUNDS))
+            raise OutOfRange(f"run.rounds = {rounds} with [metrics]", "is too long for them.", str(MOST_ROUNDS))
         if self.window is not None and self.window > rounds:
-            raise BadInput(f"metrics.window = {self.window}", "is longer than the run.", str(rounds))
+            raise OutOfRange(f"metrics.window = {self.window}", "is longer than the run.", str(rounds))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,4 @@
-"""The nonces of a run's rounds, for those who check nonces and draw no noise: `fieldfare.noise.secure` makes
-them.
-"""
+"""The nonces of a run's rounds, for those who check nonces and draw no noise: `fieldfare.noise.secure` makes them."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ NONCE_BYTES: Final = 16
 
 
 class Nonces(Sequence[bytes]):
-    """The nonces of a run's rounds, in order. Its digest costs one hash of a nonce a round, however long the
-    run is.
-    """
+    """The nonces of a run's rounds, in order. Its digest costs one hash of a nonce a round, however long the run is."""
 
     def __init__(self, nonces: Iterable[bytes] = ()) -> None:
         self._all: list[bytes] = []

@@ -29,9 +29,7 @@ ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 
 def adjacency_factor(adjacency: Adjacency) -> int:
-    """Return what multiplies every sensitivity: 2 for `replace_one` (one user's update becomes another's),
-    else 1.
-    """
+    """Return what multiplies every sensitivity: 2 for `replace_one` (one user's update becomes another's), else 1."""
     return 2 if adjacency == "replace_one" else 1
 
 
@@ -128,9 +126,7 @@ class FixedOrder(Participation):
 
 @dataclass(frozen=True)
 class Poisson(Participation):
-    """Every round includes each user independently with probability `rate`. Without amplification: any
-    pattern.
-    """
+    """Every round includes each user independently with probability `rate`. Without amplification: any pattern."""
 
     rate: float
 

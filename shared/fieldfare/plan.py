@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from fieldfare.task import Task
 
 SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
-"""The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no
-server.
-"""
+"""The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
 
 RESOLUTION = "charged_resolution"
 """The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
@@ -229,9 +227,7 @@ class Plan(Table, metaclass=PlanType):
 
     @model_validator(mode="after")
     def _sampling_is_left_alone(self) -> Self:
-        """Leave the sampler alone: amplification holds for it as it is, not for one that looks at what it
-        drew.
-        """
+        """Leave the sampler alone: amplification holds for it as it is, not for one that looks at what it drew."""
         scheme = self.participation.scheme
         if self.samples:
             if self.run.over_selection != 1.0:
@@ -284,9 +280,7 @@ class Plan(Table, metaclass=PlanType):
 
     @model_validator(mode="after")
     def _presence_decides_nothing(self, info: ValidationInfo) -> Self:
-        """Refuse, under `add_remove`, what lets the number of users decide whether a round takes place, or
-        when.
-        """
+        """Refuse, under `add_remove`, what lets the number of users decide whether a round takes place, or when."""
         run, seconds = self.run, self.run.round_seconds
         if self.privacy.adjacency != "add_remove":
             if seconds is not None:
@@ -341,9 +335,7 @@ class Plan(Table, metaclass=PlanType):
         return Riders.of(self.clipping, self.metrics)
 
     def takes(self, names: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which users, by pseudonym, shape (n,), this plan may ask: all of them without a `[tuning]`
-        table.
-        """
+        """Return which users, by pseudonym, shape (n,), this plan may ask: all of them without a `[tuning]` table."""
         if self.tuning is None:
             return np.ones(names.shape, np.bool_)
         return self.tuning.takes(self.privacy.population, names)
@@ -391,9 +383,7 @@ class Plan(Table, metaclass=PlanType):
 
     @classmethod
     def parse(cls, table: Mapping[str, object]) -> Plan:
-        """Validate a mapping. Raises `BadInput` with all faults: key, value and nearest allowed value of
-        each.
-        """
+        """Validate a mapping. Raises `BadInput` with all faults: key, value and nearest allowed value of each."""
         return cls._validate(table, stored=False)
 
     @classmethod

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, WrongForm
 from fieldfare.hashing import uniforms
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare.noise.discrete import Rounding
@@ -81,7 +81,7 @@ class PrivacySpec(Table):
     @model_validator(mode="after")
     def _individual_needs_a_public_record(self) -> Self:
         if self.adjacency == "add_remove" and self.accounting == "individual":
-            raise BadInput(
+            raise Conflict(
                 "privacy.accounting = 'individual'",
                 "under adjacency 'add_remove' who took part is secret, and a user's odometer would tell it.",
                 "worst-case",
@@ -109,9 +109,7 @@ class TuningSpec(Table):
     )
 
     def takes(self, population: str, names: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which users, by pseudonym, shape (n,), take part in a run of this plan; the same on every
-        machine.
-        """
+        """Return which users, by pseudonym, shape (n,), take part in a run of this plan; the same on every machine."""
         key = int.from_bytes(hashlib.sha256(f"fieldfare.tuning {population}".encode()).digest()[:8], "little")
         tunes: NDArray[np.bool_] = uniforms(names, key) < self.share
         return tunes if self.users == "share" else ~tunes
@@ -168,7 +166,7 @@ class RunSpec(Table):
     @classmethod
     def _is_a_name(cls, task: str) -> str:
         if "?" in task:
-            raise BadInput(f"run.task = {task!r}", "a name has no parameters in it.", "a table [task]")
+            raise WrongForm(f"run.task = {task!r}", "a name has no parameters in it.", "a table [task]")
         return task
 
     @model_validator(mode="after")

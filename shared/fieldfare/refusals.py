@@ -1,6 +1,4 @@
-"""What is wrong with a table of a plan, in words: key, value, what the key takes, the nearest key or value,
-line.
-"""
+"""What is wrong with a table of a plan, in words: key, value, what the key takes, the nearest key or value, line."""
 
 from __future__ import annotations
 
@@ -191,9 +189,7 @@ def line_of(text: str, path: Sequence[str]) -> int | None:
 
 
 def _parsed(lines: Sequence[str], last: int) -> object:
-    """Return the table that the lines up to `last` make, with as many more as a value over several lines
-    needs.
-    """
+    """Return the table that the lines up to `last` make, with as many more as a value over several lines needs."""
     for end in range(last, len(lines) + 1):
         try:
             return tomllib.loads("\n".join(lines[:end]))

@@ -139,9 +139,7 @@ class Schema:
         return {name: t.cpu().numpy() for name, t in self.split(flat.detach().to(torch.float32)).items()}
 
     def stacked(self, queries: int) -> Schema:
-        """Return the schema of a reply to several queries: all parameters of the first, then all of the
-        second, ...
-        """
+        """Return the schema of a reply to several queries: all parameters of the first, then all of the second, ..."""
         if queries == 1:
             return self
         names = tuple(f"{query}.{name}" for query in range(queries) for name in self.names)

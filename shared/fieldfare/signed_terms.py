@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from fieldfare.errors import BadInput, Refused
+from fieldfare.errors import NotGiven, Refused
 from fieldfare.head_keys import successor
 from fieldfare.signatures import is_signed, public_key, sign
 
@@ -101,9 +101,7 @@ class RunTerms:
         return json.dumps(self._table(), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     def cost(self) -> Cost:
-        """Return the run's cost, from its plan at its stored price. Raises `NodeBudgetRefused` where they
-        disagree.
-        """
+        """Return the run's cost, from its plan at its stored price. Raises `NodeBudgetRefused` where they disagree."""
         return _cost(self.lasting)
 
     @classmethod
@@ -134,7 +132,7 @@ def _cost(lasting: str) -> Cost:
     try:
         plan = Plan.stored(table["plan"])
         decided = {name: base64.b64decode(value, validate=True) for name, value in table["decided"].items()}
-        missing = BadInput("the mechanism", "needs an optimiser's result that the terms lack.")
+        missing = NotGiven("the mechanism", "needs an optimiser's result that the terms lack.")
         price, resolution = StoredPrice.from_json(table["price"]), float(table["plan"].get(RESOLUTION, 0.0))
         cost = cost_as_priced(plan, Sealed(decided, missing), price, resolution=resolution)
     except (Refused, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:

@@ -256,9 +256,7 @@ def announced(name: str) -> list[EntryPoint]:
 
 
 def find_task(name: str) -> object:
-    """Return what `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises
-    `UnknownTask`.
-    """
+    """Return what `load_task` makes the task of: a `Task`, a `Task` class, or a callable. Raises `UnknownTask`."""
     if not name:
         raise BadInput(
             "run.task",
@@ -310,9 +308,7 @@ def parameters_of(name: str) -> type[Table]:
 
 
 def check_parameters(name: str, parameters: Mapping[str, object]) -> Table:
-    """Return the parameters of the task `name`, validated. Raises `BadInput` with every fault, and as
-    `load_task`.
-    """
+    """Return the parameters of the task `name`, validated. Raises `BadInput` with every fault, and as `load_task`."""
     model = parameters_of(name)
     try:
         return model.model_validate(dict(parameters))

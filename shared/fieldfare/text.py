@@ -1,6 +1,4 @@
-"""How numbers are written for people: the same on the page, in answers, in the statement and on the command
-line.
-"""
+"""How numbers are written for people: the same on the page, in answers, in the statement and on the command line."""
 
 from __future__ import annotations
 

@@ -135,9 +135,7 @@ def limit_replies(grid: Grid, limit: ReplyLimit) -> bool:
 
 
 def refusal(reply: Message) -> str:
-    """Return why this process refused the reply that `reply` stands for, `SIZE` or `SCHEMA`; empty: it did
-    not.
-    """
+    """Return why this process refused the reply that `reply` stands for, `SIZE` or `SCHEMA`; empty: it did not."""
     if not reply.has_error():
         return ""
     _, mark, reason = str(reply.error.reason or "").partition(_MARK)
@@ -191,9 +189,7 @@ def _pull_bounded(
     limit: ReplyLimit,
     options: dict[str, object],
 ) -> dict[str, bytes]:
-    """Return all parts of one reply. Raises `_Refused` as soon as they are more, or larger, than `limit`
-    says.
-    """
+    """Return all parts of one reply. Raises `_Refused` as soon as they are more, or larger, than `limit` says."""
     if len(ids) > limit.parts:
         raise _Refused(SIZE)
     budget = _Budget(limit.most)

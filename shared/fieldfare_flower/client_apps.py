@@ -13,9 +13,7 @@ from flwr.clientapp import ClientApp
 
 
 def is_registered(function: Callable[..., object], names: Mapping[str, object]) -> bool:
-    """Return whether a ClientApp among the values of `names` (a module's globals) has registered `function`
-    itself.
-    """
+    """Return whether a ClientApp among the values of `names` (a module's globals) has registered `function` itself."""
     apps = [value for value in list(names.values()) if isinstance(value, ClientApp)]
     handlers = [handler for app in apps for handler in getattr(app, "_registered_funcs", {}).values()]
     return any(_reaches(handler, function) for handler in handlers)

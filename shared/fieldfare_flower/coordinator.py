@@ -32,9 +32,7 @@ def show_serverapp_output(plugin: type | None) -> bool:
 
 
 def survive_http_500(client: type | None) -> bool:
-    """Make clients of the class `client` ask for work again after a server error; False where they do not
-    ask.
-    """
+    """Make clients of the class `client` ask for work again after a server error; False where they do not ask."""
     acquire = getattr(client, "AcquireTask", None)
     if client is None or acquire is None:
         return False

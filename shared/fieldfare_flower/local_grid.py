@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Error, Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unsupported
 from fieldfare_flower import private
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ SERVER_NODE = 1
 FIRST_NODE = SERVER_NODE + 1
 """The id of the node with partition 0; the others follow in order."""
 CLIENT_APP_RAISED = 2
-"""Error code of the reply of a ClientApp that raised an exception (`ErrorCode` is private, its numbers
-travel).
-"""
+"""Error code of the reply of a ClientApp that raised an exception (`ErrorCode` is private, its numbers travel)."""
 NODE_UNAVAILABLE = 5
 """Error code of the reply to a message for a node that does not exist."""
 
@@ -46,7 +44,7 @@ def assume_task_identity() -> None:
         Message(RecordDict(), SERVER_NODE + 1, "train")
     except RuntimeError as error:
         why = f"the installed Flower lets only its own tasks make messages ({error})"
-        raise BadInput("LocalGrid", why.rstrip(".") + ".", "`flwr run`, or flwr 1.40 to 1.42") from None
+        raise Unsupported("LocalGrid", why.rstrip(".") + ".", "`flwr run`, or flwr 1.40 to 1.42") from None
 
 
 def make_run() -> Any:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TextIO
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unknown
 
 OWN = ("fieldfare", "fieldfare_flower", "fieldfare_server", "fieldfare_client")
 """Loggers whose level the environment sets."""
@@ -141,7 +141,7 @@ def configure(default: str = "warning") -> None:
     """
     level = (os.environ.get("FIELDFARE_LOG_LEVEL") or default).lower()
     if level not in _LEVELS:
-        raise BadInput(f"FIELDFARE_LOG_LEVEL = {level!r}", "there is no such level.", ", ".join(_LEVELS))
+        raise Unknown(f"FIELDFARE_LOG_LEVEL = {level!r}", "there is no such level.", ", ".join(_LEVELS))
     json_ = _wants_json()
     handler = _Stderr()
     handler.setFormatter(JsonFormatter() if json_ else TextFormatter(_TEXT))
@@ -179,7 +179,7 @@ def configure_app() -> None:
 def _wants_json() -> bool:
     wanted = os.environ.get("FIELDFARE_LOG") or "text"
     if wanted not in ("text", "json"):
-        raise BadInput(f"FIELDFARE_LOG = {wanted!r}", "there is no such format.", "text, json")
+        raise Unknown(f"FIELDFARE_LOG = {wanted!r}", "there is no such format.", "text, json")
     return wanted == "json"
 
 

@@ -1,7 +1,7 @@
 """The messages of masked sums: what a node is told, what it answers, and what the server asks the blinder.
 
-A masked reply has no update and no counts in clear: its words hold both, under a mask whose seed only the blinder
-reads. Neither the server nor the blinder is trusted to send anything well-formed.
+A masked reply has no update and no counts in clear: its words hold both, under a mask whose seed only the
+blinder reads. Neither the server nor the blinder is trusted to send anything well-formed.
 """
 
 from __future__ import annotations

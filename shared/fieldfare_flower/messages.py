@@ -64,9 +64,7 @@ _Record = TypeVar("_Record")
 
 
 def records_of(content: RecordDict, kind: type[_Record]) -> dict[str, _Record]:
-    """Return the records of one kind. Flower's own properties make a dictionary that checks every entry
-    again.
-    """
+    """Return the records of one kind. Flower's own properties make a dictionary that checks every entry again."""
     return {name: record for name, record in content.items() if isinstance(record, kind)}
 
 
@@ -327,9 +325,7 @@ def write_question(asked: Mapping[str, object]) -> dict[str, ConfigRecord]:
 
 
 def read_question(content: RecordDict) -> dict[str, Any] | None:
-    """Return what `write_question` wrote; None in messages of runs that train. Raises `BadReply` for anything
-    else.
-    """
+    """Return what `write_question` wrote; None in messages of runs that train. Raises `BadReply` for anything else."""
     record = records_of(content, ConfigRecord).get(QUESTION)
     if record is None:
         return None

@@ -69,9 +69,7 @@ SharedArray.__qualname__ = Array.__qualname__
 
 
 def data_size(array: Array) -> int:
-    """Return how many bytes the data of `array` are, to a header's length; a `SharedArray` is not serialised
-    for it.
-    """
+    """Return how many bytes the data of `array` are, to a header's length; a `SharedArray` is not serialised for it."""
     return _HEADER_BYTES + array.values.nbytes if isinstance(array, SharedArray) else len(array.data)
 
 

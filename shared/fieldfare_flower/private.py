@@ -53,9 +53,7 @@ def warn(loss: str) -> None:
 
 
 def load_program(name: str) -> Callable[[], Any]:
-    """Return the function behind one of Flower's commands. Ends the process where the command is not
-    installed.
-    """
+    """Return the function behind one of Flower's commands. Ends the process where the command is not installed."""
     # The command's name is public, the module that implements it is not.
     for command in entry_points(group="console_scripts", name=name):
         loaded: Callable[[], Any] = command.load()

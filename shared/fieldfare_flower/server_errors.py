@@ -28,9 +28,7 @@ from fieldfare_flower.private import log
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds before a request is repeated: at first, and at most. Each pause is twice as long as the last."""
 PATIENCE = 20.0
-"""Seconds for which a ServerApp repeats a request that the SuperLink fails at. No answer makes a round wait
-longer.
-"""
+"""Seconds for which a ServerApp repeats a request that the SuperLink fails at. No answer makes a round wait longer."""
 NODE_PATIENCE = 120.0
 """The same for a SuperNode, which has only its own round to lose."""
 _REPEATED = frozenset({"GetNodes", "PullObject", "PushObject", "ConfirmMessageReceived"})
@@ -47,9 +45,7 @@ def server_error(error: Exception) -> int:
 
 @contextmanager
 def outlasted(loss: str) -> Iterator[None]:
-    """Guard requests that the caller repeats later: logs a server error, with `loss`, and raises every other
-    error.
-    """
+    """Guard requests that the caller repeats later: logs a server error, with `loss`, and raises every other error."""
     try:
         yield
     except Exception as error:
@@ -106,9 +102,7 @@ def outlast_server_errors(grid: object) -> bool:
 
 
 def repeat_requests_of_nodes(client: type | None) -> bool:
-    """Let clients of the class `client` repeat requests, heartbeats aside; False where they do not ask like
-    that.
-    """
+    """Let clients of the class `client` repeat requests, heartbeats aside; False where they do not ask like that."""
     ask = getattr(client, "_unary_unary", None)
     if client is None or ask is None:
         return False

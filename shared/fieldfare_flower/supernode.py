@@ -66,9 +66,7 @@ class FastTime:
 
 
 def patch_poll_interval(loop: ModuleType | None) -> bool:
-    """Give `loop`, the module of the SuperNode's loop, a `FastTime`; False where it does not sleep as 1.41's
-    does.
-    """
+    """Give `loop`, the module of the SuperNode's loop, a `FastTime`; False where it does not sleep as 1.41's does."""
     if loop is None or getattr(loop, "time", None) is not time:
         return False
     loop.time = FastTime()  # type: ignore[attr-defined]

@@ -28,9 +28,7 @@ _PULLS = ("pull_objects", "pull_and_inflate_object_from_tree")
 
 
 def shorten_part_waits() -> bool:
-    """Ask for missing parts sooner, in this process; False, with a warning, where this Flower waits in
-    another way.
-    """
+    """Ask for missing parts sooner, in this process; False, with a warning, where this Flower waits in another way."""
     shortened = [_lower_defaults(name, initial_backoff=FIRST_WAIT, backoff_cap=LONGEST_WAIT) for name in _PULLS]
     if not all(shortened):
         private.warn("it waits for parts of a message at its own pace")
@@ -72,8 +70,6 @@ def _lower_defaults(name: str, **wanted: float) -> bool:
 
 
 def _defaults(name: str) -> dict[str, float]:
-    """Return the keyword defaults of a pull function of Flower: the live dict, so changing it changes the
-    function.
-    """
+    """Return the keyword defaults of a pull function of Flower: the live dict, so changing it changes the function."""
     pull = private.find(f"flwr.supercore.inflatable.inflatable_utils:{name}")
     return getattr(pull, "__kwdefaults__", None) or {}

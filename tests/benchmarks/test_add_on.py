@@ -16,6 +16,7 @@ from fieldfare.task import ADD_ON, GROUP, RESEARCH, UnknownTask, load_task, task
 from fieldfare_client import sources
 from fieldfare_server import cli
 from fieldfare_server.cli import application
+from support.refusals import coded
 
 ROOT = Path(__file__).parents[2]
 POINTS = tomllib.loads((ROOT / "benchmarks/research/pyproject.toml").read_text())["project"]["entry-points"]
@@ -63,10 +64,10 @@ def test_who_misses_the_add_on_is_told_what_installs_it(
 ) -> None:
     for name in RESEARCH:
         assert name not in task_names()
-        with pytest.raises(UnknownTask, match="there is no such task") as refused:
+        with pytest.raises(UnknownTask, check=coded("unknown-task", "run.task")) as refused:
             load_task(name)
         assert refused.value.nearest == ADD_ON
-    with pytest.raises(BadInput, match="there is no such data set") as missing:
+    with pytest.raises(BadInput, check=coded("not-found", "data")) as missing:
         sources.find_source("chess")
     assert missing.value.nearest == ADD_ON
     listed = CliRunner().invoke(application.assemble("data"), ["data", "list"])

@@ -17,6 +17,7 @@ import torch
 
 from fieldfare import clipping
 from fieldfare.costing import cost_of
+from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
@@ -26,6 +27,7 @@ from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from oracles.linear_regression import Regression
+from support.refusals import coded
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,7 +70,7 @@ def test_tuning_never_touches_the_test_table(fashion: Path) -> None:
         harness.score(study, cells, chosen, 2, cache, quiet=True)
     frozen = harness.tune(study, cells, chosen, cache, quiet=True)
     assert len(frozen["one"]["tune_scores"]) == 2 + 4
-    with pytest.raises(Exception, match=r"fashion-test\.arrow"):
+    with pytest.raises(BadInput, check=coded("not-found", "run.task", "fashion-test.arrow")):
         harness.score(study, cells, chosen, 2, cache, quiet=True)
     (fashion / "fashion-test.arrow").write_bytes((fashion / "fashion-tune.arrow").read_bytes())
     found = harness.score(study, cells, chosen, 2, cache, quiet=True)

@@ -19,6 +19,7 @@ from fieldfare_research.forecast.forecast import predict
 from fieldfare_research.forecast.search import Assumed
 from fieldfare_research.forecast.suggestions import best_nu
 from fieldfare_server.optimizers import parse as parse_optimizer
+from support.refusals import coded
 
 
 def planned(mechanism: dict[str, Any], rounds: int = 128, epsilon: float = 2.0, **more: Any) -> Cost:
@@ -161,7 +162,7 @@ def test_it_is_deterministic() -> None:
 
 
 def test_too_many_rounds_are_refused_with_the_most() -> None:
-    with pytest.raises(BadInput, match="4096"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "run.rounds", "4096")):
         predict(planned(INDEPENDENT, rounds=5000), Assumed(100.0))
 
 

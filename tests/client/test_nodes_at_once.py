@@ -34,6 +34,7 @@ from fieldfare_flower import logs
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import DeadlyTask, home, plan
+from support.refusals import coded
 
 Handler = Callable[[Message, Context], Message]
 SOON = 60.0
@@ -160,7 +161,7 @@ def test_lines_of_nodes_show_the_run_and_the_time_of_the_thread_that_asks(caplog
 
 
 def test_fewer_than_one_at_once_is_refused() -> None:
-    with pytest.raises(BadInput, match="at_once = 0"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "at_once = 0")):
         grid(lambda message, context: message, 2, 0)
 
 

@@ -14,6 +14,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.questions import Contributions, QuestionTask
 from fieldfare_client.training.trainer import Trainer
+from support.refusals import Coded, coded
 
 
 class Lines(ff.Task):
@@ -78,14 +79,16 @@ def test_rows_and_columns_are_those_of_the_table() -> None:
     np.testing.assert_allclose(means[:, 0], own, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("measure", "word"), [("x", "several numbers"), ("z", "Nearest allowed: rows, x, y")])
-def test_a_measure_that_is_none_is_refused(measure: str, word: str) -> None:
-    with pytest.raises(BadInput, match=word):
+@pytest.mark.parametrize(
+    ("measure", "word"), [("x", coded("wrong-form", "question.measure")), ("z", coded("not-found", "question.measure"))]
+)
+def test_a_measure_that_is_none_is_refused(measure: str, word: Coded) -> None:
+    with pytest.raises(BadInput, check=word):
         contributions({"kind": "mean", "measure": measure, "low": 0, "high": 1})
 
 
 def test_a_model_that_is_not_here_is_refused() -> None:
-    with pytest.raises(BadInput, match="the model of run"):
+    with pytest.raises(BadInput, check=coded("not-found", "the model of run")):
         contributions({"kind": "mean", "measure": "loss", "low": 0, "high": 1, "model": "elsewhere"})
 
 

@@ -21,6 +21,7 @@ from fieldfare_client.training.layers import layers_of
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.wide_input import pays
 from fieldfare_client.users import UserTable
+from support.refusals import Coded, coded
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -455,7 +456,7 @@ def test_dropout_keeps_the_share_and_the_mean() -> None:
 
 
 def test_a_model_without_parameters_is_refused() -> None:
-    with pytest.raises(BadInput, match="no parameters"):
+    with pytest.raises(BadInput, check=coded("wrong-form", "run.task")):
         Trainer(Made(lambda: nn.Sequential(nn.Tanh())), ClientSpec(), clip)
 
 
@@ -483,7 +484,7 @@ def test_queries_are_combined_and_clipped_one_by_one(engine: str, model: str) ->
 def test_several_queries_have_no_one_norm_to_count_by() -> None:
     task = Toy()
     counting = clip_with(clipping.parse({"kind": "adaptive-quantile"}), Schema.of(task.build_model()))
-    with pytest.raises(BadInput, match="several queries"):
+    with pytest.raises(BadInput, check=coded("unsupported", "several queries")):
         Trainer(task, ClientSpec(), counting).train(
             [start(task)], [1.0, 1.0], task.users(), np.arange(9), at_round=0, queries=2
         )
@@ -492,19 +493,19 @@ def test_several_queries_have_no_one_norm_to_count_by() -> None:
 @pytest.mark.parametrize(
     ("users", "points", "weights", "says"),
     [
-        ([1, 1], 1, [1.0], "twice"),
-        ([1], 1, [1.0, 2.0], "2 weights"),
-        ([1], 0, [], "0 weights"),
+        ([1, 1], 1, [1.0], coded("wrong-form", "cohort")),
+        ([1], 1, [1.0, 2.0], coded("wrong-form", "2 weights")),
+        ([1], 0, [], coded("wrong-form", "0 weights")),
     ],
 )
-def test_what_no_round_asks_is_refused(users: list[int], points: int, weights: list[float], says: str) -> None:
+def test_what_no_round_asks_is_refused(users: list[int], points: int, weights: list[float], says: Coded) -> None:
     trainer = Trainer(Toy(), ClientSpec(), clip)
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(BadInput, check=says):
         trainer.train([start(Toy())] * points, weights, Toy().users(), np.array(users), at_round=0)
 
 
 def test_a_point_of_another_model_is_refused() -> None:
-    with pytest.raises(BadInput, match="not the model's"):
+    with pytest.raises(BadInput, check=coded("wrong-form", "points of shape")):
         Trainer(Toy(), ClientSpec(), clip).train([torch.zeros(3)], [1.0], Toy().users(), np.arange(2), at_round=0)
 
 

@@ -12,6 +12,7 @@ import torch
 from fieldfare.errors import BadInput
 from fieldfare.schema import pseudonym, pseudonyms
 from fieldfare_client.users import UserTable
+from support.refusals import Coded, coded
 
 TABLE = UserTable.grouped(["b", "a", "b", "c", "a", "b"], {"x": np.arange(6), "y": np.arange(12).reshape(6, 2)})
 
@@ -56,23 +57,23 @@ def test_a_partition_puts_every_user_on_one_node(count: int) -> None:
 @pytest.mark.parametrize(
     ("ids", "offsets", "column", "says"),
     [
-        (["a", "a"], [0, 1, 2], np.arange(2), "twice"),
-        (["a", "b"], [0, 2], np.arange(2), "offsets"),
-        (["a", "b"], [0, 2, 1], np.arange(1), "offsets"),
-        (["a", "b"], [1, 1, 2], np.arange(2), "offsets"),
-        (["a", "b"], [0, 1, 2], np.arange(3), "3 rows"),
-        (["a"], [0, 1], np.array([{}], object), "Python objects"),
+        (["a", "a"], [0, 1, 2], np.arange(2), coded("wrong-form", "users")),
+        (["a", "b"], [0, 2], np.arange(2), coded("wrong-form", "offsets")),
+        (["a", "b"], [0, 2, 1], np.arange(1), coded("wrong-form", "offsets")),
+        (["a", "b"], [1, 1, 2], np.arange(2), coded("wrong-form", "offsets")),
+        (["a", "b"], [0, 1, 2], np.arange(3), coded("wrong-form", "column")),
+        (["a"], [0, 1], np.array([{}], object), coded("wrong-form", "column")),
     ],
 )
 def test_what_does_not_fit_together_is_refused(
-    ids: list[str], offsets: list[int], column: np.ndarray, says: str
+    ids: list[str], offsets: list[int], column: np.ndarray, says: Coded
 ) -> None:  # type: ignore[type-arg]
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(BadInput, check=says):
         UserTable(ids, np.array(offsets), {"x": column})
 
 
 def test_a_node_beyond_the_last_is_refused() -> None:
-    with pytest.raises(BadInput, match="numbered from 0"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "node")):
         TABLE.partition(2, 2)
 
 

@@ -19,6 +19,7 @@ from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.workers import WorkerTrainer
+from support.refusals import coded
 
 FLAT = clipping.parse({"kind": "flat", "norm": 0.5})
 QUANTILE = clipping.parse({"kind": "adaptive-quantile", "norm": 0.5})
@@ -41,9 +42,9 @@ def test_workers_give_what_one_process_gives() -> None:
             torch.testing.assert_close(cohort.update, expected.update, rtol=1e-4, atol=1e-5)
             assert (cohort.users, cohort.counts) == (expected.users, expected.counts)
         assert not pool.train([start()], [1.0], np.array([], np.int64), at_round=9).update.any()
-        with pytest.raises(BadInput, match="twice"):
+        with pytest.raises(BadInput, check=coded("wrong-form", "cohort")):
             pool.train([start()], [1.0], np.array([1, 1]), at_round=9)
-        with pytest.raises(BadInput, match="3 points"):
+        with pytest.raises(BadInput, check=coded("wrong-form", "3 points, 3 weights")):
             pool.train([start()] * 3, [1.0] * 3, users, at_round=9)
 
 
@@ -56,7 +57,7 @@ def test_workers_answer_several_queries() -> None:
         expected = one.train(points, weights, table, users, at_round=7, queries=3)
         cohort = pool.train(points, weights, users, at_round=7, queries=3)
         torch.testing.assert_close(cohort.update, expected.update, rtol=1e-4, atol=1e-5)
-        with pytest.raises(BadInput, match="do not fit"):
+        with pytest.raises(BadInput, check=coded("wrong-form", "2 points, 2 weights")):
             pool.train(points, weights[:2], users, at_round=7)
 
 
@@ -86,5 +87,5 @@ def test_a_dead_worker_is_an_error_and_leaves_nothing_behind() -> None:
 
 
 def test_no_workers_are_refused() -> None:
-    with pytest.raises(BadInput, match="workers = 0"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "workers = 0")):
         WorkerTrainer("digits", CLIENT, FLAT, DigitsTask().users(), workers=0)

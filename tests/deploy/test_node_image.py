@@ -14,6 +14,7 @@ from fieldfare.task import Task, load_task
 from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.run.session import Session
 from support.federation import home
+from support.refusals import coded
 from support.visits import CLINIC, write_visits
 
 IMAGE = Path(__file__).parents[2] / "deploy/node-image"
@@ -84,7 +85,7 @@ def test_a_bad_row_is_refused_without_quoting_it(visits: Path) -> None:
     assert "P-9999" not in str(refused.value)
     assert "old" not in str(refused.value)
     visits.unlink()
-    with pytest.raises(BadInput, match="FileNotFoundError"):
+    with pytest.raises(BadInput, check=coded("bad-input", "CLINIC_DATA", "FileNotFoundError")):
         load_task(TASK).users()
 
 

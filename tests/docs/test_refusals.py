@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from fieldfare import errors
-from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, NoLedger
+from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, NoLedger, OutOfRange
 from fieldfare.plan import Plan
 from fieldfare_server.api.refusal import described
 from fieldfare_server.api.service import ServiceError
@@ -85,6 +86,36 @@ def test_a_code_outlives_lines_and_lists_of_faults() -> None:
 def test_a_plan_is_refused_by_code(change: dict[str, object], code: str) -> None:
     with pytest.raises(BadInput, check=coded(code)):
         Plan(**{"task": "digits", "epsilon": 4, "delta": 1e-5, "rounds": 8, "cohort": 20, **change})
+
+
+def test_a_refusal_stays_of_its_class_with_a_line_and_among_others() -> None:
+    one = OutOfRange("run.rounds = 0", "must be at least 1.", "1")
+    assert [type(each) for each in (one.at(3), one.at(None), BadInput.of([one.at(3), one]))] == [OutOfRange] * 3
+    assert (one.at(3).code, one.at(3).line, BadInput.of([one.at(3), one]).line) == ("out-of-range", 3, 3)
+
+
+def test_tests_read_codes() -> None:
+    """Of all that tests assert, less than one in twenty is about the words of a message."""
+    asserted, read = 0, 0
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assert):
+                asserted += 1
+                read += any(_reads_a_sentence(part) for part in ast.walk(node.test))
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises":
+                asserted += 1
+                read += any(keyword.arg == "match" for keyword in node.keywords)
+    assert read < asserted / 20, f"{read} of {asserted}: a refusal has a code, see support.refusals"
+
+
+def _reads_a_sentence(node: ast.AST) -> bool:
+    """Whether it asks for two plain words or more, one after another, inside something."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.In)
+        and isinstance(node.left, ast.Constant)
+        and re.search("[a-z]{2,}[ ,:]+[a-z]{2,}", str(node.left.value)) is not None
+    )
 
 
 def test_a_problem_says_the_code_of_its_refusal() -> None:

@@ -21,6 +21,7 @@ from fieldfare_server.deployment.simulation import Ray
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
+from support.refusals import Coded, coded
 
 PLAN = """
 [privacy]
@@ -160,11 +161,11 @@ def test_on_a_cluster_of_two_nodes_the_local_model_comes_out(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("ray://127.0.0.1:10001", "is one of Ray's client server"),
-        ("cluster", "is not HOST:PORT"),
-        ("127.0.0.1:1", "nothing answers there"),
+        ("ray://127.0.0.1:10001", coded("unsupported")),
+        ("cluster", coded("wrong-form", "--ray-address cluster")),
+        ("127.0.0.1:1", coded("not-found", "--ray-address 127.0.0.1:1")),
     ],
 )
-def test_an_address_that_is_no_clusters_is_refused(address: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_an_address_that_is_no_clusters_is_refused(address: str, says: Coded) -> None:
+    with pytest.raises(BadInput, check=says):
         Ray(address).require()

@@ -18,6 +18,7 @@ from flwr.app import Error, Message, Metadata, RecordDict
 from fieldfare_flower import pinned, private
 from fieldfare_flower.warm import parent, stand_in
 from fieldfare_server.run.presence.failures import Failures
+from support.refusals import coded
 
 CODE = b"the FAB that was read"
 DIGEST = hashlib.sha256(CODE).hexdigest()
@@ -89,7 +90,7 @@ def test_without_the_variable_nothing_changes(monkeypatch: pytest.MonkeyPatch) -
 def test_a_flower_that_unpacks_elsewhere_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pinned.VARIABLE, str(tmp_path))
     monkeypatch.setattr(pinned, "_RUN", "flwr.no_such_module")
-    with pytest.raises(private.FlowerDiffers, match="cannot be checked"):
+    with pytest.raises(private.FlowerDiffers, check=coded("flower-differs")):
         pinned.pin()
 
 

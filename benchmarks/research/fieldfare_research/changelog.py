@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.split import by_hash
 from fieldfare_client.users import UserTable
@@ -104,7 +104,7 @@ def folder_texts(folder: Path) -> dict[str, list[str]]:
     """Read all entries, by person. Raises `BadInput` where there is no ChangeLog."""
     files = sorted(path for path in folder.glob("ChangeLog*") if path.is_file()) if folder.is_dir() else []
     if not files:
-        raise BadInput(f"{folder}", "holds no ChangeLog.", "apt install glibc-doc, or set FIELDFARE_CHANGELOGS")
+        raise NotFound(f"{folder}", "holds no ChangeLog.", "apt install glibc-doc, or set FIELDFARE_CHANGELOGS")
     collected: list[tuple[tuple[str, str], str]] = []
     for path in files:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound, Unreadable, WrongForm
 from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import data_folder
@@ -48,12 +48,12 @@ def read_binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     try:
         data = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise BadInput(str(path), f"cannot be read: {error.strerror}.") from None
+        raise Unreadable(str(path), f"cannot be read: {error.strerror}.") from None
     if not data.size or data.size % RECORD:
-        raise BadInput(path.name, f"has {data.size} bytes, not {RECORD} an image (CIFAR-100 has {RECORD + 1}).")
+        raise WrongForm(path.name, f"has {data.size} bytes, not {RECORD} an image (CIFAR-100 has {RECORD + 1}).")
     records = data.reshape(-1, RECORD)
     if records[:, 0].max() > 9:
-        raise BadInput(path.name, f"has label {records[:, 0].max()}.", "0 to 9")
+        raise WrongForm(path.name, f"has label {records[:, 0].max()}.", "0 to 9")
     return np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), records[:, 0].copy()
 
 
@@ -121,13 +121,13 @@ class Cifar10Task(Task):
         if binary is None:
             if self.users_count is not None:
                 what = f"task.users = {self.users_count}"
-                raise BadInput(what, "deals out images of the binary form, which is not there.", "cifar-10-batches-bin")
+                raise NotFound(what, "deals out images of the binary form, which is not there.", "cifar-10-batches-bin")
             remedy = "the publisher's folder cifar-10-batches-bin, or the file that its task's module describes"
             return table("cifar10", part, ("x", "y"), self.folder, remedy)
         files = [read_binary(binary / name) for name in BINARY[part]]
         images, labels = (np.concatenate(parts) for parts in zip(*files, strict=True))
         users = (self.users_count or USUAL_USERS) if part == "train" else 1
         if users > len(labels):
-            raise BadInput(f"task.users = {users}", f"{binary} has {len(labels)} images.", str(len(labels)))
+            raise WrongForm(f"task.users = {users}", f"{binary} has {len(labels)} images.", str(len(labels)))
         offsets = np.arange(users + 1) * len(labels) // users
         return UserTable([f"cifar10-{part}-{user}" for user in range(users)], offsets, {"x": images, "y": labels})

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unreadable, WrongForm
 from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Package, Parts, Source
@@ -42,14 +42,14 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     try:
         data = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(path.name, f"cannot be read as gzip: {error}.") from None
+        raise Unreadable(path.name, f"cannot be read as gzip: {error}.") from None
     dimensions = data[3] if len(data) > 3 else 0
     start = 4 + 4 * dimensions
     if data[:3] != b"\0\0\x08" or not dimensions or len(data) < start:
-        raise BadInput(path.name, "is no IDX file of bytes.")
+        raise Unreadable(path.name, "is no IDX file of bytes.")
     shape = np.frombuffer(data, ">u4", dimensions, 4).astype(np.int64)
     if len(data) - start != math.prod(shape.tolist()):
-        raise BadInput(path.name, f"has {len(data) - start} values, not {' x '.join(map(str, shape))}.")
+        raise WrongForm(path.name, f"has {len(data) - start} values, not {' x '.join(map(str, shape))}.")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
@@ -61,7 +61,7 @@ def build(folder: Path, train_rows: int = TRAIN_ROWS) -> tuple[Parts, dict[str, 
         images = read_idx(folder / FOLDER / f"{stem}-images-idx3-ubyte.gz")
         labels = read_idx(folder / FOLDER / f"{stem}-labels-idx1-ubyte.gz")
         if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != images.shape[:1] or labels.max() > 9:
-            raise BadInput(f"{stem}-images", f"have shape {images.shape}, with labels of shape {labels.shape}.")
+            raise WrongForm(f"{stem}-images", f"have shape {images.shape}, with labels of shape {labels.shape}.")
         parts[part] = _one_each(part, 0, images, labels)
         digests[part] = {"x": _digest(images), "y": _digest(labels)}
         if part == "train":

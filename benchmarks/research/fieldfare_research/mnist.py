@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.digits import MadeUpUsers
@@ -95,7 +95,7 @@ class MnistTask(Task):
             with gzip.open(self.source or _source(), "rt", encoding="ascii") as text:
                 rows = np.loadtxt(text, np.uint8, delimiter=",", ndmin=2)
             if rows.shape[1] != 785:
-                raise BadInput("mnist_5k.csv.gz", f"has {rows.shape[1]} columns.", "784 pixels and a label")
+                raise WrongForm("mnist_5k.csv.gz", f"has {rows.shape[1]} columns.", "784 pixels and a label")
             pixels, labels = rows[:, :-1].reshape(-1, 28, 28), rows[:, -1]
             generator = np.random.default_rng(5000)
             order = generator.permutation(len(labels))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Differs, NotFound, Unreadable, WrongForm
 from fieldfare.registry import USERS, Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Package, Parts, Source, data_folder
@@ -61,9 +61,9 @@ def read_poems(folder: Path, dynasty: str) -> list[Poem]:
                 if text:
                     poems.append((entry["author"].strip(), text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadInput(path.name, f"is no list of poems with author and paragraphs: {error}.") from None
+            raise Unreadable(path.name, f"is no list of poems with author and paragraphs: {error}.") from None
     if not poems:
-        raise BadInput(f"poet.{dynasty}.*.json", "hold no poem.")
+        raise NotFound(f"poet.{dynasty}.*.json", "hold no poem.")
     return poems
 
 
@@ -255,7 +255,7 @@ class PoemsTask(Task):
             weights, own = self._base_weights(), model.state_dict()
             shapes = {name: value.shape for name, value in own.items() if not name.endswith((".down", ".up"))}
             if {name: value.shape for name, value in weights.items()} != shapes:
-                raise BadInput(f"task.base = {self.base[:12]!r}", "is a model of another shape.", "its own width")
+                raise WrongForm(f"task.base = {self.base[:12]!r}", "is a model of another shape.", "its own width")
             model.load_state_dict(own | weights)
         for name, value in model.named_parameters():
             value.requires_grad_(self._trains(name))
@@ -275,9 +275,9 @@ class PoemsTask(Task):
         try:
             content = path.read_bytes()
         except OSError:
-            raise BadInput(f"task.base = {self.base[:12]!r}", f"needs {path}.", "benchmarks/claims/base.py") from None
+            raise NotFound(f"task.base = {self.base[:12]!r}", f"needs {path}.", "benchmarks/claims/base.py") from None
         if hashlib.sha256(content).hexdigest() != self.base:
-            raise BadInput(str(path), "is another model than task.base names.", hashlib.sha256(content).hexdigest())
+            raise Differs(str(path), "is another model than task.base names.", hashlib.sha256(content).hexdigest())
         weights: dict[str, torch.Tensor] = load_weights(content)
         return weights
 

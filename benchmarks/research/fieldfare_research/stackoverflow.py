@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict
 from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Parts, Source
@@ -79,7 +79,7 @@ def build(given: Path, block: int = 2000) -> tuple[Parts, dict[str, Any]]:
                 if held_out_part(client) != part:
                     continue
             elif client in held_out:
-                raise BadInput(f"user {client}", "is in both train and heldout.")
+                raise Conflict(f"user {client}", "is in both train and heldout.")
             named.append(client)
             rows.append(encode(sentences, codes))
             if len(named) == block:

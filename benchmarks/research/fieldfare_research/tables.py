@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound, WrongForm
 from fieldfare_client.sources import data_folder
 from fieldfare_client.storage import open_table
 from fieldfare_client.users import UserTable
@@ -33,14 +33,14 @@ def table(
     folder = folder if folder is not None else data_folder()
     path = None if folder is None else folder / f"{task}-{part}.arrow"
     if path is None or not path.is_file():
-        raise BadInput(
+        raise NotFound(
             f"run.task = {task!r}",
             f"needs {path or f'{task}-{part}.arrow in the folder that FIELDFARE_DATA names'}.",
             remedy or f"fieldfare data fetch {task}",
         )
     opened = open_table(path)
     if missing := set(columns) - set(opened.columns):
-        raise BadInput(str(path), f"lacks the columns {', '.join(sorted(missing))}.")
+        raise WrongForm(str(path), f"lacks the columns {', '.join(sorted(missing))}.")
     return opened
 
 

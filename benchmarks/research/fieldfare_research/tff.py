@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, NotFound, NotInstalled, Unreadable, WrongForm
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types of protocol buffers."""
@@ -91,7 +91,7 @@ def read_example(blob: bytes) -> dict[str, list[bytes] | list[int]]:
                             features[key] = list(_integers(content))
         return features
     except (_Broken, UnicodeDecodeError) as error:
-        raise BadInput("serialized_example_proto", f"is no tf.train.Example: {error}.") from None
+        raise Unreadable("serialized_example_proto", f"is no tf.train.Example: {error}.") from None
 
 
 def _integers(data: bytes) -> Iterator[int]:
@@ -114,7 +114,7 @@ def tokens(blob: bytes) -> str:
     """The blank-separated words of one example. Raises `BadInput` where it has none."""
     found = read_example(blob).get("tokens", [])
     if len(found) != 1 or not isinstance(found[0], bytes):
-        raise BadInput("serialized_example_proto", "has no feature tokens.")
+        raise WrongForm("serialized_example_proto", "has no feature tokens.")
     return found[0].decode("utf-8", "replace")
 
 
@@ -138,7 +138,7 @@ def sentences(path: Path, split: str, most: int) -> Sentences:
         return
     stored = path / f"stackoverflow_{SPLITS[split]}.h5"
     if not stored.is_file():
-        raise BadInput(str(path), f"holds neither stackoverflow.sqlite(.lzma) nor {stored.name}.")
+        raise NotFound(str(path), f"holds neither stackoverflow.sqlite(.lzma) nor {stored.name}.")
     yield from _from_hdf5(stored, most)
 
 
@@ -160,7 +160,7 @@ def prepare(given: Path, work: Path) -> Path:
         with lzma.open(database) as packed, (work / "stackoverflow.sqlite").open("wb") as whole:
             shutil.copyfileobj(packed, whole, 1 << 22)
     except (lzma.LZMAError, EOFError) as error:
-        raise BadInput(str(database), f"cannot be decompressed: {error}.") from None
+        raise Unreadable(str(database), f"cannot be decompressed: {error}.") from None
     counts = database.parent / WORD_COUNT
     if counts.is_file():
         shutil.copy(counts, work)
@@ -175,14 +175,14 @@ def _from_sqlite(path: Path, split: str, most: int) -> Sentences:
             for client, rows in itertools.groupby(database.execute(query, (split,)), key=lambda row: str(row[0])):
                 yield client, [tokens(blob) for _, blob in itertools.islice(rows, most)]
     except sqlite3.Error as error:
-        raise BadInput(str(path), f"is no database of TFF's StackOverflow: {error}.") from None
+        raise Unreadable(str(path), f"is no database of TFF's StackOverflow: {error}.") from None
 
 
 def _from_hdf5(path: Path, most: int) -> Sentences:
     try:
         import h5py
     except ModuleNotFoundError:
-        raise BadInput(
+        raise NotInstalled(
             str(path), "is read with the package h5py, which is not installed.", "pip install h5py"
         ) from None
     try:
@@ -203,11 +203,13 @@ def word_count(path: Path) -> list[str]:
     try:
         lines = counts.read_text("utf-8").splitlines()
     except OSError:
-        raise BadInput(str(counts), "is not there; the vocabulary is read from it.") from None
+        raise NotFound(str(counts), "is not there; the vocabulary is read from it.") from None
     for number, line in enumerate(lines, start=1):
         word, _, count = line.rpartition(" ")
         if not word or not count.isdigit() or (last is not None and int(count) > last):
-            raise BadInput(f"{counts.name}, line {number}", "is no word with a count, none larger than the one before.")
+            raise WrongForm(
+                f"{counts.name}, line {number}", "is no word with a count, none larger than the one before."
+            )
         words.append(word)
         last = int(count)
     return words

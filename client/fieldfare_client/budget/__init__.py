@@ -69,9 +69,7 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> None:
 
 
 def refuse_plain() -> None:
-    """Raise `NodeBudgetRefused` for an instruction of Flower's own, which carries no charge, where a budget
-    is kept.
-    """
+    """Raise `NodeBudgetRefused` for an instruction of Flower's own, which carries no charge, where a budget is kept."""
     if is_kept():
         raise _no_terms()
 

@@ -1,6 +1,4 @@
-"""`python -m fieldfare_client.budget init | show`: makes the node's file of charges; shows what users have
-spent.
-"""
+"""`python -m fieldfare_client.budget init | show`: makes the node's file of charges; shows what users have spent."""
 
 from __future__ import annotations
 

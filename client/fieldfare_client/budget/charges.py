@@ -36,7 +36,7 @@ from fieldfare.accounting.filter import leak_of_run, reserve
 from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import AlreadyThere, BadInput, OutOfRange
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
 from fieldfare.text import decimal
 from fieldfare_client.budget.settings import Agreed, NodeBudget
@@ -56,9 +56,7 @@ CREATE TABLE asked (run TEXT, user INTEGER, round INTEGER, attempt INTEGER, unit
     PRIMARY KEY (run, user, round)) WITHOUT ROWID;
 PRAGMA user_version = {_VERSION};
 """
-"""Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's
-odometer.
-"""
+"""Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's odometer."""
 
 
 def create(path: Path) -> None:
@@ -67,7 +65,7 @@ def create(path: Path) -> None:
     try:
         path.open("xb").close()
     except FileExistsError:
-        raise BadInput(f"the file of charges {str(path)!r}", "is there already.") from None
+        raise AlreadyThere(f"the file of charges {str(path)!r}", "is there already.") from None
     connection = sqlite3.connect(path)
     connection.executescript(_TABLES)
     connection.close()
@@ -176,9 +174,7 @@ class Charges:
     def _fit(
         self, connection: sqlite3.Connection, agreed: Agreed, names: Names, more: Sequence[Fraction]
     ) -> NDArray[np.bool_]:
-        """Return which users may be charged `more`, in the population and in all of them together, shape
-        (n,).
-        """
+        """Return which users may be charged `more`, in the population and in all of them together, shape (n,)."""
         fit = np.ones(len(names), np.bool_)
         for name, terms in ((agreed.name, agreed.terms), ("", self._settings.together)):
             spent, leak = _spent(connection, names, name)
@@ -189,9 +185,7 @@ class Charges:
 
     @staticmethod
     def _some(fit: NDArray[np.bool_], agreed: Agreed) -> NDArray[np.bool_]:
-        """Return `fit`. Raises `NodeBudgetRefused` for nobody of some: nothing is charged then, no leak
-        either.
-        """
+        """Return `fit`. Raises `NodeBudgetRefused` for nobody of some: nothing is charged then, no leak either."""
         if len(fit) and not fit.any():
             raise _exceeds(agreed)
         return fit
@@ -296,14 +290,12 @@ def _price(connection: sqlite3.Connection, agreed: Agreed, cost: Cost, settings:
 
 
 def _increments(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]], what: str) -> list[int]:
-    """Return what `round` costs users who took part in `patterns`, in units: the increment of the ledger's
-    odometer.
-    """
+    """Return what `round` costs users who took part in `patterns`, in units: the increment of the ledger's odometer."""
     setting = (cost.mechanism, cost.participation, cost.noise_multiplier, cost.plan.privacy.adjacency)
     users = np.arange(len(patterns), dtype=np.int64)
     try:
         if not 0 <= round < cost.mechanism.rounds:
-            raise BadInput(f"round {round}", f"the run has {cost.mechanism.rounds}.")
+            raise OutOfRange(f"round {round}", f"the run has {cost.mechanism.rounds}.")
         # The whole charge is given, so that none is computed.
         realised = RealisedCharge.restored(*setting, patterns, round, whole=cost.loss)
         growth = realised.growth(round, users)
@@ -322,7 +314,7 @@ def _require_pattern(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]]
             raise NodeBudgetRefused(what, "the plan does not ask a user so often, or so soon.", reason="too-often")
 
 
-# -- the file ---------------------------------------------------------------------------------------------------------
+# -- the file ------------------------------------------------------------------------------------------------
 
 
 def _signed(names: Names) -> list[int]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from fieldfare.accounting.filter import Rectangle, Terms, default_leak
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotGiven, OutOfRange, Unknown, Unreadable, WrongForm
 from fieldfare.signed_head import SignedHead
 
 _TOP = {"charges", "epsilon", "delta", "leak", "populations"}
@@ -33,9 +33,7 @@ class Agreed:
 
     name: str
     head: SignedHead
-    """A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is
-    it.
-    """
+    """A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it."""
     terms: Terms
     identity: str
     """Hash of the journal row that made it; "": that of the first instruction, which is kept."""
@@ -60,7 +58,7 @@ class NodeBudget:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(what, f"cannot be read ({error}).") from None
+            raise Unreadable(what, f"cannot be read ({error}).") from None
         return cls(*_parsed(text, path))
 
 
@@ -70,32 +68,32 @@ def _parsed(text: str, path: Path) -> tuple[Path, Terms, dict[str, Agreed]]:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(what, f"is not TOML: {error}.") from None
+        raise Unreadable(what, f"is not TOML: {error}.") from None
     _require_keys(what, table, _TOP)
     named = table.get("populations")
     if not isinstance(named, dict) or not named:
-        raise BadInput(what, "names no population.", "[populations.NAME] with head, epsilon and delta")
+        raise NotGiven(what, "names no population.", "[populations.NAME] with head, epsilon and delta")
     populations = {name: _agreed(f"{what}, population {name!r}", name, each) for name, each in named.items()}
     if "epsilon" in table or "delta" in table:
         together = _terms(what, table)
     elif len(populations) == 1:
         together = next(iter(populations.values())).terms
     else:
-        raise BadInput(what, "says of no population how much all of them may cost a user.", "epsilon and delta on top")
+        raise NotGiven(what, "says of no population how much all of them may cost a user.", "epsilon and delta on top")
     return path.parent / str(table.get("charges", "charges.sqlite3")), together, populations
 
 
 def _agreed(what: str, name: str, table: object) -> Agreed:
     if not isinstance(table, dict):
-        raise BadInput(what, "is not a table.", f"[populations.{name}]")
+        raise WrongForm(what, "is not a table.", f"[populations.{name}]")
     _require_keys(what, table, _POPULATION)
     head, identity, new = table.get("head"), table.get("identity", ""), table.get("new_users", False)
     if not isinstance(head, str):
-        raise BadInput(
+        raise NotGiven(
             what, "does not say which ledger it is of.", 'head = "fieldfare-head-v1 ...", by `fieldfare head`'
         )
     if not isinstance(identity, str) or not isinstance(new, bool):
-        raise BadInput(what, "identity is text, and new_users is true or false.")
+        raise WrongForm(what, "identity is text, and new_users is true or false.")
     return Agreed(name, SignedHead.parse(head), _terms(what, table), identity, new)
 
 
@@ -103,7 +101,7 @@ def _terms(what: str, table: Mapping[str, object]) -> Terms:
     epsilon, delta = _number(what, table, "epsilon"), _number(what, table, "delta")
     leak = _number(what, table, "leak") if "leak" in table else default_leak("zero_out", delta)
     if not 0 < epsilon < float("inf"):
-        raise BadInput(f"{what}, epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
+        raise OutOfRange(f"{what}, epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
     Rectangle.of(epsilon, delta, leak)  # refuses what is no budget
     return Terms(epsilon, delta, leak)
 
@@ -111,10 +109,10 @@ def _terms(what: str, table: Mapping[str, object]) -> Terms:
 def _number(what: str, table: Mapping[str, object], key: str) -> float:
     value = table.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"{what}, {key} = {value!r}", "must be a number.", {"epsilon": "1.0"}.get(key, "1e-5"))
+        raise WrongForm(f"{what}, {key} = {value!r}", "must be a number.", {"epsilon": "1.0"}.get(key, "1e-5"))
     return float(value)
 
 
 def _require_keys(what: str, table: Mapping[str, object], known: set[str]) -> None:
     if unknown := sorted(table.keys() - known):
-        raise BadInput(what, f"has {unknown[0]!r}, which is not one of its keys.", ", ".join(sorted(known)))
+        raise Unknown(what, f"has {unknown[0]!r}, which is not one of its keys.", ", ".join(sorted(known)))

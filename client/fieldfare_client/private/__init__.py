@@ -74,7 +74,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from flwr.app import Context, Message
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unknown
 from fieldfare.signed_head import HeadRefused
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare.trees import refuse_trees
@@ -110,9 +110,7 @@ _lists: dict[str, UserList] = {}
 _nodes: dict[str, AppNode] = {}
 """The last training loop of each module."""
 _one_node = threading.RLock()
-"""Held while a node of this process answers: its loop has the process's random generators, and the app's
-model.
-"""
+"""Held while a node of this process answers: its loop has the process's random generators, and the app's model."""
 
 
 def users(function: ListUsers) -> Handler:
@@ -158,7 +156,7 @@ def train(build: Build, rebuild: bool = False, isolation: Isolation = "auto") ->
         BadInput: another `isolation`; `build` is a class of trees.
     """
     if isolation not in get_args(Isolation):
-        raise BadInput(
+        raise Unknown(
             f"isolation = {isolation!r}", "is unknown.", " or ".join(f'"{one}"' for one in get_args(Isolation))
         )
     refuse_trees("build", build)

@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, TooFew, Unsupported, WrongForm
 from fieldfare.schema import pseudonym
 from fieldfare_client.independence import Dependent, TrainingRaised, require_independent
 from fieldfare_client.private.node import AppNode, Instruction
@@ -45,12 +45,12 @@ def check(
     """
     node, ids = getattr(train, "node", None), list(users)
     if not isinstance(node, AppNode):
-        raise BadInput("ff.private.check", "needs the function that @ff.private.train has decorated.")
+        raise WrongForm("ff.private.check", "needs the function that @ff.private.train has decorated.")
     if len(ids) < 2 or len(set(ids)) < len(ids):
-        raise BadInput("ff.private.check", f"needs two users or more, and got {len(set(ids))}.", "a list of two ids")
+        raise TooFew("ff.private.check", f"needs two users or more, and got {len(set(ids))}.", "a list of two ids")
     if node.has_trained:
         why = "users have trained in this process, and what they left would be there in every comparison."
-        raise BadInput("ff.private.check", why, "a fresh process, such as a kernel that was restarted")
+        raise Unsupported("ff.private.check", why, "a fresh process, such as a kernel that was restarted")
     context = Context(0, 0, dict(node_config or {}), RecordDict(), dict(run_config or {}))
     point = node.model.initial()
     instruction = Instruction([point], [1.0], 0, 0, {"server-round": 1, **(config or {})})

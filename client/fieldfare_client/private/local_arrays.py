@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, WrongForm
 from fieldfare.schema import Arrays, Schema
 from fieldfare.trees import refuse_tree_bytes, refuse_trees
 
@@ -36,18 +36,18 @@ class LocalArrays:
         refuse_trees("what ff.private.train(build) builds", built)
         if rebuild:
             why = "every user gets copies of the arrays."
-            raise BadInput("ff.private.train(build, rebuild=True)", why, "leave rebuild out")
+            raise Conflict("ff.private.train(build, rebuild=True)", why, "leave rebuild out")
         try:
             self._built = _named(built)
         except Altered as error:
-            raise BadInput("ff.private.train(build)", f"{error}.", _FORM) from None
+            raise WrongForm("ff.private.train(build)", f"{error}.", _FORM) from None
         self._listed = not isinstance(built, Mapping)
         trained = {name: value for name, value in self._built.items() if value.dtype.kind == "f"}
         self.schema = Schema(tuple(trained), tuple(value.shape for value in trained.values()))
         if self.schema.numel == 0:
             refuse_tree_bytes("ff.private.train(build)", self._built.values())
             why = "builds no floating array to train."
-            raise BadInput("ff.private.train(build)", why, "arrays of floating numbers")
+            raise WrongForm("ff.private.train(build)", why, "arrays of floating numbers")
 
     def initial(self) -> Arrays:
         """Return the trained arrays as they were built, float32 copies."""
@@ -58,9 +58,7 @@ class LocalArrays:
         self._built |= {name: value for name, value in values.items() if name in self._built}
 
     def load(self, point: Arrays) -> object:
-        """Return the arrays for the next user, in the form and the dtypes that were built; trained ones at
-        `point`.
-        """
+        """Return the arrays for the next user, in the form and the dtypes that were built; trained ones at `point`."""
         own = {name: np.array(point.get(name, value), dtype=value.dtype) for name, value in self._built.items()}
         return list(own.values()) if self._listed else own
 

@@ -1,6 +1,4 @@
-"""The model that users of a node train one after another: each finds it as it was built, at the broadcast
-point.
-"""
+"""The model that users of a node train one after another: each finds it as it was built, at the broadcast point."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare.schema import Arrays, Schema
 from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.private.local_arrays import Altered
@@ -109,7 +107,7 @@ class LocalModel:
         self._take(built)
         self.schema = Schema.of(self._model)
         if self.schema.numel == 0:
-            raise BadInput("ff.private.train(build)", "the model that it builds has no parameter with requires_grad.")
+            raise WrongForm("ff.private.train(build)", "the model that it builds has no parameter with requires_grad.")
 
     def _make(self) -> None:
         with own_randomness(0):

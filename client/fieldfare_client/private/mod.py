@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare_client import budget
 from fieldfare_client.masking import masking_of
 from fieldfare_client.mods import is_guarded
@@ -54,7 +54,7 @@ def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
         return reply
     records = reply.content.array_records
     if len(records) != 1:
-        raise BadInput("the reply", f"has {len(records)} ArrayRecords.", "one, with the arrays of the instruction")
+        raise WrongForm("the reply", f"has {len(records)} ArrayRecords.", "one, with the arrays of the instruction")
     ((name, record),) = records.items()
     reply.content[name] = _clipped(sent, record, min(norms))
     return reply
@@ -66,7 +66,7 @@ def _of_own_loop(reply: Message) -> Message:
     Raises `BadInput` for an app's own: a server that adds a header to Flower's instruction is answered by nobody.
     """
     if not reply.has_error() and not set(reply.content.array_records) <= {UPDATE, MASKED}:
-        raise BadInput(
+        raise WrongForm(
             "the instruction", "is of the cohort dialect, and this app is Flower's own.", "dialect = 'plain'"
         )
     return reply
@@ -74,12 +74,12 @@ def _of_own_loop(reply: Message) -> Message:
 
 def _clipped(sent: Mapping[str, Array], replied: ArrayRecord, norm: float) -> ArrayRecord:
     if sent.keys() < replied.keys() or not replied.keys() <= sent.keys():
-        raise BadInput("the reply", "has arrays that the instruction has not.", "the names that were sent")
+        raise WrongForm("the reply", "has arrays that the instruction has not.", "the names that were sent")
     changes = {}
     for name, array in replied.items():
         before, after = sent[name].numpy(), array.numpy()
         if before.shape != after.shape:
-            raise BadInput(f"the reply's array {name!r}", f"has shape {after.shape}.", str(before.shape))
+            raise WrongForm(f"the reply's array {name!r}", f"has shape {after.shape}.", str(before.shape))
         if before.dtype.kind == "f" and after.dtype.kind == "f":
             changes[name] = after.astype(np.float64) - before
     length = math.sqrt(math.fsum(float(np.vdot(change, change)) for change in changes.values()))

@@ -25,7 +25,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from numpy.typing import NDArray
 
 from fieldfare.clipping import Flat, clip_one
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import FieldfareError, NotFound, NotGiven, NotNow, OutOfRange, Unsupported, WrongForm
 from fieldfare.lazily import has_torch, torch
 from fieldfare.questions import Question, parse
 from fieldfare.schema import Arrays, pseudonyms
@@ -92,24 +92,22 @@ class UserList:
         """Whose loop trains them."""
 
     def read(self, context: Context) -> dict[int, str]:
-        """Return the ids of the users that this node hosts, by pseudonym. Raises `BadInput`, which quotes no
-        id.
-        """
+        """Return the ids of the users that this node hosts, by pseudonym. Raises `BadInput`, which quotes no id."""
         ids = list(self._function(copied(context)))
         if odd := sum(not isinstance(user, str) for user in ids):
-            raise BadInput("@ff.private.users", f"{odd} of {len(ids)} ids are not strings.", "str(id)")
+            raise WrongForm("@ff.private.users", f"{odd} of {len(ids)} ids are not strings.", "str(id)")
         if repeated := len(ids) - len(set(ids)):
-            raise BadInput("@ff.private.users", f"{repeated} of {len(ids)} ids occur before in the list.", "each once")
+            raise WrongForm("@ff.private.users", f"{repeated} of {len(ids)} ids occur before in the list.", "each once")
         named = dict(zip(pseudonyms(ids).tolist(), ids, strict=True))
         if len(named) < len(ids):
-            raise BadInput("@ff.private.users", "two ids have the same 64-bit pseudonym.", "longer ids")
+            raise WrongForm("@ff.private.users", "two ids have the same 64-bit pseudonym.", "longer ids")
         return named
 
     def answer(self, message: Message, context: Context) -> Message:
         """Reply with the pseudonyms of the users, and the digest of the model that they train."""
         logs.configure_app()
         if self.node is None:
-            raise BadInput(
+            raise NotGiven(
                 "@ff.private.users",
                 "there is no training loop in its module.",
                 "@app.train() above @ff.private.train(build), in the same module",
@@ -157,15 +155,13 @@ class AppNode:
                 self._model = LocalArrays(built, self._rebuild)
         return self._model
 
-    # -- messages -------------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------
 
     def answer(self, message: Message, context: Context) -> Message:
-        """Reply with the sum of the users' clipped updates, or to a plain instruction with the one user's
-        model.
-        """
+        """Reply with the sum of the users' clipped updates, or to a plain instruction with the one user's model."""
         logs.configure_app()
         if self.user_list is None:
-            raise BadInput(
+            raise NotGiven(
                 "@ff.private.train",
                 "there is no list of users in its module.",
                 '@app.query("users") above @ff.private.users, in the same module',
@@ -182,12 +178,12 @@ class AppNode:
         with logs.about(read.occasion.run, read.occasion.round):
             settings = TrainingSettings.parse(read.settings)
             if settings.riders.weights and read.queries > 1:
-                raise BadInput("several queries", "have no one norm to count users by.", "flat")
+                raise Unsupported("several queries", "have no one norm to count users by.", "flat")
             asked = read.users.tolist()
             if len(set(asked)) < len(asked):
-                raise BadInput("cohort", "names a user twice.")
+                raise WrongForm("cohort", "names a user twice.")
             if missing := sum(name not in users for name in asked):
-                raise BadInput("cohort", f"{missing} of {len(asked)} asked users are not hosted here.")
+                raise NotFound("cohort", f"{missing} of {len(asked)} asked users are not hosted here.")
             budget.charge(message)  # before anybody trains
             # Copies: arrays read from the wire are read-only views of the message.
             points = [{name: np.array(value) for name, value in point.items()} for point in read.points]
@@ -218,9 +214,7 @@ class AppNode:
         return Message(content, reply_to=message)
 
     def _answer_plainly(self, message: Message, context: Context, users: Mapping[int, str]) -> Message:
-        """Reply to Flower's own instruction: the model after its user's training, a count of 1, and what it
-        told.
-        """
+        """Reply to Flower's own instruction: the model after its user's training, a count of 1, and what it told."""
         budget.refuse_plain()
         if len(users) != 1:
             raise WrongDialect(
@@ -229,7 +223,7 @@ class AppNode:
             )
         records, settings = message.content.array_records, message.content.config_records
         if len(records) != 1 or len(settings) > 1:
-            raise BadInput("the instruction", f"has {len(records)} ArrayRecords and {len(settings)} ConfigRecords.")
+            raise WrongForm("the instruction", f"has {len(records)} ArrayRecords and {len(settings)} ConfigRecords.")
         ((record_name, record),) = records.items()
         sent = {name: np.array(array.numpy()) for name, array in record.items()}
         model = self.model
@@ -258,22 +252,20 @@ class AppNode:
     def _check_names(self, sent: Arrays) -> None:
         expected = dict(zip(self.model.schema.names, self.model.schema.shapes, strict=True))
         if missing := sorted(expected.keys() - sent.keys()):
-            raise BadInput("the instruction", f"lacks {len(missing)} arrays that the model trains: {missing[0]!r}.")
+            raise WrongForm("the instruction", f"lacks {len(missing)} arrays that the model trains: {missing[0]!r}.")
         odd = next((name for name, shape in expected.items() if sent[name].shape != shape), None)
         if odd is not None:
-            raise BadInput(f"array {odd!r}", f"has shape {tuple(sent[odd].shape)}.", str(expected[odd]))
+            raise WrongForm(f"array {odd!r}", f"has shape {tuple(sent[odd].shape)}.", str(expected[odd]))
 
     def question_of(self, message: Message) -> Question | None:
-        """Return what is asked of users in place of training. Raises `BadInput` where this app does not
-        measure it.
-        """
+        """Return what is asked of users in place of training. Raises `BadInput` where this app does not measure it."""
         asked = read_question(message.content)
         if asked is None:
             return None
         question = parse(asked["question"])
         if self.measure is None or question.is_of_task:
             why = f"does not answer a question of {question.measure!r} here."
-            raise BadInput("@ff.private.measure", why, "a measure(user, name, context) below the training loop")
+            raise WrongForm("@ff.private.measure", why, "a measure(user, name, context) below the training loop")
         return question
 
     def contribution(
@@ -311,7 +303,7 @@ class AppNode:
             return np.zeros(question.width, np.float32)
         return np.asarray(found, np.float32)
 
-    # -- one user -------------------------------------------------------------------------------------------------
+    # -- one user --------------------------------------------------------------------------------------------
 
     def _listed(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Return what the loop told of the newest user, shape (k,); NaN for what it did not."""
@@ -358,9 +350,7 @@ class AppNode:
         return apart
 
     def _ask(self, work: Callable[[], dict[str, Any]], failures: Counter[str]) -> dict[str, Any] | None:
-        """Return what `work` says in a child, its `failed` added to `failures`; None where it ended without a
-        word.
-        """
+        """Return what `work` says in a child, its `failed` added to `failures`; None where it ended without a word."""
         try:
             answer = forked.ask(work, self._until)
         except (forked.Ended, OSError) as error:
@@ -441,7 +431,7 @@ def metric(name: str, value: float) -> None:
         BadInput: outside of a training loop.
     """
     if not _telling:
-        raise BadInput(f"ff.private.metric({name!r})", "is called outside of a training loop.", "in it")
+        raise NotNow(f"ff.private.metric({name!r})", "is called outside of a training loop.", "in it")
     _telling[-1][str(name)] = float(value)
 
 
@@ -469,7 +459,7 @@ def norm_of(config: Mapping[str, object]) -> float:
     """Return the clip norm of an instruction. Raises `BadInput` unless it is a positive number."""
     norm = config[CLIPPING_NORM]
     if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0 < norm < math.inf:
-        raise BadInput(f"{CLIPPING_NORM} = {norm!r}", "is not a clip norm.", "1.0")
+        raise OutOfRange(f"{CLIPPING_NORM} = {norm!r}", "is not a clip norm.", "1.0")
     return float(norm)
 
 

@@ -12,9 +12,7 @@ SHARE = 0.1
 
 
 class Progress:
-    """Counts trained users; logs a line where both 10 s and a tenth of the users have passed since the last
-    one.
-    """
+    """Counts trained users; logs a line where both 10 s and a tenth of the users have passed since the last one."""
 
     def __init__(self, users: int) -> None:
         self._users, self._done = users, 0

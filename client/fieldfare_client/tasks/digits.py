@@ -1,6 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels (scikit-learn's `digits`, 1 797 images): small enough for every test
-run.
-"""
+"""Handwritten digits of 8 x 8 pixels (scikit-learn's `digits`, 1 797 images): small enough for every test run."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotInstalled
 from fieldfare.lazily import torch
 from fieldfare.registry import Table
 from fieldfare.schema import Schema
@@ -26,15 +24,13 @@ TEST_ROWS = 297
 
 
 def _source() -> Path:
-    """Return the file in the installed scikit-learn, which is not imported: an import takes longer than a
-    round.
-    """
+    """Return the file in the installed scikit-learn, which is not imported: an import takes longer than a round."""
     spec = importlib.util.find_spec("sklearn")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
         if path.is_file():
             return path
-    raise BadInput("run.task = 'digits'", "needs the package scikit-learn.", "pip install 'fieldfare[client]'")
+    raise NotInstalled("run.task = 'digits'", "needs the package scikit-learn.", "pip install 'fieldfare[client]'")
 
 
 class MadeUpUsers(Table):

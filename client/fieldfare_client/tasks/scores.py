@@ -22,7 +22,5 @@ def auc(scores: torch.Tensor, positive: torch.Tensor) -> float:
 
 
 def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the share of rows whose largest output is the target class. `outputs`: (n, classes); `targets`:
-    (n,).
-    """
+    """Return the share of rows whose largest output is the target class. `outputs`: (n, classes); `targets`: (n,)."""
     return float((outputs.argmax(-1) == targets).double().mean())

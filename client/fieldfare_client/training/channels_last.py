@@ -21,9 +21,7 @@ from fieldfare_client.training.loop import LoopEngine
 
 
 class ChannelsLastLoop(LoopEngine):
-    """For models with convolutions over images, on a CPU. A model that asks for planes (`view`) fails in
-    torch.
-    """
+    """For models with convolutions over images, on a CPU. A model that asks for planes (`view`) fails in torch."""
 
     @staticmethod
     def suits(model: nn.Module, device: torch.device) -> bool:

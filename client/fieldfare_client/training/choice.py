@@ -55,9 +55,7 @@ class EngineChoice:
         return self.best
 
     def users(self, candidate: int) -> int:
-        """Return how many users the next chunk holds, if `candidate` trains it. Small chunks are timed
-        sooner.
-        """
+        """Return how many users the next chunk holds, if `candidate` trains it. Small chunks are timed sooner."""
         chosen = self.candidates[candidate]
         return chosen.users if chosen.trial is None or self.best is not None else min(chosen.trial, chosen.users)
 

@@ -1,6 +1,4 @@
-"""Dropout whose mask is a pure function of (user, round, step, element), so that no result depends on
-chunking.
-"""
+"""Dropout whose mask is a pure function of (user, round, step, element), so that no result depends on chunking."""
 
 from __future__ import annotations
 
@@ -108,9 +106,7 @@ def has_keyed(model: nn.Module) -> bool:
 
 
 def unkeyed(model: nn.Module) -> str:
-    """Name the first module of `model` known to draw from torch's global generator; empty where there is
-    none.
-    """
+    """Name the first module of `model` known to draw from torch's global generator; empty where there is none."""
     for name, module in model.named_modules():
         rate = getattr(module, "p", 0.0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0.0
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention):

@@ -160,6 +160,8 @@ class Batches:
                 for part in sizes.parts(len(users), self.width, count):
                     real, users = users[:part], users[part:]
                     owners = torch.from_numpy(real).to(device)
+                    # Slots beyond the real users train the last of them again; `owners` leaves those results
+                    # out.
                     filled = torch.from_numpy(np.pad(real, (0, part - len(real)), mode="edge")).to(device)
                     groups.append(Group(filled, count, owners, len(real)))
                 continue

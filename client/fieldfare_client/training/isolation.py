@@ -47,9 +47,7 @@ FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
 
 
 def ladder(users: int) -> int:
-    """Return the smallest size of a chunk that holds `users` users. Beyond 32, at most a ninth of it is
-    filled up.
-    """
+    """Return the smallest size of a chunk that holds `users` users. Beyond 32, at most a ninth of it is filled up."""
     step: int = 1 << max(0, users.bit_length() - (4 if users > 32 else 2))
     return max(2, -(-users // step) * step)
 

@@ -19,9 +19,7 @@ from fieldfare_client.training.dropout import key_dropout, unkeyed
 
 
 def make_ready(model: nn.Module) -> nn.Module:
-    """Key the dropout of `model`, and set it to training, in place. Modules that it keeps in eval mode stay
-    there.
-    """
+    """Key the dropout of `model`, and set it to training, in place. Modules that it keeps in eval mode stay there."""
     if not model.training:
         model.train()
     key_dropout(model)
@@ -66,9 +64,7 @@ class Buffers:
         ]
 
     def restore(self) -> None:
-        """Put every buffer back: its values, and the tensor itself where it was replaced. Added ones are
-        removed.
-        """
+        """Put every buffer back: its values, and the tensor itself where it was replaced. Added ones are removed."""
         names: dict[nn.Module, set[str]] = {}
         with torch.no_grad():
             for module, name, value, kept in self._kept:

@@ -119,9 +119,7 @@ class Measures:
         return self._by_row(inputs, targets, sizes)
 
     def _by_row(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: NDArray[np.int64]) -> Floats:
-        """Return the means of users whose rows follow each other, each row a batch of its own, shape (users,
-        k).
-        """
+        """Return the means of users whose rows follow each other, each row a batch of its own, shape (users, k)."""
         if len(inputs) != sizes.sum():
             raise ValueError("prepare() drops or adds rows")
         self._buffers.restore()

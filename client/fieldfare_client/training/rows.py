@@ -35,9 +35,7 @@ def prepares_nothing(task: Task) -> bool:
 
 
 def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return `torch.cat(parts)`; without a copy where they are adjacent in memory, as `prepare` often leaves
-    them.
-    """
+    """Return `torch.cat(parts)`; without a copy where they are adjacent in memory, as `prepare` often leaves them."""
     first = parts[0]
     place, memory = first.data_ptr(), first.untyped_storage().data_ptr()
     for part in parts:

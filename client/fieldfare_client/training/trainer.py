@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.modules.conv import _ConvNd
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Unsupported, WrongForm
 from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
@@ -58,9 +58,7 @@ Clip = Callable[[torch.Tensor], Sequence[float] | None]
 """Clips updates float32 (users, d) in place; may return sums over the users of scalars in [0, 1] to report."""
 
 CHUNK_BYTES = {"cpu": 10 * 2**20, "cuda": 2**30}
-"""Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training
-slows.
-"""
+"""Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
 ALONE, OWN_PROCESS, WRITTEN = (
     "one user at a time",
     "each user trains in a process of its own",
@@ -78,9 +76,7 @@ class CohortUpdate:
     nothing about one user."""
 
     update: torch.Tensor
-    """Sum of the users' clipped updates, float64 (queries x d,): what rounding lets one user move, noise
-    hides.
-    """
+    """Sum of the users' clipped updates, float64 (queries x d,): what rounding lets one user move, noise hides."""
     users: int
     counts: tuple[float, ...] = ()
     failures: Counter[str] = field(default_factory=Counter)
@@ -152,7 +148,7 @@ class Trainer:
             self._alone = self._alone or OWN_PROCESS
         self._own_python = forked.has_own_python(task)
         if self._alone and client.engine == "batched":
-            raise BadInput(f"client.engine = 'batched' with run.task = {task.name!r}", f"{self._alone}.", "loop")
+            raise Unsupported(f"client.engine = 'batched' with run.task = {task.name!r}", f"{self._alone}.", "loop")
         _warn(self._model, task)
         self._choices: dict[Hashable, EngineChoice] = {}
         self._engines: dict[type[Engine], Engine] = {}
@@ -203,9 +199,7 @@ class Trainer:
         return EngineChoice([*alone, *mapped], "")
 
     def explain(self) -> list[str]:
-        """Return which engine trains, how many users at a time, and why: one line for every shape of work so
-        far.
-        """
+        """Return which engine trains, how many users at a time, and why: one line for every shape of work so far."""
         return [str(choice) for choice in self._choices.values()]
 
     def train(
@@ -239,17 +233,17 @@ class Trainer:
                 weights do not fit, or there are several queries behind a clipping that counts.
         """
         if len(points) * queries != len(weights) or not points:
-            raise BadInput(f"{len(weights)} weights", f"for {len(points)} points.", str(len(points) * queries))
+            raise WrongForm(f"{len(weights)} weights", f"for {len(points)} points.", str(len(points) * queries))
         starts = [point.detach().to(self.device, torch.float32) for point in points]
         if any(start.shape != (self.schema.numel,) for start in starts):
-            raise BadInput(
+            raise WrongForm(
                 f"points of shape {[tuple(start.shape) for start in starts]}",
                 "are not the model's.",
                 f"({self.schema.numel},)",
             )
         users = np.asarray(users, np.int64)
         if np.unique(users).size != users.size:
-            raise BadInput("cohort", "names a user twice.")
+            raise WrongForm("cohort", "names a user twice.")
         rows = [weights[first : first + len(points)] for first in range(0, len(weights), len(points))]
         work = _Work(starts, rows, table, at_round)
         self._left, everybody = [], len(users)
@@ -291,7 +285,7 @@ class Trainer:
             for query, combined in zip(total, updates, strict=True):
                 over = self._clip(combined)
                 if over and queries > 1:
-                    raise BadInput("several queries", "have no one norm to count users by.", "flat")
+                    raise Unsupported("several queries", "have no one norm to count users by.", "flat")
                 add_rows_(query, combined)
                 counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
             if self._measures is not None:
@@ -336,9 +330,7 @@ class Trainer:
         return CohortUpdate(trained.update, trained.users, tuple(counts), failures)
 
     def _clip(self, updates: torch.Tensor) -> Sequence[float] | None:
-        """Clip `updates`, float32 (users, d), in place. A GPU adds up a row in an order that their number
-        decides.
-        """
+        """Clip `updates`, float32 (users, d), in place. A GPU adds up a row in an order that their number decides."""
         if not self.isolated or self.device.type != "cuda":
             return self.clip(updates)
         counts: list[float] = []
@@ -351,9 +343,7 @@ class Trainer:
         return counts
 
     def _widths(self, work: _Work, users: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where users are isolated: of each, the width of its batches in a chunk with others; 0 for
-        alone.
-        """
+        """Return where users are isolated: of each, the width of its batches in a chunk with others; 0 for alone."""
         sizes = work.table.sizes_of(users)
         if not self.isolated:
             return np.zeros(len(users), np.int64)
@@ -575,7 +565,7 @@ def _schema(task: Task, model: torch.nn.Module) -> Schema:
     except ValueError as error:
         raise BadInput(what, str(error)) from None
     if schema.numel == 0:
-        raise BadInput(what, "the model has no parameters to train.")
+        raise WrongForm(what, "the model has no parameters to train.")
     return schema
 
 

@@ -48,9 +48,7 @@ class InputLayer:
         return torch.baddbmm(outputs, inner, self._gradients[:users], alpha=-self._rate)
 
     def backward(self, rows: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Take one step: `gradient` (users, width, out) is the loss gradient at what `forward` gave for
-        `rows`.
-        """
+        """Take one step: `gradient` (users, width, out) is the loss gradient at what `forward` gave for `rows`."""
         self._gradients.flatten(0, 1).index_add_(0, rows.flatten(), gradient.flatten(0, 1))
         self._stepped = True
 

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from fieldfare.clipping import ClippingSpec
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
@@ -71,9 +71,7 @@ class WorkersLost(RuntimeError):
 
 @dataclass
 class _Memory:
-    """Arrays of one shape that processes share, each in a file. Those that no cohort uses any more are used
-    again.
-    """
+    """Arrays of one shape that processes share, each in a file. Those that no cohort uses any more are used again."""
 
     stem: Path
     shape: tuple[int, int]
@@ -139,7 +137,7 @@ class WorkerTrainer:
         metrics: MetricsSpec | None = None,
     ) -> None:
         if workers < 1:
-            raise BadInput(f"workers = {workers}", "must be at least 1.", "1")
+            raise OutOfRange(f"workers = {workers}", "must be at least 1.", "1")
         self.client, self.table = client, table
         loaded = load_task(task)
         # Refuses here the models that the workers would refuse.
@@ -216,10 +214,10 @@ class WorkerTrainer:
         if not self._pipes:
             raise WorkersLost(LOST)
         if np.unique(users).size != users.size:
-            raise BadInput("cohort", "names a user twice.")
+            raise WrongForm("cohort", "names a user twice.")
         most, asked = self._points.shape[0], self._sums.shape[0]
         if len(points) > most or len(points) * queries != len(weights) or queries != asked:
-            raise BadInput(f"{len(points)} points, {len(weights)} weights", "do not fit.", f"{most} each")
+            raise WrongForm(f"{len(points)} points, {len(weights)} weights", "do not fit.", f"{most} each")
         steps = steps_of(self.table.sizes_of(users), self.client)
         order = np.argsort(-steps, kind="stable")
         inside = users if self.table.source is None else self.table.positions(users)
@@ -333,9 +331,7 @@ class WorkerTrainer:
         return not self._ended and bool(self._processes) and all(process.is_alive() for process in self._processes)
 
     def close(self) -> None:
-        """End the workers and free their shared memory; cohorts that train there are lost. Closing twice is
-        fine.
-        """
+        """End the workers and free their shared memory; cohorts that train there are lost. Closing twice is fine."""
         with self._ending:
             with self._changed:
                 self._ended = True

@@ -1,6 +1,4 @@
-"""The budget service: what was spent, on what, and what is left, for people and for machines. It holds no
-model.
-"""
+"""The budget service: what was spent, on what, and what is left, for people and for machines. It holds no model."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import FieldfareError, WrongForm
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.population_schemas import Population
@@ -101,7 +101,7 @@ class Hook:
             parts = httpx.URL("")
         host = parts.host
         if not host or (parts.scheme != "https" and not (parts.scheme == "http" and is_this_machine(host))):
-            raise BadInput("the web hook", "it is not an https URL.", "https://..., or http on this machine")
+            raise WrongForm("the web hook", "it is not an https URL.", "https://..., or http on this machine")
         self._url = url
         for talkative in ("httpx", "httpcore"):  # they log the whole URL
             logging.getLogger(talkative).setLevel(logging.WARNING)
@@ -125,10 +125,10 @@ class Mail:
         except ValueError:
             parts = urlsplit("")
         if parts.scheme not in ("smtp", "smtps") or not self._host:
-            raise BadInput(f"mail relay {relay!r}", "cannot be understood.", "smtp://localhost, or smtps://HOST")
+            raise WrongForm(f"mail relay {relay!r}", "cannot be understood.", "smtp://localhost, or smtps://HOST")
         for each in to:
             if "@" not in each or not each.isprintable() or " " in each or "," in each:
-                raise BadInput(f"mail address {each[:80]!r}", "is not one.", "officer@example.org")
+                raise WrongForm(f"mail address {each[:80]!r}", "is not one.", "officer@example.org")
         self._to = tuple(to)
 
     def send(self, alert: Alert) -> None:
@@ -157,9 +157,7 @@ class Alerts:
         self._answers, self._book, self._channels = answers, book, tuple(channels)
 
     def look(self) -> None:
-        """Send what is new. What is not taken, or not noted, is logged by its class and tried at the next
-        look.
-        """
+        """Send what is new. What is not taken, or not noted, is logged by its class and tried at the next look."""
         try:
             self._book.parent.mkdir(parents=True, exist_ok=True)
             with alone_at(self._book):

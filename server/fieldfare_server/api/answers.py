@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from fieldfare.accounting.individual import Demand
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, NotFound
 from fieldfare_server.api.cursors import Order, part
 from fieldfare_server.api.journal_answers import JournalAnswers
 from fieldfare_server.api.outlook import outlook, projected_end
@@ -158,7 +158,7 @@ class Answers(RunAnswers, JournalAnswers):
             done = snapshot.runs(None, COMPARED, name, "done").items
             latest = watch.latest_rounds(snapshot, [one.id for one in done])
         if run is None or run.population != name:
-            raise BadInput(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
+            raise NotFound(f"population {name!r}", "it has no such run whose plan could be changed.", "a run of it")
         price = what_if(run.plan, asked.model_dump(exclude={"run"}), self._ledger)
         ended = [(one, latest[one.id].statistics) for one in done if one.id in latest]
         return WhatIfAnswer.of(run.id, price, expected_score(price.cost.plan, price.cost.epsilon, ended))
@@ -167,7 +167,7 @@ class Answers(RunAnswers, JournalAnswers):
         """Reserve, commit or release a charge. Raises as `ledger.foreign`; an unknown population is a 404."""
         self._require(name)
         if (asked.action == "reserve") != (asked.loss is not None):
-            raise BadInput(f"action {asked.action!r}", "a loss is given to reserve it, and only then.")
+            raise Conflict(f"action {asked.action!r}", "a loss is given to reserve it, and only then.")
         ledger, key = self._ledger, asked.key
         with ledger.presenting(secret):
             if asked.loss is not None:

@@ -39,8 +39,8 @@ def create_app(
     """Make the service over the ledger at `ledger_url`, which it closes when it shuts down.
 
     root: the state directory, if it is on this machine. Only the strategies of runs, which are public, and digests of
-        checkpoints are read there; without them `verify` recomputes no charge, and the sensitivity of a strategy that
-        an optimiser decided is not shown.
+        checkpoints are read there; without them `verify` recomputes no charge, and the sensitivity of a
+        strategy that an optimiser decided is not shown.
     head_file: where this service holds the journal's head, and beside it the segments: a charge of another trainer that
         it takes is in both. A ledger that is behind it is shown, and not written to.
         None for a service that is part of a process which holds one.

@@ -22,23 +22,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
-"""Time in which a client must send a whole request: line, headers and body. `guard` answers 408 to a slower
-body.
-"""
+"""Time in which a client must send a whole request: line, headers and body. `guard` answers 408 to a slower body."""
 GRACE_SECONDS = 1.0
 """Time for that answer, and for a last answer to reach its reader, before the connection is cut."""
 ANSWER_SECONDS = 20.0
 """Time that an answer may wait for a client that does not read."""
 REQUEST_BYTES = 2**20
-"""Most bytes of a request as it is sent, with the framing of chunks, which may be far longer than what they
-carry.
-"""
+"""Most bytes of a request as it is sent, with the framing of chunks, which may be far longer than what they carry."""
 CONNECTIONS = min(2_048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 """Most connections of all clients together. The other files of the process are the ledger's."""
 CONNECTIONS_EACH = 512
-"""Most connections of one address, and of one token. Browsers behind one proxy share an address, so it is not
-small.
-"""
+"""Most connections of one address, and of one token. Browsers behind one proxy share an address, so it is not small."""
 
 CONNECTION = "fieldfare.connection"
 """The name in a request's state of its connection, a `LimitedProtocol`."""
@@ -52,9 +46,7 @@ class ConnectionSlots:
         self._held: dict[tuple[bool, str], dict[LimitedProtocol, None]] = {}
 
     def take(self, connection: LimitedProtocol, owner: str, *, proven: bool) -> None:
-        """Give `connection` a slot; its owner's oldest, or else one of who holds most, gives way if there is
-        none.
-        """
+        """Give `connection` a slot; its owner's oldest, or else one of who holds most, gives way if there is none."""
         self.give_back(connection)
         own = self._held.get((proven, owner), {})
         if len(own) >= CONNECTIONS_EACH:

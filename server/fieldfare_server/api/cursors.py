@@ -45,9 +45,7 @@ def _place(cursor: str) -> tuple[float, str]:
 
 
 def parse_cursor(cursor: str | None) -> int | None:
-    """Return the number that a cursor of runs, rounds or audit rows is. Raises `ProblemError` 400 for another
-    text.
-    """
+    """Return the number that a cursor of runs, rounds or audit rows is. Raises `ProblemError` 400 for another text."""
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):

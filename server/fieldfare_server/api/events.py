@@ -32,9 +32,7 @@ class TooManyClients(Exception):
 
 
 def encode(row: AuditRow) -> bytes:
-    """Return one event. It leaves out the details and hashes of the row: the page needs to know only what
-    changed.
-    """
+    """Return one event. It leaves out the details and hashes of the row: the page needs to know only what changed."""
     body = row.model_dump(mode="json", include={"id", "at", "event", "population", "run", "round"})
     return f"id: {row.id}\nevent: ledger\ndata: {json.dumps(body, separators=(',', ':'))}\n\n".encode()
 
@@ -44,9 +42,7 @@ def _control(kind: str, position: int) -> bytes:
 
 
 class Subscriber:
-    """A subscriber. One that falls too far behind is `overflowed`: its stream ends after its queue; it
-    reconnects.
-    """
+    """A subscriber. One that falls too far behind is `overflowed`: its stream ends after its queue; it reconnects."""
 
     def __init__(self, size: int, caller: str = "", page: str | None = None) -> None:
         self.caller, self.page = caller, page
@@ -72,9 +68,7 @@ class Broker:
     """Polls the ledger in one task and passes every event to all clients."""
 
     def __init__(self, answers: Answers, settings: Settings, look: Callable[[], None] = lambda: None) -> None:
-        """look: called at each poll, so that what the service must notice does not wait for somebody who
-        asks.
-        """
+        """look: called at each poll, so that what the service must notice does not wait for somebody who asks."""
         self._answers, self._settings, self._look = answers, settings, look
         self._clients: dict[Subscriber, None] = {}
         """The open streams, the oldest first."""

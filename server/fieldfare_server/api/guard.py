@@ -116,9 +116,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class Guard:
-    """ASGI middleware. It checks host, target length, rate and declared size, then the size and time that
-    arrive.
-    """
+    """ASGI middleware. It checks host, target length, rate and declared size, then the size and time that arrive."""
 
     def __init__(self, app: ASGIApp, settings: Settings, tokens: TokenChecks) -> None:
         self._app, self._settings, self._tokens = app, settings, tokens
@@ -190,9 +188,7 @@ class Guard:
             await answer(scope, receive, send_with_headers)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """Return the whole body, read before the route runs because the limit is small; None if it is too
-        large.
-        """
+        """Return the whole body, read before the route runs because the limit is small; None if it is too large."""
         body = b""
         if not _has_body(scope):
             return body
@@ -241,9 +237,7 @@ class Guard:
         return known
 
     def _slow_down(self, scope: Scope, known: Known | None) -> ASGIApp | None:
-        """Return a valid token has a limit to itself, so that no other client behind the same address can use
-        it up.
-        """
+        """Return a valid token has a limit to itself, so that no other client behind the same address can use it up."""
         client = scope.get("client")
         wait = self._buckets.take(f"token {known.id}" if known else client[0] if client else "unknown")
         if wait <= 0:

@@ -91,9 +91,7 @@ class Readiness:
         self._idle.wait(10)
 
     def begin(self, restart: bool = False) -> None:
-        """Start a check in a thread, unless one is under way or the last one is fresh or found the chain
-        broken.
-        """
+        """Start a check in a thread, unless one is under way or the last one is fresh or found the chain broken."""
         with self._lock:
             if restart:
                 self._restart, self._now = True, None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import ValidationError
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotAllowed, WrongForm
 from fieldfare_server.api.refusal import Problem
 from fieldfare_server.api.service import Service, ServiceError
 from fieldfare_server.api.settings import LOOPBACK_HOSTS
@@ -46,9 +46,9 @@ class Client(Service):
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"service URL {url!r}", "cannot be understood.", "http://127.0.0.1:8000")
+            raise WrongForm(f"service URL {url!r}", "cannot be understood.", "http://127.0.0.1:8000")
         if token and parts.scheme == "http" and parts.hostname not in (*LOOPBACK_HOSTS, "::1"):
-            raise BadInput(f"a token for {url}", "it would be sent in the clear.", url.replace("http:", "https:", 1))
+            raise NotAllowed(f"a token for {url}", "it would be sent in the clear.", url.replace("http:", "https:", 1))
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.where = url
         self._http = httpx.Client(

@@ -31,9 +31,7 @@ class JournalAnswers:
         return self._ledger.head().count
 
     def signed_head(self, since: int | None) -> NewestHead:
-        """Return the newest signed head, and the hash of row `since`. Raises `ProblemError` 404 before the
-        first.
-        """
+        """Return the newest signed head, and the hash of row `since`. Raises `ProblemError` 404 before the first."""
         with self._ledger.snapshot() as snapshot:
             head = snapshot.signed_head()
             row = None if since is None else snapshot.row_hash(since)
@@ -52,9 +50,7 @@ class JournalAnswers:
         return [AuditRow.of(view) for view in self._ledger.events(after, limit)]
 
     def prove(self) -> Verification:
-        """Follow the next rows of the journal, a bounded number; at its end, compare the tables with what it
-        proves.
-        """
+        """Follow the next rows of the journal, a bounded number; at its end, compare the tables with what it proves."""
         checked = self._ledger.proof.advance(_ROWS_A_CHECK)
         behind = self._behind() if checked.whole else None
         progress = None if checked.whole else f"{checked.rows} of {checked.end} rows are checked so far"

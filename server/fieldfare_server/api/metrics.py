@@ -125,9 +125,7 @@ def _counts(figures: Figures) -> Iterator[Metric]:
 
 
 class Metrics:
-    """The service's metrics. Each application has its own registry, so that two in one process share no
-    counter.
-    """
+    """The service's metrics. Each application has its own registry, so that two in one process share no counter."""
 
     def __init__(
         self,

@@ -1,6 +1,4 @@
-"""What /metrics says of the places that the ledger depends on: room on their disks, and its newest backup's
-age.
-"""
+"""What /metrics says of the places that the ledger depends on: room on their disks, and its newest backup's age."""
 
 from __future__ import annotations
 

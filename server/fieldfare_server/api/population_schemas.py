@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 
 class WindowAnswer(Answer):
-    """What may begin in one calendar window, beside the budget: runs that start, and charges that are
-    reserved.
-    """
+    """What may begin in one calendar window, beside the budget: runs that start, and charges that are reserved."""
 
     model_config = like(
         epsilon=1.0,
@@ -204,9 +202,7 @@ class Population(Answer):
 
 
 class NewCharge(BaseModel):
-    """What another trainer asks of a population's budget, for all of its users: which of them took part is
-    unknown.
-    """
+    """What another trainer asks of a population's budget, for all of its users: which of them took part is unknown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -253,9 +249,7 @@ class Charge(Answer):
 
 
 class PopulationHistogram(Answer):
-    """Users by number of rounds of all runs: `users[i]` users took part `i` times. Empty where presence is
-    secret.
-    """
+    """Users by number of rounds of all runs: `users[i]` users took part `i` times. Empty where presence is secret."""
 
     model_config = like(population="aircraft", users=[900, 1500, 700], counted=True)
 

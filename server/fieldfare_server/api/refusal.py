@@ -63,9 +63,7 @@ class ProblemError(Exception):
 
 
 def described(error: ProblemError | FieldfareError, instance: str) -> Problem:
-    """Return the problem that `error`, raised while `instance` was answered, is told as. No internal is
-    shown.
-    """
+    """Return the problem that `error`, raised while `instance` was answered, is told as. No internal is shown."""
     if isinstance(error, ProblemError):
         return problem_of(error.status, error.kind, error.detail, instance, error.nearest, error.code)
     status, kind = next((status, kind) for refused, status, kind in _STATUS if isinstance(error, refused))

@@ -29,9 +29,7 @@ Request = Literal["stop", "pause", "resume"]
 
 
 def utc(seconds: float) -> datetime:
-    """Return seconds since 1970 as a UTC time. Older versions made tokens that expire after the calendar
-    ends.
-    """
+    """Return seconds since 1970 as a UTC time. Older versions made tokens that expire after the calendar ends."""
     return datetime.fromtimestamp(min(seconds, LATEST), UTC)
 
 
@@ -161,9 +159,7 @@ class Run(Answer):
 
     @classmethod
     def of(cls, view: views.RunView, latest: watch.Latest | None, **more: Any) -> Self:
-        """Return a run of the ledger. latest: its newest committed round, None before the first; more: other
-        fields.
-        """
+        """Return a run of the ledger. latest: its newest committed round, None before the first; more: other fields."""
         # The plan may be of another version, in which a table has another shape.
         run, mechanism = (
             part if isinstance(part := view.plan.get(name), dict) else {} for name in ("run", "mechanism")

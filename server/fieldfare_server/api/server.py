@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import AlreadyThere, BadInput, NotAllowed, NotGiven, Unreadable
 from fieldfare_server.api.connections import LimitedProtocol
 from fieldfare_server.api.settings import is_this_machine
 
@@ -42,11 +42,11 @@ def config(
         BadInput: for an address beyond this machine with neither a certificate nor `plaintext_network`.
     """
     if not is_this_machine(host) and certificate is None and not plaintext_network:
-        raise BadInput(
+        raise NotAllowed(
             f"serving on {host} without TLS", "tokens would cross the network in the clear.", "127.0.0.1, or TLS"
         )
     if (certificate is None) != (key is None):
-        raise BadInput("TLS", "needs a certificate and its key.", "both")
+        raise NotGiven("TLS", "needs a certificate and its key.", "both")
     if certificate is not None and key is not None:
         _check_certificate(certificate, key)
     return uvicorn.Config(
@@ -76,11 +76,11 @@ def _check_certificate(certificate: Path, key: Path) -> None:
         try:
             path.open("rb").close()
         except OSError as error:
-            raise BadInput(f"TLS file {path}", f"cannot be read: {error.strerror}.") from None
+            raise Unreadable(f"TLS file {path}", f"cannot be read: {error.strerror}.") from None
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError):
-        raise BadInput(
+        raise Unreadable(
             f"TLS files {certificate} and {key}",
             "are not a certificate and its key (PEM, without a password).",
             "fieldfare certificates",
@@ -88,9 +88,7 @@ def _check_certificate(certificate: Path, key: Path) -> None:
 
 
 class Server(uvicorn.Server):
-    """Ends the event streams before it waits for connections to close, so that an open page delays no
-    shutdown.
-    """
+    """Ends the event streams before it waits for connections to close, so that an open page delays no shutdown."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then shut down like uvicorn."""
@@ -111,7 +109,7 @@ def listen(settings: uvicorn.Config) -> socket.socket:
         taken.close()
         what = f"{settings.host} port {settings.port}"
         if error.errno == errno.EADDRINUSE:
-            raise BadInput(what, "another program has it.", "--port 0, any free one") from None
+            raise AlreadyThere(what, "another program has it.", "--port 0, any free one") from None
         raise BadInput(what, f"cannot be bound: {error.strerror or error}.", "127.0.0.1") from None
     return taken
 
@@ -131,7 +129,7 @@ def serve_in_thread(settings: uvicorn.Config) -> Iterator[str]:
     try:
         while not server.started:
             if not thread.is_alive():
-                raise BadInput(f"port {settings.port}", "the service could not start; it may be taken.", "port 0")
+                raise AlreadyThere(f"port {settings.port}", "the service could not start; it may be taken.", "port 0")
             time.sleep(0.01)
         scheme = "https" if settings.ssl_certfile else "http"
         yield f"{scheme}://{settings.host}:{server.servers[0].sockets[0].getsockname()[1]}"

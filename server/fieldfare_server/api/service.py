@@ -108,9 +108,7 @@ class Service(ABC):
         return self._model(Health, self._send("GET", "/readyz", accept=(200, 503)))
 
     def populations(self, search: str = "", order: Literal["name", "nearness"] = "name") -> Iterator[Population]:
-        """Return every population whose name holds `search`, by name, or the ones nearest to their limits
-        first.
-        """
+        """Return every population whose name holds `search`, by name, or the ones nearest to their limits first."""
         return self._pages("/v1/populations", Page[Population], {"search": search, "order": order})
 
     def population(self, name: str) -> Population:

@@ -1,6 +1,4 @@
-"""Lists as CSV: one line an item, nested values under dotted names. A page at a time, so that memory stays
-small.
-"""
+"""Lists as CSV: one line an item, nested values under dotted names. A page at a time, so that memory stays small."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ CSV: dict[int | str, dict[str, object]] = {200: {"content": {"text/csv": {"schem
 
 
 def whole(page: Callable[[str | None, int], Page[T]], cursor: str | None) -> Iterator[T]:
-    """Yield every item from `cursor` on. Each page is a snapshot, because a slow download must not hold one
-    open.
-    """
+    """Yield every item from `cursor` on. Each page is a snapshot, because a slow download must not hold one open."""
     while True:
         answer = page(cursor, _ROWS)
         yield from answer.items

@@ -1,6 +1,4 @@
-"""The program, assembled from its commands. Only the command that is called is imported: some import all of
-torch.
-"""
+"""The program, assembled from its commands. Only the command that is called is imported: some import all of torch."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fieldfare import __version__
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unsupported
 from fieldfare_flower import logs
 from fieldfare_server.cli.output import refusals
 
@@ -100,7 +98,7 @@ def require_servable(arguments: Sequence[str]) -> None:
     words = [argument for argument in arguments if not argument.startswith("-")]
     for name in (" ".join(words[:1]), " ".join(words[:2])):
         if name in NOT_SERVED:
-            raise BadInput(f"{name} --url", NOT_SERVED[name], "--home or --ledger, where the ledger is")
+            raise Unsupported(f"{name} --url", NOT_SERVED[name], "--home or --ledger, where the ledger is")
 
 
 def assemble(wanted: str | None = None) -> typer.Typer:

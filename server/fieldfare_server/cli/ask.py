@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound, NotGiven
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
@@ -58,7 +58,7 @@ def ask(
     found: Look | Offer
     with refusals(json_):
         if sum((path is not None, bool(resume), clip_of is not None)) != 1:
-            raise BadInput(
+            raise NotGiven(
                 "ask",
                 "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them.",
                 "fieldfare ask QUESTION.toml",
@@ -72,7 +72,7 @@ def ask(
             asked = Asked.read(path)
             if superlink:
                 if insecure == (root_certificates is not None):
-                    raise BadInput(
+                    raise NotGiven(
                         "ask", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure"
                     )
                 plan = asked.plan_for_nodes()
@@ -187,5 +187,5 @@ def _provide(home: StateDirectory, ledger: Ledger, question: Question) -> None:
     for run in question.runs:
         file = home.root / ledger.run(run).id / "model.safetensors"
         if not file.is_file():
-            raise BadInput(f"the model of run {run}", f"it released none, or not into {home.root}.", "another run")
+            raise NotFound(f"the model of run {run}", f"it released none, or not into {home.root}.", "another run")
         provide(run, file)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import AlreadyThere, Differs, NotFound
 from fieldfare.masking.boxes import read_node_key
 from fieldfare.plan import Plan
 from fieldfare_server.cli.output import print_json, print_outcome, print_text, refusals
@@ -31,7 +31,7 @@ def _open(at: Path) -> Blinder:
     from fieldfare_client.blinder import FILE, Blinder  # imports Flower
 
     if not (at / FILE).exists():
-        raise BadInput(f"blinder {str(at)!r}", "there is none.", "`fieldfare blinder init`, or its newest copy")
+        raise NotFound(f"blinder {str(at)!r}", "there is none.", "`fieldfare blinder init`, or its newest copy")
     return Blinder(at)
 
 
@@ -42,7 +42,7 @@ def init(at: AtOption = HERE) -> None:
 
     with refusals(as_json=False):
         if (at / FILE).exists():
-            raise BadInput(f"blinder {str(at)!r}", "there is one.", "`fieldfare blinder key`")
+            raise AlreadyThere(f"blinder {str(at)!r}", "there is one.", "`fieldfare blinder key`")
         print_text(Blinder(at).public_key)
 
 
@@ -78,7 +78,7 @@ def approve(
         read = read_plan(plan)
         opened, aggregation = _open(at), read.aggregation
         if aggregation.party != opened.public_key:
-            raise BadInput("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
+            raise Differs("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
         words = words or _words(read)
         opened.approve(read.digest(), aggregation.fewest_nodes, words)
         run = read.run

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unwritable
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import refusals
 from fieldfare_server.evidence.certificate import certificate as certify
@@ -33,4 +33,4 @@ def certificate(
         try:
             file.write_text(text + "\n", encoding="utf-8")
         except OSError as error:
-            raise BadInput(f"--out {str(file)!r}", f"cannot be written: {error.strerror}.") from None
+            raise Unwritable(f"--out {str(file)!r}", f"cannot be written: {error.strerror}.") from None

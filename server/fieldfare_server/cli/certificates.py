@@ -40,9 +40,7 @@ def server(
     if_missing: IfMissing = False,
     json_: JsonOption = False,
 ) -> None:
-    """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's
-    passwords.
-    """
+    """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's passwords."""
     with refusals(json_):
         keep = if_missing and (directory / "superlink" / "ca.crt").exists()
         hosts, gate_hosts = host or ["localhost"], gate_host or ["gate"]
@@ -82,9 +80,7 @@ def node(
     if_missing: IfMissing = False,
     json_: JsonOption = False,
 ) -> None:
-    """One node: its key pair and the secret it shares with its executor. Run it on the node: the key stays
-    there.
-    """
+    """One node: its key pair and the secret it shares with its executor. Run it on the node: the key stays there."""
     with refusals(json_):
         keep = if_missing and (directory / "node").exists()
         files = [] if keep else make_node(directory, exchange, name, host or ["localhost"], days=days)
@@ -93,9 +89,7 @@ def node(
 
 
 def _change_owner(owner: int | None, *directories: Path) -> None:
-    """Change the owner of all files, also when none was written: an earlier attempt may have died before this
-    step.
-    """
+    """Change the owner of all files, also when none was written: an earlier attempt may have died before this step."""
     if owner is not None:
         for directory in directories:
             for path in (directory, *directory.rglob("*")):

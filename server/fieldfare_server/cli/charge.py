@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fieldfare.accounting.foreign import Foreign
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict
 from fieldfare_server.api.population_schemas import Charge
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
@@ -52,7 +52,7 @@ def charge(
     }
     with refusals(json_):
         if action != "reserve" and given:
-            raise BadInput(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
+            raise Conflict(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
         loss = Foreign.of(given) if action == "reserve" else None
         if url is None:
             refuse_without_url(token_file, ca_file)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotAllowed, Unreadable
 from fieldfare.plan import Plan
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_json, print_table, print_text, refusals
@@ -61,7 +61,7 @@ def compare_mechanisms(
     for rehearsals on data that are not stated to be public, on a faulty task or with too few users.
     """
     if train and not data_is_public:
-        raise BadInput(
+        raise NotAllowed(
             "compare --train",
             "rehearsals are not charged, so they may only touch data that are public.",
             "--train --data-is-public, or fieldfare simulate, which is charged",
@@ -80,7 +80,9 @@ def _spec(text: str) -> dict[str, object]:
     try:
         table = tomllib.loads(f"mechanism = {text}")["mechanism"]
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"--mechanism {text!r}", f"is not a TOML table: {error}.", '{kind = "nu", nu = 0.01}') from None
+        raise Unreadable(
+            f"--mechanism {text!r}", f"is not a TOML table: {error}.", '{kind = "nu", nu = 0.01}'
+        ) from None
     return dict(table)
 
 

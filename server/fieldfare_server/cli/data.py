@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotGiven
 from fieldfare.task import ADD_ON
 from fieldfare_client.sources import Source, data_folder, fetch, find_source, sources
 from fieldfare_server.cli.options import JsonOption
@@ -71,7 +71,7 @@ def fetch_(
         source = find_source(name)
         place = folder or data_folder()
         if place is None:
-            raise BadInput("FIELDFARE_DATA", "is not set: it names the folder of data.", "--folder DIR")
+            raise NotGiven("FIELDFARE_DATA", "is not set: it names the folder of data.", "--folder DIR")
         _tell_what_comes(source, given)
         described = fetch(source, place, given)
     if json_:

@@ -29,9 +29,7 @@ from fieldfare_server.run.session import Session
 POPULATION = "aircraft"
 BUDGET = {"epsilon": 1.5, "delta": 1e-5}
 AT_WILL = "aircraft-at-will"
-"""The same users where presence is secret: these runs hide who took part, so another budget promises their
-presence.
-"""
+"""The same users where presence is secret: these runs hide who took part, so another budget promises their presence."""
 
 PLAN: dict[str, Any] = {
     "privacy": {"population": POPULATION, "epsilon": 1.0, "delta": 1e-5},
@@ -53,9 +51,7 @@ WAYS: tuple[Way, ...] = (
     ("sampled", {"kind": "independent"}, {"scheme": "poisson", "rate": 1 / 16}, WHO_CALLS),
     ("sampled and correlated", {"kind": "nu", "nu": "auto"}, {"scheme": "balls-in-bins", "bins": 16}, WHO_CALLS),
 )
-"""Label, mechanism, sampling (None: the plan's own participation) and who can use it; all at the same
-epsilon.
-"""
+"""Label, mechanism, sampling (None: the plan's own participation) and who can use it; all at the same epsilon."""
 
 
 def demo(
@@ -134,9 +130,7 @@ def demo_plan(
 
 @contextlib.contextmanager
 def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterator[str]:
-    """Serve the page on loopback inside the block; yields its address, or "" if disabled. A taken port is
-    replaced.
-    """
+    """Serve the page on loopback inside the block; yields its address, or "" if disabled. A taken port is replaced."""
     if not enabled:
         yield ""
         return

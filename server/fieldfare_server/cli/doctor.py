@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Conflict, NotFound, NotGiven
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
 from fieldfare_server.doctor import Finding, guard, machine, skipped
@@ -52,13 +52,13 @@ def doctor(
     """
     with refusals(json_):
         if node and (home or ledger or url):
-            raise BadInput("doctor --node", "a node has neither a ledger nor an API.", "--superlink, --secrets")
+            raise Conflict("doctor --node", "a node has neither a ledger nor an API.", "--superlink, --secrets")
         if superlink and insecure == (root_certificates is not None):
-            raise BadInput("doctor", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
+            raise NotGiven("doctor", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
         if root_certificates is not None and not os.path.isfile(root_certificates):
-            raise BadInput(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
+            raise NotFound(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
         if secrets is not None and not os.path.isdir(secrets):
-            raise BadInput(f"--secrets {secrets}", "there is no such directory.", "/secrets")
+            raise NotFound(f"--secrets {secrets}", "there is no such directory.", "/secrets")
         state, findings = (None, []) if node else _state_directory(home, ledger)
         trained = task or os.environ.get("FIELDFARE_TASK")
         findings += _machine(node, state, against, trained, superlink)

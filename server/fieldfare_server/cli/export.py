@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import AlreadyThere, BadInput, FieldfareError, NotInstalled, Unknown, WrongForm
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.ridden import PREFIX
@@ -46,20 +46,20 @@ def metric_columns(plan: Mapping[str, Any]) -> tuple[str, ...]:
 def check_export(path: Path) -> None:
     """Raise `BadInput` for a file that cannot be written, or is no earlier export, before anything runs."""
     if path.suffix not in (".csv", ".parquet", ""):
-        raise BadInput(
+        raise Unknown(
             f"--export {path}",
             f"does not say which format: {path.suffix!r} is not one.",
             "rounds.csv, rounds.parquet, tb/",
         )
     if path.suffix and path.is_dir():
-        raise BadInput(f"--export {path}", "is a directory.", f"{path}/rounds{path.suffix}")
+        raise WrongForm(f"--export {path}", "is a directory.", f"{path}/rounds{path.suffix}")
     if path.suffix and path.exists() and not _is_export(path):
-        raise BadInput(f"--export {path}", "is there, and was not written by --export.", "a new name")
+        raise AlreadyThere(f"--export {path}", "is there, and was not written by --export.", "a new name")
     if not path.suffix and path.is_file():
-        raise BadInput(f"--export {path}", "is a file, and TensorBoard wants a directory.", f"{path}.csv")
+        raise WrongForm(f"--export {path}", "is a file, and TensorBoard wants a directory.", f"{path}.csv")
     for suffix, module, extra in (("", "tensorboard", "simulation"), (".parquet", "pyarrow", "client")):
         if path.suffix == suffix and importlib.util.find_spec(module) is None:
-            raise BadInput(
+            raise NotInstalled(
                 f"--export {path}", f"{module} is not installed: pip install 'fieldfare[{extra}]'", "rounds.csv"
             )
 
@@ -137,9 +137,7 @@ class RoundExport:
         self._metrics: tuple[str, ...] = ()
 
     def update(self, ledger: str, last: bool = False) -> None:
-        """Write the attempts that closed since the last update. Raises `BadInput` without such a run, and
-        OSError.
-        """
+        """Write the attempts that closed since the last update. Raises `BadInput` without such a run, and OSError."""
         with Ledger.open(ledger) as opened:
             self._read(opened)
         if self._written and self._written == len(self._rows):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import AlreadyThere, Unreadable, Unwritable, WrongForm
 from fieldfare.signatures import public_key
 from fieldfare.signed_head import KEY_BYTES, SignedHead
 from fieldfare_server.cli.administer import actor
@@ -29,7 +29,7 @@ def show(home: HomeOption = None) -> None:
         try:
             print_outcome(str(SignedHead.parse(file.read_text(encoding="ascii"))))
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"ledger head {file}", f"cannot be read ({error}).", "the coordinator's home") from None
+            raise Unreadable(f"ledger head {file}", f"cannot be read ({error}).", "the coordinator's home") from None
 
 
 @head.command()
@@ -40,9 +40,9 @@ def new_key(file: Annotated[Path, typer.Argument(help="where the private key goe
         try:
             make_file(file, key)
         except FileExistsError:
-            raise BadInput(f"key {file}", "there is a file of that name.", "another name") from None
+            raise AlreadyThere(f"key {file}", "there is a file of that name.", "another name") from None
         except OSError as error:
-            raise BadInput(f"key {file}", f"cannot be written ({error.strerror}).", "another directory") from None
+            raise Unwritable(f"key {file}", f"cannot be written ({error.strerror}).", "another directory") from None
         print_text(public_key(key))  # an answer, also where a job's output is its log
 
 
@@ -55,7 +55,7 @@ def enrol(
     """Let a key that is kept offline name the head's next key, should the coordinator's directory be lost."""
     with refusals(as_json=False):
         if len(key) != 2 * KEY_BYTES or not set(key) <= set("0123456789abcdef"):
-            raise BadInput(
+            raise WrongForm(
                 f"key {key[:80]!r}", "a public key has 64 hex digits.", "what `fieldfare head new-key` printed"
             )
         directory = StateDirectory.of(home, ledger)
@@ -86,9 +86,9 @@ def rotate(
             try:
                 offline = offline_key.read_bytes()
             except OSError as error:
-                raise BadInput(f"key {offline_key}", f"cannot be read ({error.strerror}).") from None
+                raise Unreadable(f"key {offline_key}", f"cannot be read ({error.strerror}).") from None
             if len(offline) != KEY_BYTES:
-                raise BadInput(
+                raise WrongForm(
                     f"key {offline_key}", f"a private key has {KEY_BYTES} bytes.", "`fieldfare head new-key`"
                 )
         held = directory.head_file if offline is None else None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import Conflict, Differs, LedgerError, Unreadable
 from fieldfare.signed_head import FORMAT, SignedHead
 from fieldfare_server.api.schemas import Run
 from fieldfare_server.cli.administer import actor
@@ -48,7 +48,7 @@ def verify(
         from fieldfare_server.run.ending import destroy_left_behind  # imports Flower
 
         if head is not None and hold:
-            raise BadInput("--head, --hold", "a head was kept, or none was.", "one of the two")
+            raise Conflict("--head, --hold", "a head was kept, or none was.", "one of the two")
         directory = StateDirectory.of(home, ledger)
         file = HeadFile(directory.head_file)
         given = head is not None or hold
@@ -104,20 +104,18 @@ def kept_heads(value: str, ledger: str) -> list[Head]:
     path = Path(value)
     is_head = value.strip().startswith(FORMAT)
     if not is_head and not path.is_file():
-        raise BadInput(f"--head {value[:200]!r}", "is neither a head nor a file.", f"a line {FORMAT} ...")
+        raise Unreadable(f"--head {value[:200]!r}", "is neither a head nor a file.", f"a line {FORMAT} ...")
     lines = [value] if is_head else path.read_text(encoding="utf-8", errors="replace").splitlines()
     heads = [SignedHead.parse(line) for line in lines if line.strip()]
     of_this = [Head(each.ledger, each.count, each.hash) for each in heads if each.ledger == ledger]
     if not of_this:
         named = ", ".join(sorted({each.ledger for each in heads})) or "none at all"
-        raise BadInput("--head", f"it is not a head of ledger {ledger}.", f"the ledger that it names: {named}")
+        raise Differs("--head", f"it is not a head of ledger {ledger}.", f"the ledger that it names: {named}")
     return of_this
 
 
 def _readable(file: HeadFile, ledger: str) -> list[Head]:
-    """Return what this home holds of `ledger`, if that can be read: `--head` is also the remedy where it
-    cannot.
-    """
+    """Return what this home holds of `ledger`, if that can be read: `--head` is also the remedy where it cannot."""
     try:
         held = file.read()
     except LedgerError:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unwritable
 from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import HomeOption, LedgerOption
@@ -54,7 +54,7 @@ def init(
             for name, text in _files().items():
                 _write(directory / name, text)
         except OSError as error:
-            raise BadInput(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
+            raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
         _make_population(StateDirectory.of(home, ledger))
         step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
         out.print("With your own file: fieldfare suggest --users task fits the plan to as many users.", markup=False)

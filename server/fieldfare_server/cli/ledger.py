@@ -30,9 +30,7 @@ def _group() -> None:
 @ledger.command()
 @on_ledger()
 def rebuild(opened: Ledger) -> CommandResult:
-    """Make every table again from the journal and what it names by hash. Stop all services first, and back it
-    up.
-    """
+    """Make every table again from the journal and what it names by hash. Stop all services first, and back it up."""
     voided = opened.rebuild(actor=actor())
 
     def tell() -> None:

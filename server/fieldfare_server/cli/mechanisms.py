@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fieldfare import mechanisms as registry
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, OutOfRange
 from fieldfare.participation import MinSeparation
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
@@ -25,7 +25,7 @@ def mechanisms(
     with refusals(json_):
         fit = -(-rounds // separation)
         if max_participations is not None and max_participations > fit:
-            raise BadInput(
+            raise OutOfRange(
                 f"--max-participations {max_participations}",
                 f"so many rounds that are {separation} apart do not fit into {rounds} rounds.",
                 str(fit),

@@ -34,9 +34,7 @@ def migrate(
     ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. Back
-    it up.
-    """
+    """Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. Back it up."""
 
     def create_or_upgrade() -> tuple[str, Mapping[Part, str]]:
         directory = StateDirectory.of(home, ledger)

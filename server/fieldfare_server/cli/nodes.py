@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound, OutOfRange
 from fieldfare_server.cli.administer import CommandResult, actor, on_ledger
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, print_outcome, refusals
@@ -46,7 +46,7 @@ def register(
     def public_keys() -> list[Path]:
         paths = sorted(keys.glob("*.pub")) if keys.is_dir() else [keys]
         if len(paths) < max(1, expect) or not root_certificates.exists() or not all(p.exists() for p in paths):
-            raise BadInput(f"directory {str(keys)!r}", f"holds {len(paths)} public keys.", f"{max(1, expect)}")
+            raise OutOfRange(f"directory {str(keys)!r}", f"holds {len(paths)} public keys.", f"{max(1, expect)}")
         return paths
 
     with refusals(json_):
@@ -76,7 +76,7 @@ def revoke(
     """Remove the node with this public key: the SuperLink stops answering it."""
     with refusals(json_):
         if not revoke_node(superlink, root_certificates.absolute(), key):
-            raise BadInput(f"node {key.stem}", "no node of the federation has this key.")
+            raise NotFound(f"node {key.stem}", "no node of the federation has this key.")
         if json_:
             print_json({key.stem: "revoked"})
         else:

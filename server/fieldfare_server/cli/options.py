@@ -10,9 +10,7 @@ from click.core import ParameterSource
 
 
 def named(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
-    """Refuse a name that was given and is empty, as an unset variable of a shell is: nothing new starts by
-    mistake.
-    """
+    """Refuse a name that was given and is empty, as an unset variable of a shell is: nothing new starts by mistake."""
     if context.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT and not value.strip():
         raise typer.BadParameter("it is empty: is a variable of the shell unset? Nothing was started.")
     return value

@@ -1,6 +1,4 @@
-"""Output of the command line: tables for people, `--json` for machines, a message and an exit code for a
-refusal.
-"""
+"""Output of the command line: tables for people, `--json` for machines, a message and an exit code for a refusal."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ def print_progress(text: str) -> None:
 
 
 def print_outcome(text: str) -> None:
-    """Print what a job did to standard output; under FIELDFARE_LOG=json, log it: there a job's output is its
-    log.
-    """
+    """Print what a job did to standard output; under FIELDFARE_LOG=json, log it: there a job's output is its log."""
     if logs.as_json():
         log.info("%s", text)
     else:

@@ -10,7 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import parameters_of
 from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument
@@ -52,7 +52,7 @@ def plan(
     """
     with refusals(json_):
         if sum((bool(explain), schema, template)) > 1:
-            raise BadInput("plan", "one thing at a time.", "--explain KEY, --schema or --template")
+            raise Conflict("plan", "one thing at a time.", "--explain KEY, --schema or --template")
         if schema:
             print_json(reference.json_schema())
             return
@@ -114,7 +114,7 @@ def users_of(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
 
         return user_names(plan.task_reference)
     if not (users.isascii() and users.isdigit() and 0 < len(users) <= 15 and int(users)):
-        raise BadInput(f"--users {users}", "is not a number of users.", "--users 3000, or --users task")
+        raise WrongForm(f"--users {users}", "is not a number of users.", "--users 3000, or --users task")
     return int(users)
 
 

@@ -1,6 +1,4 @@
-"""The plots of `demo` (noise of each way, held-out score) and of `compare` (held-out score and epsilon by
-rounds).
-"""
+"""The plots of `demo` (noise of each way, held-out score) and of `compare` (held-out score and epsilon by rounds)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, NotAllowed
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
@@ -249,12 +249,10 @@ def window(
     every: Annotated[Every | None, typer.Option(help="its length, in UTC; weeks begin on Mondays")] = None,
     off: Annotated[bool, typer.Option("--off", help="take the window away")] = False,
 ) -> CommandResult:
-    """Let only so much of a budget begin in each calendar day, week, month or year. The budget stays the
-    limit.
-    """
+    """Let only so much of a budget begin in each calendar day, week, month or year. The budget stays the limit."""
     if off == (epsilon is not None or every is not None):
         why = "name what may begin and how often it renews, or that there is no window."
-        raise BadInput("the window", why, "--epsilon 2 --every week, or --off")
+        raise Conflict("the window", why, "--epsilon 2 --every week, or --off")
     made = opened.set_window(name, epsilon=epsilon, every=every, reason=reason, actor=actor())
     held = f"at most epsilon {epsilon:g} may begin in each calendar {every}" if epsilon is not None else "no window"
     return _answer(opened, made, f"has {held}" if off else f"is paced: {held}")
@@ -283,9 +281,7 @@ def reopen(opened: Ledger, name: Name, reason: Reason) -> CommandResult:
 
 @population.command()
 def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
-    """Charge each user what that user took part in, from now on and for all ended runs whose strategy is
-    here.
-    """
+    """Charge each user what that user took part in, from now on and for all ended runs whose strategy is here."""
     from fieldfare_server.evidence.recompute import recomputed  # imports all of torch
 
     with refusals(json_):
@@ -314,7 +310,7 @@ def _asks(opened: Ledger, two_persons: bool, token_file: Path | None, name: str,
     if two_persons:
         # A system user is no second person: it may hold the token that approves.
         why = "two persons are needed, and who asks must be known."
-        raise BadInput(what, why, "--token-file FILE, with your admin token")
+        raise NotAllowed(what, why, "--token-file FILE, with your admin token")
     return actor(), None
 
 
@@ -322,9 +318,11 @@ def _admin(opened: Ledger, token_file: Path, population: str) -> TokenView:
     """Return the admin token in a file. Raises `BadInput` unless it is valid, for this population."""
     token = opened.check_token(read_token(token_file))
     if token is None or "admin" not in token.scopes:
-        raise BadInput(f"--token-file {token_file}", "it holds no valid token with scope admin.", "an admin's token")
+        raise NotAllowed(f"--token-file {token_file}", "it holds no valid token with scope admin.", "an admin's token")
     if not token.allows(population):
-        raise BadInput(f"--token-file {token_file}", "the token is for other populations.", f"a token for {population}")
+        raise NotAllowed(
+            f"--token-file {token_file}", "the token is for other populations.", f"a token for {population}"
+        )
     return token
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import TooFew
 from fieldfare.plan import Plan, ServerOptimizerSpec
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, print_check_warnings
@@ -94,7 +94,7 @@ def simulated_nodes(plan: Plan, asked: int | None, usual: int = 1) -> int:
         return max(usual, NODES_A_LEAST * fewest)
     if asked < fewest:
         near = f"{NODES_A_LEAST * fewest}, or aggregation.kind = 'plain'"
-        raise BadInput(f"nodes = {asked}", f"the plan opens no sum of fewer than {fewest} nodes.", near)
+        raise TooFew(f"nodes = {asked}", f"the plan opens no sum of fewer than {fewest} nodes.", near)
     return asked
 
 
@@ -126,9 +126,7 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
 
 
 def users_of() -> UsersOf:
-    """Return the function that names a task's users. A run that is resumed compares them with those of its
-    start.
-    """
+    """Return the function that names a task's users. A run that is resumed compares them with those of its start."""
     from fieldfare_client.app import user_names  # imports PyTorch
 
     return user_names

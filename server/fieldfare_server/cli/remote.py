@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, NotFound, Unreadable
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
@@ -67,7 +67,7 @@ def remote(url: str, token_file: Path | None, ca_file: Path | None, witness: Pat
     from fieldfare_server.api.http_client import Client
 
     if ca_file is not None and not ca_file.is_file():
-        raise BadInput(f"--ca-file {ca_file}", "there is no such file.", "a PEM file")
+        raise NotFound(f"--ca-file {ca_file}", "there is no such file.", "a PEM file")
     token = None if token_file is None else read_token(token_file)
     client = Client(url, token, verify=True if ca_file is None else str(ca_file))
     if witness is not None:
@@ -78,26 +78,24 @@ def remote(url: str, token_file: Path | None, ca_file: Path | None, witness: Pat
 def refuse_two(home: Path | None, ledger: str | None) -> None:
     """Raise `BadInput` if a ledger was named beside `--url`."""
     if home or ledger:
-        raise BadInput("--url", "a service and a ledger were both named.", "one of --url, --home, --ledger")
+        raise Conflict("--url", "a service and a ledger were both named.", "one of --url, --home, --ledger")
 
 
 def refuse_without_url(token_file: Path | None, ca_file: Path | None, witness: Path | None = None) -> None:
     """Raise `BadInput` if an option that goes with --url was given without it: it would be ignored silently."""
     if token_file is not None or ca_file is not None or witness is not None:
-        raise BadInput(
+        raise Conflict(
             "--token-file, --ca-file, --witness", "they say how to ask a service, and none was named.", "--url URL"
         )
 
 
 def read_token(path: Path) -> str:
-    """Return the one token in a file. Raises `BadInput` for a file that cannot be read or holds something
-    else.
-    """
+    """Return the one token in a file. Raises `BadInput` for a file that cannot be read or holds something else."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "it cannot be read"
-        raise BadInput(f"--token-file {path}", f"{why}.", "a file that holds one token") from None
+        raise Unreadable(f"--token-file {path}", f"{why}.", "a file that holds one token") from None
     if not text or len(text) > _LONGEST_TOKEN or not text.isascii() or any(c.isspace() for c in text):
-        raise BadInput(f"--token-file {path}", "it does not hold one token.", "what `fieldfare token create` printed")
+        raise Unreadable(f"--token-file {path}", "it does not hold one token.", "what `fieldfare token create` printed")
     return text

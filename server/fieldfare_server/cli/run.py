@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
@@ -44,15 +44,15 @@ def run(
     """Submit a plan to a SuperLink and follow the run to its end."""
     with refusals(json_):
         if (path is None) == (not resume):
-            raise BadInput("run", "needs a plan file, or --resume RUN, and not both.", "fieldfare run PLAN.toml")
+            raise NotGiven("run", "needs a plan file, or --resume RUN, and not both.", "fieldfare run PLAN.toml")
         if insecure == (root_certificates is not None):
-            raise BadInput("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
+            raise NotGiven("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
         directory = StateDirectory.of(home, ledger)
         text, task = "", ""
         if path:
             plan = read_plan(path)
             if plan.availability is not None:
-                raise BadInput("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
+                raise Conflict("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
             text, task = path.read_text(), plan.task_reference
             if create_population and plan.privacy.epsilon is not None:
                 _create_population(directory, plan, plan.privacy.epsilon)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotGiven, Unreadable
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api import server as service
 from fieldfare_server.api.alerts import Alerts, Channel, Hook, Mail
@@ -50,9 +50,7 @@ def serve(
     home: HomeOption = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Serve the budget API and page. Holds no model and no key; without a token it is read-only and
-    loopback-only.
-    """
+    """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
 
     def open_directory() -> StateDirectory:
         directory = StateDirectory.of(home, ledger)
@@ -61,7 +59,7 @@ def serve(
 
     with refusals(as_json=False):
         if (certificate is None) != (key is None):
-            raise BadInput("serve", "TLS needs a certificate and its key.", "--certificate FILE --key FILE")
+            raise NotGiven("serve", "TLS needs a certificate and its key.", "--certificate FILE --key FILE")
         directory = retry(open_directory) if wait else open_directory()
         print_progress(f"State: {directory.root}")
         for use, path in (("page", page_token), ("metrics", metrics_token)):
@@ -97,7 +95,7 @@ def _channels(hook: Path | None, mail: list[str], relay: str) -> list[Channel]:
         try:
             channels.append(Hook(hook.read_text().strip()))
         except OSError as error:
-            raise BadInput(f"--alert-hook {hook}", f"cannot be read: {error.strerror}.") from None
+            raise Unreadable(f"--alert-hook {hook}", f"cannot be read: {error.strerror}.") from None
     if mail:
         channels.append(Mail(relay, mail))
     return channels

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.export import check_export, live_export
@@ -70,7 +70,7 @@ def simulate(
         if path is None and not resume:
             path = plan_path(path)
         if path is not None and resume:
-            raise BadInput(
+            raise NotGiven(
                 "simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml"
             )
         if export is not None:
@@ -78,7 +78,7 @@ def simulate(
         directory = StateDirectory.of(home, ledger)
         ray = Ray(ray_address, actor_cpus, actor_gpus)
         if engine != "flower" and ray != Ray():
-            raise BadInput("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
+            raise Conflict("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
         noise = None
         if engine == "flower":
             if path:

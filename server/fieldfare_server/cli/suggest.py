@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import AlreadyThere, NotGiven
 from fieldfare_server.cli.options import JsonOption, PlanArgument
 from fieldfare_server.cli.output import out, print_json, print_table, refusals
 from fieldfare_server.cli.plan import users_of
@@ -49,7 +49,7 @@ def suggest(
         plan = read_plan(plan_path(path))
         if users == "task" and plan.presence_is_secret:
             why = f"under {plan.privacy.adjacency!r} how many users there are is the secret."
-            raise BadInput("--users task", why, "--users N, a public number of users")
+            raise NotGiven("--users task", why, "--users N, a public number of users")
         there = users_of(plan, users)
         count = there if there is None or isinstance(there, int) else len(there)
         _require_ours(to)
@@ -84,7 +84,7 @@ def suggest(
 def _require_ours(path: Path) -> None:
     """Raise `BadInput` for a file that somebody else wrote."""
     if path.exists() and not (path.is_file() and path.read_bytes().startswith(MADE.encode())):
-        raise BadInput(f"--out {path}", "is there, and `fieldfare suggest` did not write it.", "another name")
+        raise AlreadyThere(f"--out {path}", "is there, and `fieldfare suggest` did not write it.", "another name")
 
 
 def _print(found: Suggested) -> None:

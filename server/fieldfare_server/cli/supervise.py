@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import FieldfareError, NotGiven
 from fieldfare.names import task_reference
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import refusals
@@ -36,7 +36,7 @@ def supervise(
     """Watch the ledger for runs without a coordinator and submit them to the federation again, until stopped."""
     with refusals(as_json=False):
         if insecure == (root_certificates is not None):
-            raise BadInput(
+            raise NotGiven(
                 "supervise", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure"
             )
         directory = StateDirectory.of(home, ledger)

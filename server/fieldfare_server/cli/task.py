@@ -97,9 +97,7 @@ def judge(cost: Cost, report: TaskReport, public: bool, accepted: bool) -> list[
 
 
 def _is_planned(name: str) -> bool:
-    """Return whether plan.toml of this directory trains the task `name`, whatever else is wrong with that
-    file.
-    """
+    """Return whether plan.toml of this directory trains the task `name`, whatever else is wrong with that file."""
     try:
         return bool(tomllib.loads(HERE.read_text())["run"]["task"] == name)
     except (OSError, ValueError, KeyError, TypeError):

@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unknown
 from fieldfare_server.cli.administer import CommandResult, actor, on_ledger
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.ledger import Ledger
@@ -48,7 +48,7 @@ def _scopes(given: list[str]) -> tuple[Scope, ...]:
     allowed = get_args(Scope)
     for scope in given:
         if scope not in allowed:
-            raise BadInput(f"--scope {scope!r}", "there is no such scope.", ", ".join(allowed))
+            raise Unknown(f"--scope {scope!r}", "there is no such scope.", ", ".join(allowed))
     return tuple(scope for scope in allowed if scope in given)
 
 

@@ -1,6 +1,4 @@
-"""`fieldfare tune`: trials on a share of the users, each charged before it is shown, and a plan for the
-others.
-"""
+"""`fieldfare tune`: trials on a share of the users, each charged before it is shown, and a plan for the others."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotNow, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
 from fieldfare_server.cli.ask import put, resumed
@@ -136,7 +134,7 @@ def _completed(home: StateDirectory, plan: Plan, label: str, quiet: bool) -> Run
         ended = ledger.run(session.account.id)
     if ended.state != "done":
         why = f"it ended early: {ended.state}. {ended.message}"
-        raise BadInput(f"{label}, run {ended.id}", why, "the same command again, which tries it anew")
+        raise NotNow(f"{label}, run {ended.id}", why, "the same command again, which tries it anew")
     return ended
 
 
@@ -187,7 +185,7 @@ def _values(text: str) -> tuple[str, list[JsonValue]]:
     """Return ("run.cohort", [10, 20]) of "run.cohort=10,20". What is not JSON is text."""
     key, equals, values = text.partition("=")
     if not equals or not values:
-        raise BadInput(f"--over {text}", "needs a key and values.", "--over server_optimizer.learning_rate=0.1,0.3,1")
+        raise WrongForm(f"--over {text}", "needs a key and values.", "--over server_optimizer.learning_rate=0.1,0.3,1")
     return key.strip(), [_value(each.strip()) for each in values.split(",")]
 
 

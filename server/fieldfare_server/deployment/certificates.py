@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from sqlalchemy.engine import URL, make_url
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import AlreadyThere, NotFound, NotGiven, WrongForm
 from fieldfare_server.ledger.sql.roles import PARTS as ROLES
 
 DAYS = 397
@@ -135,7 +135,7 @@ def renew_server(
     there is nothing to renew. For the arguments see `make_server`.
     """
     if not (directory / "superlink" / "ca.crt").exists():
-        raise BadInput(f"directory {str(directory)!r}", "holds no certificates to renew.", "what `server` wrote")
+        raise NotFound(f"directory {str(directory)!r}", "holds no certificates to renew.", "what `server` wrote")
     files = {} if (directory / _GRAFANA).exists() else {_GRAFANA: secrets.token_urlsafe(24).encode()}
     files |= _tls(hosts, gate_hosts, days)
     return [
@@ -146,9 +146,7 @@ def renew_server(
 
 
 def _tls(hosts: Sequence[str], gate_hosts: Sequence[str], days: int) -> dict[str, bytes]:
-    """Make the server side's certificates and keys, by file name. The CA's certificate comes last; see
-    `_write_all`.
-    """
+    """Make the server side's certificates and keys, by file name. The CA's certificate comes last; see `_write_all`."""
     ca, [(certificate, key), (gate_certificate, gate_key)] = _authority_and_servers(
         "Fieldfare federation CA", [hosts, gate_hosts], days
     )
@@ -171,7 +169,7 @@ def make_node(directory: Path, exchange: Path, name: str, hosts: Sequence[str], 
     `BadInput` where the node already has a key, or `name` is no file name.
     """
     if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
-        raise BadInput(f"node name {name!r}", "letters, digits, '-', '_' and '.' only.", "node-1")
+        raise WrongForm(f"node name {name!r}", "letters, digits, '-', '_' and '.' only.", "node-1")
     _require_new(directory / "node")
     ca, [(certificate, key)] = _authority_and_servers(f"{name} runtime CA", [hosts], days)
     private, public = node_key(name)
@@ -195,7 +193,7 @@ def node_key(name: str) -> tuple[bytes, bytes]:
 
 def _require_new(last: Path) -> None:
     if last.exists():
-        raise BadInput(f"directory {str(last.parent)!r}", "already holds secrets.", "an empty directory")
+        raise AlreadyThere(f"directory {str(last.parent)!r}", "already holds secrets.", "an empty directory")
 
 
 def _authority_and_servers(
@@ -222,7 +220,7 @@ def _server(
 ) -> tuple[bytes, bytes]:
     """Return (certificate, key) of a server that clients reach at `hosts`; PEM."""
     if not hosts:
-        raise BadInput("hosts", "a server certificate needs at least one host name.", "localhost")
+        raise NotGiven("hosts", "a server certificate needs at least one host name.", "localhost")
     key = ec.generate_private_key(ec.SECP384R1())
     server_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
     certificate = (

@@ -10,7 +10,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unreadable
 from fieldfare_flower.nodes import remove_nodes
 from fieldfare_server.deployment.submit import FlowerError, environment, program, tail, write_connection
 from fieldfare_server.ledger.sql.nodes import key_digest
@@ -59,7 +59,7 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
     except (OSError, ValueError):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise BadInput(f"public key {str(path)!r}", "cannot be read as one.", "the node's NAME.pub")
+        raise Unreadable(f"public key {str(path)!r}", "cannot be read as one.", "the node's NAME.pub")
     return key
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldfare.errors import BadInput, Interrupted
+from fieldfare.errors import BadInput, Interrupted, NotFound, Unsupported, WrongForm
 from fieldfare.plan import Plan
 from fieldfare_server.deployment.submit import FlowerError, environment, program, require_ended, submit, tail
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
@@ -45,14 +45,14 @@ class Ray:
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         what = f"--ray-address {self.address}"
         if self.address.startswith("ray://"):
-            raise BadInput(what, "is one of Ray's client server: the actors need the cluster's own.", f"{host}:6379")
+            raise Unsupported(what, "is one of Ray's client server: the actors need the cluster's own.", f"{host}:6379")
         if not host or not port.isdecimal():
-            raise BadInput(what, "is not HOST:PORT.", "127.0.0.1:6379, as `ray start --head` prints it")
+            raise WrongForm(what, "is not HOST:PORT.", "127.0.0.1:6379, as `ray start --head` prints it")
         try:
             socket.create_connection((host, int(port)), timeout=10).close()
         except (OSError, OverflowError) as error:
             why = f"nothing answers there ({error})."
-            raise BadInput(what, why, "start it: ray start --head --port=6379") from None
+            raise NotFound(what, why, "start it: ray start --head --port=6379") from None
 
     @property
     def federation_config(self) -> str:

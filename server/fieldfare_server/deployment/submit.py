@@ -51,9 +51,7 @@ def program(name: str) -> str:
 
 
 def environment(flwr_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return variables for a process of Flower: quiet, with its own home, and with its sibling programs on
-    the PATH.
-    """
+    """Return variables for a process of Flower: quiet, with its own home, and with its sibling programs on the PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, **QUIET, "FLWR_HOME": str(flwr_home), "PATH": path, **(extra or {})}
 

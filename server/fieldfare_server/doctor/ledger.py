@@ -1,6 +1,4 @@
-"""The ledger: present, of this version, whole, not rolled back, its clock right, and a coordinator at every
-run.
-"""
+"""The ledger: present, of this version, whole, not rolled back, its clock right, and a coordinator at every run."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ _LOOKED_BACK = 10_000
 _RECENT = 7 * 86400.0
 """Seconds: an older jump of the clock is no news."""
 _NEARLY_EXPIRED = 86400.0
-"""Seconds: with less than this, or less than a quarter of what it began with, a reservation is about to
-expire.
-"""
+"""Seconds: with less than this, or less than a quarter of what it began with, a reservation is about to expire."""
 
 
 def check_ledger(home: StateDirectory) -> Iterator[Finding]:

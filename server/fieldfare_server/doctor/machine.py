@@ -74,9 +74,7 @@ def check_limits(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def _limit(root: Path, controller: str, names: tuple[str, ...]) -> float:
-    """Return the smallest limit that a control group of this process, or one above it, sets; infinity for
-    none.
-    """
+    """Return the smallest limit that a control group of this process, or one above it, sets; infinity for none."""
     smallest = math.inf
     for line in (root / "proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -114,9 +112,7 @@ def versions() -> dict[str, object]:
 
 
 def compare_versions(path: Path, node: bool) -> Iterator[Finding]:
-    """Compare with the output of the other side's `fieldfare doctor --json`. `node`: whether this side is a
-    node.
-    """
+    """Compare with the output of the other side's `fieldfare doctor --json`. `node`: whether this side is a node."""
     check = "versions on both sides"
     try:
         output = json.loads(path.read_text())

@@ -1,6 +1,4 @@
-"""Whether a SuperLink registers nodes that were never admitted: a test of what FIELDFARE_NODE_AUTH=required
-states.
-"""
+"""Whether a SuperLink registers nodes that were never admitted: a test of what FIELDFARE_NODE_AUTH=required states."""
 
 from __future__ import annotations
 

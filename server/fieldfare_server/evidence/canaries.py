@@ -38,9 +38,7 @@ FALSE_ALARMS = 1e-6
 
 
 class CanaryEstimates(BaseModel):
-    """What the scores of a simulated attack say; `claimed` is the charge of the whole plan at `delta`, to
-    compare.
-    """
+    """What the scores of a simulated attack say; `claimed` is the charge of the whole plan at `delta`, to compare."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -54,9 +52,7 @@ class CanaryEstimates(BaseModel):
     threshold_lower_bound: float
     """0: no evidence of any loss, which is no evidence of privacy."""
     tradeoff: list[dict[str, float]]
-    """At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is
-    `at_least`.
-    """
+    """At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is `at_least`."""
 
 
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:

@@ -32,7 +32,7 @@ from fieldfare.accounting import PrivacyLoss, discretised
 from fieldfare.accounting.filter import Price, gauge, price
 from fieldfare.arrays import Floats
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotAllowed, TooLarge, Unsupported
 from fieldfare.factorization.released import WhitenedTree, chain_bound, climb, released_gram
 from fieldfare.names import QUESTION
 from fieldfare.participation import hides_presence
@@ -89,7 +89,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     """
     run = ledger.run(run_id)
     if run.noise_source == SEEDED:
-        raise BadInput(f"certificate of run {run_id}", "its noise has a fixed seed, so the run is not private.")
+        raise NotAllowed(f"certificate of run {run_id}", "its noise has a fixed seed, so the run is not private.")
     population = ledger.population(run.population)
     with ledger.read() as connection:
         row = rows.population_row(connection, population.name)
@@ -102,9 +102,11 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     n, cost, multiplier = run.next_round, own.cost, own.cost.noise_multiplier
     noising = describe_noising(cost.mechanism, n) if n else {"toeplitz": _EMPTY}
     if noising is None:
-        raise BadInput(f"certificate of run {run_id}", f"a noising matrix of {n} rounds is too large to be written.")
+        raise TooLarge(f"certificate of run {run_id}", f"a noising matrix of {n} rounds is too large to be written.")
     if cost.certificate is not None and cost.mechanism.noise_rows != run.rounds:
-        raise BadInput(f"certificate of run {run_id}", "its strategy has more rows than rounds, and samples decide it.")
+        raise Unsupported(
+            f"certificate of run {run_id}", "its strategy has more rows than rounds, and samples decide it."
+        )
     mu_squared, error, theorems = own.price.mu_squared, 0.0, ["filter"]
     accounting: dict[str, Any] = {}
     if n and not own.drawn:
@@ -185,7 +187,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     noise = stated_noise(cost.plan, cost, model_of(cost.plan, root / row.id).schema)
     cells, values = int(noise["scale"]), int(noise["values"])
     if cells <= 6:
-        raise BadInput(f"run {row.id}", f"discrete noise of {cells} cells has no Gaussian price.", "more noise")
+        raise Unsupported(f"run {row.id}", f"discrete noise of {cells} cells has no Gaussian price.", "more noise")
     mu_squared = discretised.on_cells(loss, cells)
     own_leak = values * 4.2 * math.exp(-8 * math.pi**2) / float(ndtr(-math.sqrt(mu_squared) / 2))
     return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)
@@ -208,9 +210,7 @@ def _worst(cost: Cost, b: Floats) -> dict[str, Any]:
 
 
 def _whitening_error(b: Floats) -> float:
-    """Return the checker's relative error of G: residual of the whitening, and an a-priori bound of its
-    rounding.
-    """
+    """Return the checker's relative error of G: residual of the whitening, and an a-priori bound of its rounding."""
     covariance, (n, m) = b @ b.T, b.shape
     r = np.linalg.solve(np.linalg.cholesky(covariance), np.eye(n))
     off = np.abs(r @ covariance @ r.T - np.eye(n)).sum(axis=1).max()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotAllowed
 from fieldfare.names import task_words
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Guarantee
@@ -49,7 +49,9 @@ def registry_entry(
     """
     run = ledger.run(run_id)
     if run.noise_source == SEEDED:
-        raise BadInput(f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private.")
+        raise NotAllowed(
+            f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private."
+        )
     population = ledger.population(run.population)
     curator = curator or Curator()
     facts = plan_facts(run, root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.informational import Informational, last_iterate, simple_zcdp_epsilon
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Unsupported
 from fieldfare.plan import Plan
 from fieldfare_server.optimizers.sgd import SGDSpec
 
@@ -63,7 +63,7 @@ def last_iterate_of(plan: Plan, noise_multiplier: float, most: int) -> Informati
     )
     for fails, why in reasons:
         if fails:
-            raise BadInput("the last-iterate bound", f"{why}.")
+            raise Unsupported("the last-iterate bound", f"{why}.")
     assert isinstance(optimizer, SGDSpec)
     rounds = plan.run.rounds
     steps = [optimizer.learning_rate * optimizer.schedule.factor(round, rounds) for round in range(rounds)]

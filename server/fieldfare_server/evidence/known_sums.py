@@ -46,9 +46,7 @@ Float = NDArray[np.float64]
 T = TypeVar("T")
 
 USERS = 3
-"""Users in one reply, if the plan's cohort has as many. Each takes part once, which every participation
-allows.
-"""
+"""Users in one reply, if the plan's cohort has as many. Each takes part once, which every participation allows."""
 _BUDGET = 1e9
 """Epsilon of the throwaway population: room for any plan."""
 
@@ -123,9 +121,7 @@ def play_resumed(
 
 
 def rehearsed(cost: Cost, **run: object) -> Plan:
-    """Return the plan of `cost` at its noise, with these keys of `[run]`, and without a fixed seed of the
-    noise.
-    """
+    """Return the plan of `cost` at its noise, with these keys of `[run]`, and without a fixed seed of the noise."""
     table = json.loads(cost.plan.to_json())
     target = {"epsilon": None, "noise_multiplier": cost.noise_multiplier}
     changes = {"run": {**table["run"], "noise_seed": None, **run}, "privacy": {**table["privacy"], **target}}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, NotFound
 from fieldfare.names import is_question, task_words
 from fieldfare.plan import Plan
 from fieldfare.questions import Estimate, Question, parse
@@ -38,9 +38,7 @@ def question_of(plan: Mapping[str, Any]) -> Question | None:
 
 @dataclass(frozen=True)
 class Look:
-    """A question that was asked, and its answer. Each interval holds the number without noise with
-    probability 95 %.
-    """
+    """A question that was asked, and its answer. Each interval holds the number without noise with probability 95 %."""
 
     run: str
     """The run that asked it: its journal, its certificate, its statement."""
@@ -90,7 +88,7 @@ def look(ledger: Ledger, run_id: str) -> Look:
     with ledger.snapshot() as snapshot:
         found = look_of(snapshot.run(run_id), watch.latest_rounds(snapshot, [run_id]).get(run_id))
     if found is None:
-        raise BadInput(f"run {run_id}", "it has no answer.", f"fieldfare ask --resume {run_id}, if it asks a question")
+        raise NotFound(f"run {run_id}", "it has no answer.", f"fieldfare ask --resume {run_id}, if it asks a question")
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from fieldfare.errors import BadInput, FieldfareError, Refused
+from fieldfare.errors import FieldfareError, NotAllowed, Refused
 from fieldfare.names import task_words
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
@@ -40,7 +40,7 @@ def write_card(ledger: Reader, home: StateDirectory, model: ReleasedModel, to: P
     run = model.run
     statement = privacy_statement(ledger, run.id, home.root)
     if not statement.private:
-        raise BadInput("--format hub", f"run {run.id} is not private: its noise has a fixed seed.", "safetensors")
+        raise NotAllowed("--format hub", f"run {run.id} is not private: its noise has a fixed seed.", "safetensors")
     require_new(to)
     plan = Plan.stored(run.plan)
     module, held_out = _module(plan)

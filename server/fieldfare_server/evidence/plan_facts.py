@@ -1,6 +1,4 @@
-"""What follows from a run's stored plan and its planned charge: sensitivity, noise multiplier, participation
-limits.
-"""
+"""What follows from a run's stored plan and its planned charge: sensitivity, noise multiplier, participation limits."""
 
 from __future__ import annotations
 

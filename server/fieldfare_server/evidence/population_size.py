@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.participation import BMinSep
 from fieldfare.text import decimal
 
@@ -37,7 +37,7 @@ def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> 
     found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users), *_judge_enrolled(plan, users)]
     for each in found:
         if each.refused and not accepted:
-            raise BadInput(each.what, each.why, f"{each.near}, or --accept-delta")
+            raise OutOfRange(each.what, each.why, f"{each.near}, or --accept-delta")
     return [str(each) for each in found]
 
 

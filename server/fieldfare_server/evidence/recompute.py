@@ -1,6 +1,4 @@
-"""Odometers of a population that had none: what its ended runs cost each user, from the recorded
-participation.
-"""
+"""Odometers of a population that had none: what its ended runs cost each user, from the recorded participation."""
 
 from __future__ import annotations
 

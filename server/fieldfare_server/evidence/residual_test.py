@@ -26,7 +26,7 @@ from scipy import linalg, stats
 
 from fieldfare.accounting.likelihood import whitening
 from fieldfare.costing import cost_of, implied_noise
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Unsupported
 from fieldfare.mechanisms import Mechanism
 from fieldfare.participation import Participation
 from fieldfare_server.evidence.canaries import CanaryEstimates, densest_patterns
@@ -75,9 +75,7 @@ class Residual(BaseModel):
     tail_p: float
     """p-value of the largest magnitude, on both sides: tails that are cut, or too heavy."""
     identity_error: float
-    """Largest entry of |B C - I|: whether the noising matrix belongs to the strategy whose sensitivity is
-    charged.
-    """
+    """Largest entry of |B C - I|: whether the noising matrix belongs to the strategy whose sensitivity is charged."""
     sensitivity_excess: float
     """Largest pattern norm over the charged sensitivity, minus 1; at most 0 when the charge covers them."""
     resolution: float
@@ -121,7 +119,7 @@ def run_residual_test(
     view = ledger.run(run_id)
     facts = plan_facts(view, root)
     if facts is None:
-        raise BadInput(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
+        raise Unsupported(f"audit of run {run_id!r}", "this version cannot read its plan.", "the version that ran it")
     if sum_of(facts.plan, 0.0)[0] is not Aggregate:
         why = "what it released is no noised sum, so there is no residual to test."
         raise BadInput(f"audit of run {run_id!r}", why, f"fieldfare certificate {run_id}", code="no-residual")
@@ -149,9 +147,7 @@ def run_residual_test(
 
 
 def whitened_residual(mechanism: Mechanism, participation: Participation, releases: Releases) -> Residual:
-    """Judge what was released for known sums by the matrices of `mechanism`, round after round from the
-    first.
-    """
+    """Judge what was released for known sums by the matrices of `mechanism`, round after round from the first."""
     rounds, numel = releases.released.shape
     b = mechanism.noising_matrix(rounds)
     noise = (releases.released - releases.known) / releases.std

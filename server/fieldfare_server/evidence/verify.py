@@ -84,9 +84,7 @@ class VerifyReport:
     """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges,
     checkpoints, tokens."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or
-    altered.
-    """
+    """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or altered."""
     unpinned: Mapping[str, str] = field(default_factory=dict)
     """The same for converted runs, of which no strategy was kept."""
 

@@ -46,9 +46,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, at_once: bool
 
 
 def make_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Make `path` with this content, durably. Of several makers one makes it: the others get
-    `FileExistsError`.
-    """
+    """Make `path` with this content, durably. Of several makers one makes it: the others get `FileExistsError`."""
     with _written(path, content, mode) as temporary:
         path.hardlink_to(temporary)
     sync_directory(path.parent)

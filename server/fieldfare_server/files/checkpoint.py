@@ -88,9 +88,7 @@ class Checkpoint:
 
 
 class RunFiles:
-    """The files of one run below `root`. Only one coordinator writes them: the one that holds the ledger's
-    lease.
-    """
+    """The files of one run below `root`. Only one coordinator writes them: the one that holds the ledger's lease."""
 
     def __init__(self, root: Path, run_id: str, *, keep: int | None = None) -> None:
         """keep: how many of the newest committed checkpoints to keep; None: all."""
@@ -103,9 +101,7 @@ class RunFiles:
         self._keep = keep
 
     def create(self, key: bytes) -> None:
-        """Make the run's directory with its noise key, 32 bytes. Raises `CheckpointError` if a key exists
-        already.
-        """
+        """Make the run's directory with its noise key, 32 bytes. Raises `CheckpointError` if a key exists already."""
         if len(key) != KEY_BYTES:
             raise CheckpointError(
                 "noise key", f"it has {len(key)} bytes.", "32 bytes from secrets.token_bytes", code="key-length"
@@ -136,9 +132,7 @@ class RunFiles:
                 directory.rmdir()
 
     def key(self) -> bytes:
-        """Return the noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by
-        others.
-        """
+        """Return the noise key. Raises `CheckpointError` if it is missing, of wrong length, or readable by others."""
         try:
             mode = self._key.stat().st_mode & 0o777
             content = self._key.read_bytes()
@@ -249,9 +243,7 @@ class RunFiles:
         return digest
 
     def write_closing(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
-        """Write a masked sum that is closed, durably; returns its digest. Raises `CheckpointError` as
-        `write`.
-        """
+        """Write a masked sum that is closed, durably; returns its digest. Raises `CheckpointError` as `write`."""
         self._closing.mkdir(mode=0o700, exist_ok=True)
         sync_directory(self.directory)
         digest = self._write(self._closing, round, tensors, meta)
@@ -310,9 +302,7 @@ class RunFiles:
         return base
 
     def promote(self, digest: str) -> Path:
-        """Move the pending checkpoint to `checkpoints`, after the ledger's commit; returns its path.
-        Idempotent.
-        """
+        """Move the pending checkpoint to `checkpoints`, after the ledger's commit; returns its path. Idempotent."""
         source, target = self._pending / (digest + _SUFFIX), self._committed / (digest + _SUFFIX)
         faults.point("checkpoint.promoting")
         try:
@@ -376,9 +366,7 @@ class RunFiles:
         return {path.stem: _digest(path) for path in self._files(self._committed) if path.suffix == _SUFFIX}
 
     def committed_rounds(self) -> dict[int, str]:
-        """Return how many rounds each whole committed checkpoint has been through -> its digest. Reads no
-        tensor.
-        """
+        """Return how many rounds each whole committed checkpoint has been through -> its digest. Reads no tensor."""
         digests = [digest for digest, found in self.digests().items() if digest == found]
         paths = {digest: self._committed / (digest + _SUFFIX) for digest in digests}
         return {_read(path, digest, tensors=False).round + 1: digest for digest, path in paths.items()}
@@ -471,9 +459,7 @@ def _digest(path: Path) -> str:
 
 
 def _converted(meta: dict[str, object]) -> dict[str, object]:
-    """Return `meta` as it is written today: older checkpoints carry a list of the nonces of
-    all rounds so far.
-    """
+    """Return `meta` as it is written today: older checkpoints carry a list of the nonces of all rounds so far."""
     carried = meta.get("nonces")
     if isinstance(carried, list):
         meta["nonces"], meta["nonce"] = digest_of([bytes.fromhex(nonce) for nonce in carried]), carried[-1]

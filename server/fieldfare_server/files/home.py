@@ -12,7 +12,7 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotAllowed, NotFound, Unreadable, Unwritable, WrongForm
 
 BEFORE = Path("runs")
 """A home that no process names, wherever it was started."""
@@ -35,9 +35,7 @@ class StateDirectory:
     lease_patience: float = 60.0
     """Seconds to wait for a dead coordinator's lease before a resume is refused."""
     named: bool = True
-    """Whether somebody said where the ledger is. The default is one account's on one machine, or one
-    container's.
-    """
+    """Whether somebody said where the ledger is. The default is one account's on one machine, or one container's."""
 
     @classmethod
     def of(cls, root: str | Path | None = None, ledger: str | None = None) -> StateDirectory:
@@ -51,7 +49,7 @@ class StateDirectory:
                 `./runs` holds a ledger: what was spent there must not be forgotten.
         """
         if not isinstance(root, str | Path | None):
-            raise BadInput(f"home = {root!r}", "is not a directory's path.", "'/srv/fieldfare'")
+            raise WrongForm(f"home = {root!r}", "is not a directory's path.", "'/srv/fieldfare'")
         chosen = root or os.environ.get("FIELDFARE_HOME")
         path = Path(chosen).expanduser().absolute() if chosen else _of_account()
         url = ledger or os.environ.get("FIELDFARE_LEDGER")
@@ -60,7 +58,7 @@ class StateDirectory:
             try:
                 url = Path(secret).read_text().strip()
             except OSError as error:
-                raise BadInput(f"FIELDFARE_LEDGER_FILE = {secret!r}", f"cannot be read: {error.strerror}.") from None
+                raise Unreadable(f"FIELDFARE_LEDGER_FILE = {secret!r}", f"cannot be read: {error.strerror}.") from None
         return cls(path, url or f"sqlite:///{path / LEDGER_FILE}", named=bool(chosen or url))
 
     @property
@@ -85,7 +83,7 @@ class StateDirectory:
         directory.
         """
         if not self.named:
-            raise BadInput(
+            raise NotAllowed(
                 what,
                 f"nobody named the home, so it is this account's, {self.root}: elsewhere the same people would get the "
                 "budget again.",
@@ -97,7 +95,7 @@ class StateDirectory:
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInput(
+            raise Unwritable(
                 f"home {str(self.root)!r}",
                 f"cannot be made: {error.strerror}.",
                 "--home, a directory that can be written",
@@ -111,11 +109,11 @@ def _of_account() -> Path:
     except RuntimeError:
         path = Path("~")
     if not path.is_absolute():  # no HOME, and no entry of this user, as in many containers
-        raise BadInput("home", "this user's account has no directory.", "FIELDFARE_HOME=DIR, or --home DIR")
+        raise NotFound("home", "this user's account has no directory.", "FIELDFARE_HOME=DIR, or --home DIR")
     before = BEFORE.absolute()
     if before.resolve() != path.resolve() and any((before / name).exists() for name in (LEDGER_FILE, HEAD_FILE)):
         bring = f"or `mv {before} {path}`" if not path.exists() else "or another name for it, if it was left for good"
-        raise BadInput(
+        raise NotAllowed(
             "home",
             f"{before} holds a ledger, once the default; now it is {path}, and what was spent must not be forgotten.",
             f"`export FIELDFARE_HOME={before}` to stay with it, {bring}",

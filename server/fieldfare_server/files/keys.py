@@ -2,8 +2,8 @@
 token).
 
 A wrapped key protects backups of the state directory: without the wrapping key they hold no noise key. Set
-FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP to JSON lists of arguments, for example
-`["age", "--encrypt", "--recipient", "age1..."]`. No shell runs. The command reads standard input and writes standard
+FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP to JSON lists of arguments, for example `["age", "--encrypt",
+"--recipient", "age1..."]`. No shell runs. The command reads standard input and writes standard
 output: wrap takes 32 bytes, unwrap gives the same 32 bytes back.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.errors import CheckpointError, Conflict, WrongForm
 
 KEY_BYTES = 32
 _WRAPPED = b"fieldfare.wrapped-key.v1\n"
@@ -40,7 +40,9 @@ class PlainKeys:
     def unwrap(self, content: bytes) -> bytes:
         """Raise `CheckpointError` where the file is a wrapped key."""
         if content.startswith(_WRAPPED):
-            raise CheckpointError("the noise key", "it is wrapped.", "FIELDFARE_KEY_UNWRAP, as the run was begun with")
+            raise CheckpointError(
+                "the noise key", "it is wrapped.", "FIELDFARE_KEY_UNWRAP, as the run was begun with", code="key-wrapped"
+            )
         return content
 
 
@@ -55,9 +57,7 @@ class CommandKeys:
     unwrap_command: Sequence[str]
 
     def wrap(self, key: bytes) -> bytes:
-        """Wrap a key, and unwrap at once what was wrapped: a key that does not come back would lose the run
-        later.
-        """
+        """Wrap a key, and unwrap at once what was wrapped: a key that does not come back would lose the run later."""
         content = _WRAPPED + _run("wrap", self.wrap_command, key)
         if not hmac.compare_digest(self.unwrap(content), key):
             raise CheckpointError("the noise key", "what FIELDFARE_KEY_UNWRAP gives back is another key.")
@@ -75,7 +75,7 @@ def key_format(environment: Mapping[str, str] = os.environ) -> KeyFormat:
     if not wrap and not unwrap:
         return PlainKeys()
     if not wrap or not unwrap:
-        raise BadInput("FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP", "only one of them is set.", "both, or neither")
+        raise Conflict("FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP", "only one of them is set.", "both, or neither")
     return CommandKeys(_arguments("FIELDFARE_KEY_WRAP", wrap), _arguments("FIELDFARE_KEY_UNWRAP", unwrap))
 
 
@@ -85,7 +85,7 @@ def _arguments(name: str, value: str) -> list[str]:
     except ValueError:
         arguments = None
     if not isinstance(arguments, list) or not arguments or not all(isinstance(part, str) for part in arguments):
-        raise BadInput(name, "must be a JSON list of a program and its arguments.", '["age", "--decrypt"]')
+        raise WrongForm(name, "must be a JSON list of a program and its arguments.", '["age", "--decrypt"]')
     return arguments
 
 
@@ -94,7 +94,11 @@ def _run(what: str, command: Sequence[str], content: bytes) -> bytes:
     try:
         done = subprocess.run(list(command), input=content, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CheckpointError("the noise key", f"the command to {what} it failed ({type(error).__name__}).") from None
+        raise CheckpointError(
+            "the noise key", f"the command to {what} it failed ({type(error).__name__}).", code="key-command"
+        ) from None
     if done.returncode or not done.stdout:
-        raise CheckpointError("the noise key", f"the command to {what} it failed (status {done.returncode}).")
+        raise CheckpointError(
+            "the noise key", f"the command to {what} it failed (status {done.returncode}).", code="key-command"
+        )
     return done.stdout

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, NotGiven, Unreadable, Unsupported
 from fieldfare.plan import Plan
 from fieldfare.refusals import with_lines
 
@@ -15,13 +15,11 @@ HERE = Path("plan.toml")
 
 
 def plan_path(path: Path | None) -> Path:
-    """Return the plan file that was named, else plan.toml of this directory. Raises `BadInput` without
-    either.
-    """
+    """Return the plan file that was named, else plan.toml of this directory. Raises `BadInput` without either."""
     if path is not None:
         return path
     if not HERE.is_file():
-        raise BadInput("plan file", "none was named, and there is no plan.toml here.", "fieldfare init")
+        raise NotGiven("plan file", "none was named, and there is no plan.toml here.", "fieldfare init")
     return HERE
 
 
@@ -34,7 +32,7 @@ def read_plan(path: str | Path) -> Plan:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise BadInput(f"plan file {str(path)!r}", f"cannot be read: {reason}.") from None
+        raise Unreadable(f"plan file {str(path)!r}", f"cannot be read: {reason}.") from None
     # Last, so that no file there hides an installed module.
     sys.path.append(str(Path(path).absolute().parent))
     plan = Plan.from_toml(text)
@@ -87,7 +85,7 @@ def plan_of(value: str) -> Plan:
 def require_task(run_id: str, plan: Plan) -> None:
     """Refuse to resume a run whose model only its own Flower app has. Raises `BadInput`."""
     if not plan.run.task:
-        raise BadInput(
+        raise Unsupported(
             f"run {run_id}",
             "it trains the arrays of a Flower app, which alone can continue it.",
             f"PrivateStrategy(resume={run_id!r}) in its ServerApp",

@@ -48,9 +48,7 @@ _SAME = 1e-9
 
 
 class StrategyError(CheckpointError):
-    """The strategy of a run is missing, altered, or not what this version computes. The ledger is not in
-    doubt.
-    """
+    """The strategy of a run is missing, altered, or not what this version computes. The ledger is not in doubt."""
 
 
 class StrategyFiles(MutableMapping[str, bytes]):
@@ -106,16 +104,12 @@ class Decisions(dict[str, bytes]):
 
 
 def without_search() -> MutableMapping[str, bytes]:
-    """Return a cache for `mechanisms.build` that raises `StrategyError` where an optimiser would have to
-    search.
-    """
+    """Return a cache for `mechanisms.build` that raises `StrategyError` where an optimiser would have to search."""
     return Sealed({}, StrategyError("the strategy of a run", "an optimiser decided it, and its result is not here."))
 
 
 def settle(cost: Cost, decided: Mapping[str, bytes]) -> tuple[Cost, bytes]:
-    """Return (`cost` with its strategy's digest, the strategy to store). decided: what optimisers decided for
-    it.
-    """
+    """Return (`cost` with its strategy's digest, the strategy to store). decided: what optimisers decided for it."""
     content = {
         **_terms(cost.plan),
         "entries": {name: base64.b64encode(value).decode() for name, value in decided.items()},

@@ -35,12 +35,12 @@ class Head:
 
 
 def sha256(data: bytes) -> str:
-    """SHA-256 in hex."""
+    """Return SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def genesis(ledger: str) -> str:
-    """The hash that the first row of this ledger continues, so that no row of one ledger fits into another."""
+    """Return the hash that a ledger's first row continues: no row of one ledger fits into another."""
     return sha256(b"fieldfare.ledger.v1\0" + ledger.encode())
 
 
@@ -48,12 +48,12 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def canonical(value: Mapping[str, object]) -> str:
-    """JSON with sorted keys and no spaces. Raises ValueError on NaN and infinity, which JSON cannot say."""
+    """Write JSON with sorted keys and no spaces. Raises ValueError on NaN and infinity, which JSON cannot say."""
     return _CANONICAL.encode(value)
 
 
 def row_hash(row: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) of a journal row given by column name; `row["previous"]` ties it to the row before."""
+    """Hash a journal row, given by column name: SHA-256 in hex; `row["previous"]` ties it to the row before."""
     content = _content(row)
     try:
         previous = bytes.fromhex(row["previous"])
@@ -111,7 +111,7 @@ class HeadFile:
         """Of the file that this process read or wrote last."""
 
     def newer(self) -> Head | None:
-        """The head that another process has held since this one last wrote or asked, if any. Raises as `read`."""
+        """Return the head that another process has held since this one last asked; None for none. Raises as `read`."""
         stamp = self._now()
         if stamp == self._stamp:
             return None
@@ -127,7 +127,7 @@ class HeadFile:
         return status.st_ino, status.st_mtime_ns
 
     def read(self) -> Head | None:
-        """The held head, or None if there is no file yet.
+        """Return the held head, or None if there is no file yet.
 
         Raises `LedgerError` on a file that cannot be read, or that this machine's key did not sign.
         """
@@ -147,16 +147,17 @@ class HeadFile:
             f"ledger head {self.path}",
             f"cannot be read ({why}), so that a ledger put back from an old copy would go unnoticed.",
             "`fieldfare verify --head` with a head that was kept elsewhere, which holds it here again",
+            code="head-unreadable",
         )
 
     def key(self) -> bytes:
-        """This machine's private key, 32 bytes, made at the first call. Raises `LedgerError` on a full disk."""
+        """Return this machine's private key, 32 bytes, made at the first call. Raises `LedgerError` on a full disk."""
         if self._key is None:
             self._key = self._load_key(self._key_path)
         return self._key
 
     def successor(self) -> HeadFile:
-        """This file as it will be signed by the next key, which lies beside it until `adopt`, whatever happens."""
+        """Return this file as the next key will sign it, which lies beside it until `adopt`, whatever happens."""
         after = HeadFile(self.path)
         after._key = self._load_key(self._next_path)
         return after
@@ -213,5 +214,5 @@ class HeadFile:
 
 
 def held_heads(files: Iterable[HeadFile]) -> list[Head]:
-    """What these files hold, where there is one. Raises as `HeadFile.read`."""
+    """Read what these files hold, where there is one. Raises as `HeadFile.read`."""
     return [head for file in files if (head := file.read()) is not None]

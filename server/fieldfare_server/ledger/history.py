@@ -23,8 +23,8 @@ from fieldfare_server.ledger.state import budget, odometers
 class BudgetMoment:
     """The budget after a change. Every epsilon is a gauge at the delta of that time; times are seconds since 1970.
 
-    Under individual accounting `spent_epsilon` is that of the user who had spent most, and `committed_epsilon` that of
-    the user who had least left.
+    Under individual accounting `spent_epsilon` is that of the user who had spent most, and
+    `committed_epsilon` that of the user who had least left.
     """
 
     at: float
@@ -69,7 +69,7 @@ _NOTHING = _Step(0.0)
 
 
 def history(reader: Reader, name: str, points: int = 200) -> BudgetHistory:
-    """The history of population `name`, thinned out to `points` moments; the newest is always one.
+    """Return the history of population `name`, thinned out to `points` moments; the newest is always one.
 
     Raises:
         BadInput: there is no such population.

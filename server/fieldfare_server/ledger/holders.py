@@ -13,18 +13,18 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def is_simulation(started_by: str) -> bool:
-    """Whether a run that this holder started is a simulation. Runs of earlier versions do not say so."""
+    """Return whether a run that this holder started is a simulation. Runs of earlier versions do not say so."""
     return started_by.startswith(f"{SIMULATION}@")
 
 
 def this_process() -> str:
-    """The holder name of this process: machine/boot/pid namespace/pid/start time."""
+    """Return the holder name of this process: machine/boot/pid namespace/pid/start time."""
     pid = os.getpid()
     return "/".join((platform.node(), _boot_id(), _pid_namespace(), str(pid), _start_time(pid) or "?"))
 
 
 def process_is_gone(holder: str) -> bool:
-    """Whether `holder` names a dead process of this machine, this boot and this container.
+    """Return whether `holder` names a dead process of this machine, this boot and this container.
 
     False for every name that this process cannot judge. The name may follow a prefix that ends in "@".
     """

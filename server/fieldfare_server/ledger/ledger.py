@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import BadInput, LedgerError, NoLedger
+from fieldfare.errors import LedgerError, NoLedger, NotNow
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.shown import Shown
 from fieldfare.signed_head import SignedHead
@@ -165,7 +165,7 @@ class Ledger(Reader, metaclass=Shown):
         database = Database(url)
         try:
             if not database.exists or _is_empty(database):
-                raise LedgerError(f"ledger {database.name}", "there is none to migrate.")
+                raise NoLedger(f"ledger {database.name}", "there is none to migrate.")
             _upgrade(database, head_file)
         finally:
             database.close()
@@ -188,7 +188,7 @@ class Ledger(Reader, metaclass=Shown):
         self._journal.hold()
 
     def presenting(self, secret: str | None) -> AbstractContextManager[None]:
-        """Inside, this thread writes in the name of the token of this secret: the API's role may do nothing else."""
+        """Let this thread write in the name of this secret's token, inside: the API's role may do nothing else."""
         return self.database.presenting(secret)
 
     @property
@@ -213,7 +213,7 @@ class Ledger(Reader, metaclass=Shown):
     ) -> None:
         self.close()
 
-    # -- populations --------------------------------------------------------------------------------------------
+    # -- populations -----------------------------------------------------------------------------------------
 
     def create_population(
         self,
@@ -290,7 +290,7 @@ class Ledger(Reader, metaclass=Shown):
         return self.population(name)
 
     def proposal_population(self, proposal_id: str) -> str:
-        """The name of the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
+        """Name the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
         with self.read() as connection:
             return rows.population_name(connection, rows.proposal_row(connection, proposal_id).population_id)
 
@@ -350,8 +350,9 @@ class Ledger(Reader, metaclass=Shown):
     def keep_odometers(self, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> views.PopulationView:
         """Charge ended worst-case runs to their users' odometers from now on, and new runs as their plans say.
 
-        Sound whenever it is done: on every path, what a user's odometer says is at least what the user has lost, and at
-        most what the worst case charged before. Runs that are not named stay charged to all users alike.
+        Sound whenever it is done: on every path, what a user's odometer says is at least what the user has
+        lost, and at most what the worst case charged before. Runs that are not named stay charged to all
+        users alike.
 
         Args:
             charges: by run, what each committed round cost its participants, in the order of their indices
@@ -390,7 +391,7 @@ class Ledger(Reader, metaclass=Shown):
 
         return self.population(self._journal.admit(work))
 
-    # -- runs ---------------------------------------------------------------------------------------------------
+    # -- runs ------------------------------------------------------------------------------------------------
 
     def start_run(self, run: runs.NewRun, *, holder: str) -> RunHandle:
         """Reserve what `run` plans to spend and start it; `takeover.start_run` says what is refused.
@@ -406,9 +407,9 @@ class Ledger(Reader, metaclass=Shown):
     ) -> RunHandle:
         """Continue a run that its coordinator left, where it stands.
 
-        wait: seconds to wait for the lease to come free. silent: seconds that no coordinator must have renewed it
-        for. Raises `LedgerError` if the run has ended, another coordinator holds it, or `key_commitment` is not that of
-        the run's noise key.
+        wait: seconds to wait for the lease to come free. silent: seconds that no coordinator must have
+        renewed it for. Raises `LedgerError` if the run has ended, another coordinator holds it, or
+        `key_commitment` is not that of the run's noise key.
         """
         seconds = self._lease_seconds
         token = take_over(
@@ -424,8 +425,8 @@ class Ledger(Reader, metaclass=Shown):
     def abandon(self, run_id: str, *, reason: str, actor: str, silent: float = 0.0) -> views.RunView:
         """End a run that has no coordinator, so that what it reserved and did not spend returns to the budget.
 
-        Its open round, if any, is void: nothing of it was released. Raises `LedgerError` while the run is held, or if a
-        coordinator renewed its lease within the last `silent` seconds.
+        Its open round, if any, is void: nothing of it was released. Raises `LedgerError` while the run is
+        held, or if a coordinator renewed its lease within the last `silent` seconds.
         """
         with self.read() as connection:
             key_commitment = rows.run_row(connection, run_id).key_commitment
@@ -436,8 +437,9 @@ class Ledger(Reader, metaclass=Shown):
     def expire_reservations(self, population: str | None = None) -> tuple[str, ...]:
         """End the runs that no coordinator has held for as long as their population states; returns their ids.
 
-        population: only runs of this one; None: of all. What such a run reserved and did not spend is free again, and
-        its newest committed model stays. A run that is resumed meanwhile goes on. Raises `Disproved`.
+        population: only runs of this one; None: of all. What such a run reserved and did not spend is free
+        again, and its newest committed model stays. A run that is resumed meanwhile goes on. Raises
+        `Disproved`.
         """
         with self.read() as connection:
             due = rows.expired_runs(connection, self._clock(), population)
@@ -461,7 +463,7 @@ class Ledger(Reader, metaclass=Shown):
         self._steer(run_id, lambda state: Audited(result), actor)
 
     def draw_seed(self, run_id: str, population: str, plan_digest: str, law: str, *, actor: str) -> tuple[bytes, int]:
-        """A fresh seed for certifying the charge of a plan: (16 bytes, which certification of its law it is for).
+        """Draw a fresh seed for certifying the charge of a plan: (16 bytes, which certification of its law it is for).
 
         Both are in the journal when this returns. Raises `BadInput` if there is no such population.
         """
@@ -480,8 +482,8 @@ class Ledger(Reader, metaclass=Shown):
         self._steer(run_id, lambda state: KeyDestroyed(state.runs[run_id].row.key_commitment), actor)
 
     def _steer(self, run_id: str, decide: Callable[[State], Event], actor: str, *, placed: bool = True) -> None:
-        """Append what `decide` makes to the events of a run. placed: name its population too. Raises `BadInput` if
-        there is no such run."""
+        """Append what `decide` makes to the events of a run. placed: name its population too. Raises
+        `BadInput` if there is no such run."""
 
         def work(connection: Connection, entry: Entry) -> None:
             entry.now = scheduled(rows.run_row(connection, run_id), entry.now)
@@ -490,7 +492,7 @@ class Ledger(Reader, metaclass=Shown):
 
         self._journal.write(work)
 
-    # -- charges of other trainers ------------------------------------------------------------------------------
+    # -- charges of other trainers ---------------------------------------------------------------------------
 
     def reserve_charge(
         self, population: str, key: str, loss: Foreign, *, what: str, why: str, actor: str
@@ -518,19 +520,19 @@ class Ledger(Reader, metaclass=Shown):
         return self.charge(population, key)
 
     def commit_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
-        """What was reserved under `key` has been spent. Arguments and refusals as of `charges.close`."""
+        """Record that what was reserved under `key` is spent. Arguments and refusals as of `charges.close`."""
         self._close_charge(population, key, "commit", clean(actor, 200), anyones)
         return self.charge(population, key)
 
     def release_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
-        """What was reserved under `key` never happened: it returns. Arguments and refusals as of `charges.close`."""
+        """Give back what was reserved under `key`: it never happened. Arguments and refusals as of `charges.close`."""
         self._close_charge(population, key, "release", clean(actor, 200), anyones)
         return self.charge(population, key)
 
     def _close_charge(self, population: str, key: str, how: str, actor: str, anyones: bool) -> None:
         self._change(population, lambda state: charges.close(state, population, key, how, actor, anyones), actor)
 
-    # -- the ledger itself --------------------------------------------------------------------------------------
+    # -- the ledger itself -----------------------------------------------------------------------------------
 
     def rebuild(self, *, actor: str) -> tuple[str, ...]:
         """Make every table again from the journal and what it names by hash; see `sql.rebuild`.
@@ -653,7 +655,7 @@ class Ledger(Reader, metaclass=Shown):
         self.proof.restart()
         return lost
 
-    # -- tokens -------------------------------------------------------------------------------------------------
+    # -- tokens ----------------------------------------------------------------------------------------------
 
     def create_token(
         self,
@@ -664,7 +666,7 @@ class Ledger(Reader, metaclass=Shown):
         expires_at: float | None = None,
         populations: tuple[str, ...] | None = None,
     ) -> tuple[str, views.TokenView]:
-        """A new API token: (its secret, shown only now; its view).
+        """Make an API token: (its secret, shown only now; its view).
 
         populations: those that it is for; None: all. Raises `BadInput` on an unknown scope or population.
         """
@@ -675,14 +677,14 @@ class Ledger(Reader, metaclass=Shown):
         return tokens.revoke(self._journal, token, actor)
 
     def check_token(self, secret: str) -> views.TokenView | None:
-        """The token with this secret if it is valid now and the journal proves it, else None."""
+        """Return the token with this secret if it is valid now and the journal proves it, else None."""
         return self._check_token(secret)
 
     def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
         """Record that a token was used, and for what."""
         tokens.record_use(self._journal, token_id, purpose, actor)
 
-    # -- the head's key -----------------------------------------------------------------------------------------
+    # -- the head's key --------------------------------------------------------------------------------------
 
     def enrol_head_key(self, file: Path, key: str, *, actor: str) -> None:
         """Let `key` (public, hex), which is kept offline, name the head's next key; see `head_keys.enrol`."""
@@ -699,12 +701,12 @@ class Ledger(Reader, metaclass=Shown):
             shown = snapshot.signed_head()
             held = [run.id for run in snapshot.runs(state="running").items]
         if shown is None:
-            raise BadInput(head_keys.WHAT, "no coordinator has signed a head yet.", "after the first run")
+            raise NotNow(head_keys.WHAT, "no coordinator has signed a head yet.", "after the first run")
         if held:
-            raise BadInput(head_keys.WHAT, f"run {held[0]} has a coordinator, which signs with it.", "stop it first")
+            raise NotNow(head_keys.WHAT, f"run {held[0]} has a coordinator, which signs with it.", "stop it first")
         return shown
 
-    # -- nodes --------------------------------------------------------------------------------------------------
+    # -- nodes -----------------------------------------------------------------------------------------------
 
     def admit_node(self, key: str, name: str, most_users: int, *, actor: str) -> None:
         """State for how many users a node is registered. key: SHA-256 of its public key, hex. Raises `BadInput`."""
@@ -715,7 +717,7 @@ class Ledger(Reader, metaclass=Shown):
         nodes.release(self._journal, key, name, actor)
 
     def node_register(self) -> nodes.NodeRegister:
-        """What was said of nodes; it reads what is new each time that it is asked."""
+        """Return what was said of nodes; it reads what is new each time that it is asked."""
         return nodes.NodeRegister(self.database)
 
 

@@ -57,7 +57,7 @@ class Tree:
         return self._levels[-1][0] if self._levels[0] else hashlib.sha256(b"").digest()
 
     def others(self, rows: Sequence[int]) -> list[bytes]:
-        """The nodes from which, with `rows` (sorted, from 0), the root follows: those over none of the rows.
+        """Return the nodes from which, with `rows` (sorted, from 0), the root follows: those over none of the rows.
 
         In the order in which RFC 6962's recursion from the root meets them, the left half first.
         """
@@ -78,12 +78,12 @@ class Tree:
 
 
 def origin(ledger: str) -> str:
-    """The name under which the log of `ledger` signs, which is also its key's name."""
+    """Return the name under which the log of `ledger` signs, which is also its key's name."""
     return f"fieldfare.ledger/{ledger}"
 
 
 def key_hash(name: str, public_key: bytes) -> bytes:
-    """The 4 bytes by which a signed note names a key."""
+    """Return the 4 bytes by which a signed note names a key."""
     return hashlib.sha256(name.encode() + b"\n" + KEY_KIND + public_key).digest()[:4]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, or_, select
 
 from fieldfare.accounting.filter import Rectangle, gauge
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound, OutOfRange
 from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
@@ -39,7 +39,7 @@ class ReadSource(Protocol):
     """What opens read transactions: a `Database`, a `Reader`, or a transaction that is open already."""
 
     def read(self) -> AbstractContextManager[Connection]:
-        """A read-only transaction on one consistent snapshot."""
+        """Begin a read-only transaction on one consistent snapshot."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class OpenTransaction:
     connection: Connection
 
     def read(self) -> AbstractContextManager[Connection]:
-        """The open transaction, which stays open."""
+        """Give the open transaction, which stays open."""
         return nullcontext(self.connection)
 
 
@@ -67,16 +67,16 @@ class Reader:
         self._populations: dict[str, Row[object]] = {}
 
     def read(self) -> AbstractContextManager[Connection]:
-        """A read-only transaction on one consistent snapshot."""
+        """Begin a read-only transaction on one consistent snapshot."""
         return self._source.read()
 
     def now(self) -> float:
-        """Seconds since 1970, by the ledger's clock."""
+        """Tell the time in seconds since 1970, by the ledger's clock."""
         return self._clock()
 
     @contextmanager
     def snapshot(self) -> Iterator[Reader]:
-        """A reader whose answers all come from one transaction, for an answer that is made of several.
+        """Give a reader whose answers all come from one transaction, for an answer that is made of several.
 
         Its transaction ends with the `with` block. The functions of `watch` accept it as their source.
         """
@@ -87,18 +87,18 @@ class Reader:
             yield Reader(OpenTransaction(connection), self._clock, self._memory)
 
     def population_names(self) -> list[str]:
-        """The names of all populations, in order."""
+        """Return the names of all populations, in order."""
         with self.read() as connection:
             c = models.populations.c
             return list(connection.execute(select(c.name).order_by(c.name)).scalars())
 
     def populations(self) -> tuple[views.PopulationView, ...]:
-        """All populations, by name."""
+        """Return all populations, by name."""
         with self.snapshot() as snapshot:
             return tuple(map(snapshot.population, snapshot.population_names()))
 
     def population(self, name: str) -> views.PopulationView:
-        """One population. Raises `BadInput` if there is none of that name."""
+        """Return one population. Raises `BadInput` if there is none of that name."""
         with self.snapshot() as snapshot, snapshot.read() as connection:
             head, memory = snapshot.head(name), self._memory
 
@@ -126,7 +126,8 @@ class Reader:
         plan_digest: str | None = None,
         asks: bool | None = None,
     ) -> views.RunPage:
-        """Runs, newest first; of one population, in one state, of one plan, or asking a question or not, if given."""
+        """Return runs, newest first; of one population, in one state, of one plan, or asking a question
+        or not, if given."""
         query = rows.RUNS.order_by(models.runs.c.seq.desc()).limit(_require_limit(limit) + 1)
         if cursor is not None:
             query = query.where(models.runs.c.seq < cursor)
@@ -144,13 +145,13 @@ class Reader:
         return views.RunPage(items=items, next=items[-1].seq if len(page) > limit else None)
 
     def run(self, run_id: str) -> views.RunView:
-        """One run. Raises `BadInput` if there is none of that id."""
+        """Return one run. Raises `BadInput` if there is none of that id."""
         with self.read() as connection:
             row = rows.run_row(connection, run_id, rows.RUN_SHOWN)
         return rows.run_view(row, self._clock())
 
     def priced_runs(self, population: str) -> list[PricedRun]:
-        """Every run of a population and what it reserved, in the order of their starts; ended ones are remembered.
+        """Return each run of a population and what it reserved, by their starts; ended ones are remembered.
 
         Raises `BadInput` if there is no such population.
         """
@@ -159,7 +160,7 @@ class Reader:
             return self._memory.priced(connection, snapshot._population(connection, population), head)
 
     def newest_run(self, population: views.PopulationView) -> views.RunView | None:
-        """The run of a population that was started last; None without one."""
+        """Return the run of a population that was started last; None without one."""
         if population.newest_run is None:
             return None
         with self.read() as connection:
@@ -167,7 +168,7 @@ class Reader:
         return rows.run_view(row, self._clock())
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
-        """Attempts at rounds of a run, oldest first."""
+        """Return attempts at rounds of a run, oldest first."""
         c = models.rounds.c
         with self.read() as connection:
             run = rows.run_row(connection, run_id)
@@ -178,9 +179,9 @@ class Reader:
         return views.RoundPage(items=items, next=items[-1].id if len(page) > limit else None)
 
     def round_series(self, run_id: str, points: int = 200) -> tuple[views.SeriesPoint, ...]:
-        """At most `points` committed rounds, evenly spread and with the newest, thinned out in the database."""
+        """Return at most `points` committed rounds, evenly spread and with the newest, thinned out in the database."""
         if points < 2:
-            raise BadInput(f"points = {points}", "a series has two ends.", "2")
+            raise OutOfRange(f"points = {points}", "a series has two ends.", "2")
         c = models.rounds.c
         columns = [c[name] for name in views.SeriesPoint.model_fields]
         with self.read() as connection:
@@ -195,42 +196,42 @@ class Reader:
         )
 
     def signed_head(self) -> SignedHead | None:
-        """The newest head that a coordinator signed; None before the first. Raises `HeadRefused` on a forged one."""
+        """Return the newest head that was signed; None before the first. Raises `HeadRefused` on a forged one."""
         with self.read() as connection:
             signed = connection.execute(select(models.head.c.signed)).scalar_one()
         return None if signed is None else SignedHead.parse(signed)
 
     def population_identity(self, name: str) -> str:
-        """The hash of the journal row that made population `name`. Raises `BadInput` where there is none."""
+        """Return the hash of the row that made population `name`. Raises `BadInput` where there is none."""
         c = models.journal.c
         query = select(c.hash).where(c.population == name, c.action == Created.action).order_by(c.id)
         with self.read() as connection:
             made = connection.execute(query.limit(1)).scalar()
         if made is None:
-            raise BadInput(f"population {name!r}", "no row of the journal made it.")
+            raise NotFound(f"population {name!r}", "no row of the journal made it.")
         return str(made)
 
     def head_key_lines(self) -> tuple[str, ...]:
-        """The lines by which the head's key changed, in their order (`fieldfare.head_keys`)."""
+        """Return the lines by which the head's key changed, in their order (`fieldfare.head_keys`)."""
         c = models.journal.c
         query = select(c.body).where(c.action == HeadKeyChanged.action).order_by(c.id)
         with self.read() as connection:
             return tuple(json.loads(body)["line"] for body in connection.execute(query).scalars())
 
     def carried(self, run_id: str) -> bool:
-        """Whether a run of an earlier format gave way to a charge when the ledger was converted."""
+        """Return whether a run of an earlier format gave way to a charge when the ledger was converted."""
         c = models.journal.c
         query = select(c.id).where(c.run == run_id, c.action == ChargeCarried.action)
         with self.read() as connection:
             return connection.execute(query).first() is not None
 
     def row_hash(self, number: int) -> str | None:
-        """The hash of journal row `number`; None if there is none."""
+        """Return the hash of journal row `number`; None if there is none."""
         with self.read() as connection:
             return connection.execute(select(models.journal.c.hash).where(models.journal.c.id == number)).scalar()
 
     def events(self, after_id: int = 0, limit: int = 100) -> tuple[views.JournalView, ...]:
-        """Journal rows after row `after_id`, oldest first, with their hashes."""
+        """Return journal rows after row `after_id`, oldest first, with their hashes."""
         with self.read() as connection:
             page = connection.execute(rows.EVENTS, {"after": after_id, "most": _require_limit(limit)}).mappings().all()
         return tuple(views.JournalView(**rows.journal_values(row, row["hidden"])) for row in page)
@@ -238,7 +239,7 @@ class Reader:
     def journal_rows(
         self, cursor: int | None = None, limit: int = 100, *, run: str | None = None, population: str | None = None
     ) -> views.JournalPage:
-        """Journal rows, newest first, with their hashes; of one run or population if given."""
+        """Return journal rows, newest first, with their hashes; of one run or population if given."""
         c = models.journal.c
         query, before = rows.NEWEST_FIRST, rows.END if cursor is None else cursor
         if run is not None:
@@ -251,7 +252,7 @@ class Reader:
         return views.JournalPage(items=items, next=items[-1].id if len(page) > limit else None)
 
     def participation_histogram(self, run_id: str) -> dict[int, int]:
-        """How many users took part how many times in this run, from once up; {} where presence is secret."""
+        """Count users of a run by how often they took part, from once up; {} where presence is secret."""
         with self.read() as connection:
             run = rows.run_row(connection, run_id)
             if rows.hides_counts(connection, run.population_id):
@@ -259,7 +260,7 @@ class Reader:
             return rows.participation(connection, run.seq).histogram()
 
     def population_participation(self, name: str) -> dict[int, int] | None:
-        """How many users took part in how many rounds of all runs of a population, from once up.
+        """Count users by the rounds in which they took part, of all runs of a population, from once up.
 
         Returns:
             {} where presence is secret; None where more than `COUNTED` rounds were committed: counting takes too long.
@@ -271,7 +272,7 @@ class Reader:
             return rows.population_participation(connection, row.id, COUNTED)
 
     def position(self, population: str, names: NDArray[np.uint64] | None = None) -> tuple[Position, int]:
-        """(What a population has for one more run, how many of `names` it does not know yet).
+        """Return what a population has for one more run, and how many of `names` it does not know yet.
 
         names: pseudonyms of the only users who can be asked, shape (n,); None: all whom it knows.
 
@@ -296,11 +297,12 @@ class Reader:
         return replace(position, room=position.room[known[known >= 0]]), int((known < 0).sum())
 
     def together(self, own: views.PopulationView) -> views.Together | None:
-        """The guarantee of a user of a population who is in every other of this ledger that may have the same users.
+        """Return the guarantee of a user of a population who is in every other that may have the same users.
 
-        Those are the others, simulated or not as it is, where one of the two hides who is there, so that registration
-        cannot compare them. It holds however the runs on all of them are chosen: each population is a filter that
-        stops within its rectangle (M, D), so all of them stop within the sums. None where there is no other.
+        Those are the others, simulated or not as it is, where one of the two hides who is there, so that
+        registration cannot compare them. It holds however the runs on all of them are chosen: each population
+        is a filter that stops within its rectangle (M, D), so all of them stop within the sums. None where
+        there is no other.
         """
         c = models.populations.c
         query = select(c.name, c.simulated, c.adjacency, c.bound_epsilon, c.bound_delta, c.leak).order_by(c.id)
@@ -323,13 +325,13 @@ class Reader:
         return views.Together(populations=len(found), epsilon=epsilon, delta=delta)
 
     def charge(self, population: str, key: str) -> views.ChargeView:
-        """A charge of another trainer. Raises `BadInput` if there is none."""
+        """Return a charge of another trainer. Raises `BadInput` if there is none."""
         with self.read() as connection:
             row = rows.charge_row(connection, rows.population_row(connection, population), key)
         return rows.charge_view(row, population)
 
     def charges(self, population: str) -> tuple[views.ChargeView, ...]:
-        """All charges of other trainers, oldest first."""
+        """Return all charges of other trainers, oldest first."""
         c = models.charges.c
         with self.read() as connection:
             number = rows.population_row(connection, population).id
@@ -339,13 +341,13 @@ class Reader:
         return tuple(rows.charge_view(row, population) for row in page)
 
     def tokens(self) -> tuple[views.TokenView, ...]:
-        """All API tokens, oldest first, without their secrets."""
+        """Return all API tokens, oldest first, without their secrets."""
         with self.read() as connection:
             found = connection.execute(select(models.tokens).order_by(models.tokens.c.created_at)).mappings().all()
         return tuple(rows.token_view(row) for row in found)
 
     def head(self, population: str | None = None) -> Head:
-        """Where the journal ends. Kept elsewhere, it shows when an old copy of the ledger was put back.
+        """Tell where the journal ends. Kept elsewhere, it shows when an old copy of the ledger was put back.
 
         population: one that is asked for next in the same snapshot, whose row is then read by the same statement.
 
@@ -365,5 +367,5 @@ class Reader:
 
 def _require_limit(limit: int) -> int:
     if not 1 <= limit <= LONGEST_PAGE:
-        raise BadInput(f"limit = {limit}", "out of range.", str(min(max(limit, 1), LONGEST_PAGE)))
+        raise OutOfRange(f"limit = {limit}", "out of range.", str(min(max(limit, 1), LONGEST_PAGE)))
     return limit

@@ -1,8 +1,8 @@
 """One run, as its coordinator writes it: register users, open, commit or void rounds, finish.
 
 Nothing is sent before `open_round` returns, and nothing is shown before `commit_round` returns. A commit is one
-transaction: the round, who took part, the charge, the noise row, the checkpoint's digest, the statistics. Where users
-are simulated, several rounds may share one transaction (`begin_groups`).
+transaction: the round, who took part, the charge, the noise row, the checkpoint's digest, the statistics.
+Where users are simulated, several rounds may share one transaction (`begin_groups`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.errors import BudgetRefused, LedgerCorrupt, LedgerError, OutOfRange, OutOfTurn
 from fieldfare_server import faults
 from fieldfare_server.ledger.events.base import loads
 from fieldfare_server.ledger.events.runs import Committed, RunInterrupted
@@ -42,8 +42,8 @@ _UNNAMED = "0" * 64
 class RunHandle:
     """The write side of one run, for the coordinator that holds its lease. Not thread-safe, except `heartbeat`.
 
-    As a context manager it gives the lease back at the end, so that the run can be resumed at once. Every write raises
-    `LedgerError` if another coordinator has taken the run over.
+    As a context manager it gives the lease back at the end, so that the run can be resumed at once. Every
+    write raises `LedgerError` if another coordinator has taken the run over.
     """
 
     def __init__(self, journal: Journal, run_id: str, token: int, lease_seconds: float) -> None:
@@ -54,7 +54,7 @@ class RunHandle:
             try:
                 self._participation = participation(connection, run.seq, population.users)
             except ValueError as error:
-                raise LedgerError(f"run {run_id}", f"its participation record is corrupt: {error}.") from None
+                raise LedgerCorrupt(f"run {run_id}", f"its participation record is corrupt: {error}.") from None
             self._open = rounds.find_open(connection, run.seq)
             self._run = RunFacts(
                 id=run.id,
@@ -123,7 +123,7 @@ class RunHandle:
         """What the run reserved."""
         return self._run.planned
 
-    # -- the lease ----------------------------------------------------------------------------------------------
+    # -- the lease -------------------------------------------------------------------------------------------
 
     @property
     def lease_seconds(self) -> float:
@@ -146,7 +146,7 @@ class RunHandle:
         self._hold.write(work)
         self._over = True
 
-    # -- users --------------------------------------------------------------------------------------------------
+    # -- users -----------------------------------------------------------------------------------------------
 
     @property
     def users(self) -> int:
@@ -154,11 +154,11 @@ class RunHandle:
         return self._registration.count
 
     def register_users(self, ids: ArrayLike) -> NDArray[np.int64]:
-        """The index of each user within the population, shape (len(ids),); new users get the next indices.
+        """Return each user's index in the population, shape (len(ids),); new users get the next ones.
 
-        Known users cost no transaction, except where presence is secret: there every call writes exactly one journal
-        row, whether a user is new or not, because a row only for new users would tell that one is present. There,
-        call it at moments that do not depend on who is present.
+        Known users cost no transaction, except where presence is secret: there every call writes exactly one
+        journal row, whether a user is new or not, because a row only for new users would tell that one is
+        present. There, call it at moments that do not depend on who is present.
 
         Args:
             ids: pseudonyms, uint64, shape (n,).
@@ -180,7 +180,7 @@ class RunHandle:
         return self._run.individual
 
     def allowance(self, indices: ArrayLike) -> Units | None:
-        """What this run may still take of each user, in units of 2^-44 mu^2, shape (n,); None for as much as it needs.
+        """Return what this run may still take of each user, in units of 2^-44 mu^2, shape (n,); None: all it needs.
 
         None: without odometers, and where each of these users is pledged all that the run can cost.
         """
@@ -188,7 +188,7 @@ class RunHandle:
         return None if pledged is None else pledged - self._taken[self._registration.require_known(indices)]
 
     def pledged(self, indices: ArrayLike) -> Units | None:
-        """What this run may take of each user from its first round to its last; None and units as `allowance`."""
+        """Return what this run may take of each user in all its rounds; None and units as `allowance`."""
         if not self._run.individual:
             return None
         users = self._registration.require_known(indices)
@@ -196,14 +196,14 @@ class RunHandle:
         return None if (caps >= self._most).all() else caps
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """(last committed round of this run, -1 for never; number of rounds), each int32 of `indices`' shape."""
+        """Return (last committed round, -1 for never; number of rounds), each int32 of `indices`' shape."""
         return self._participation.last_and_count(self._registration.require_known(indices))
 
     def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]:
-        """The committed rounds of this run in which each user took part, increasing; () for never."""
+        """Return the committed rounds of this run in which each user took part, increasing; () for never."""
         return self._participation.patterns(self._registration.require_known(indices))
 
-    # -- rounds -------------------------------------------------------------------------------------------------
+    # -- rounds ----------------------------------------------------------------------------------------------
 
     def open_round(self, cohort: ArrayLike) -> OpenRound:
         """Make the next round durable before anything of it is sent.
@@ -217,7 +217,7 @@ class RunHandle:
         users = np.sort(self._registration.require_known(cohort))
         index = self.next_round
         if index >= self.rounds:
-            raise LedgerError(f"round {index} of run {self.id}", f"the run has {self.rounds} rounds.", "finish the run")
+            raise OutOfTurn(f"round {index} of run {self.id}", f"the run has {self.rounds} rounds.", "finish the run")
         if self.grouped:
             self._opened_at = self.clock()
             self._open = OpenRound(index, self._count_attempts(index), index, users, id=0)
@@ -229,7 +229,7 @@ class RunHandle:
         return self._open
 
     def open_round_pending(self) -> OpenRound | None:
-        """The round that is open: after a crash, the one to roll forward (its checkpoint is complete) or to void."""
+        """Return the round that a crash left open: to roll forward if its checkpoint is complete, else to void."""
         return self._open
 
     def close_round(self, round: OpenRound, closing: str, nodes: int) -> OpenRound:
@@ -247,7 +247,7 @@ class RunHandle:
         return self._open
 
     def receipts(self) -> list[str]:
-        """What blinders have signed of the masked rounds of all runs of this ledger (`masking.receipts`), in order."""
+        """Return what blinders signed of all masked rounds of this ledger, in order (`masking.receipts`)."""
         c = models.journal.c
         where = c.action == Committed.action, c.body.like('%"receipt":%')
         with self._hold.database.read() as connection:
@@ -305,28 +305,29 @@ class RunHandle:
 
     def _require_allowance(self, round: OpenRound, users: NDArray[np.int64], charges: Units) -> None:
         if charges.size and int(charges.min()) < 0:
-            raise BadInput(f"the charges of round {round.index} of run {self.id}", "a charge is never negative.")
+            raise OutOfRange(f"the charges of round {round.index} of run {self.id}", "a charge is never negative.")
         over = charges > self._caps[users] - self._taken[users]
         if over.any():
             raise BudgetRefused(
                 f"round {round.index} of run {self.id}",
                 f"it would cost {int(over.sum())} of its {users.size} users more than they have left.",
                 "end the run with its last committed model",
+                code="users-spent",
             )
 
-    # -- groups of rounds ---------------------------------------------------------------------------------------
+    # -- groups of rounds ------------------------------------------------------------------------------------
 
     def begin_groups(self) -> None:
-        """From now on, hold rounds and write them to the ledger several at a time, each group in one transaction.
+        """Hold rounds from now on, and write each group of them to the ledger in one transaction.
 
-        Only for users who are simulated, and where rounds have no public schedule; else nothing changes. The caller
-        must keep all that a round made to itself until `commit_group` returns. A crash before that loses the group:
-        the ledger does not know its rounds, so they are run again, under new nonces.
+        Only for users who are simulated, and where rounds have no public schedule; else nothing changes. The
+        caller must keep all that a round made to itself until `commit_group` returns. A crash before that
+        loses the group: the ledger does not know its rounds, so they are run again, under new nonces.
         """
         self.grouped = self._run.simulated and self._run.schedule is None
 
     def hold_round(self, round: OpenRound, outcome: Outcome) -> None:
-        """As `commit_round`, but not durable before `commit_group` returns.
+        """Do as `commit_round`, but nothing is durable before `commit_group` returns.
 
         Participation, odometers, nonces, `spent` and `next_round` go on from here as if it were. Raises as
         `commit_round`.
@@ -358,15 +359,15 @@ class RunHandle:
 
     def _require_none_held(self) -> None:
         if self._held:
-            raise LedgerError(f"run {self.id}", f"{len(self._held)} rounds are held.", "commit_group")
+            raise OutOfTurn(f"run {self.id}", f"{len(self._held)} rounds are held.", "commit_group")
 
     def _open_held(self, connection: Connection, entry: Entry, round: OpenRound) -> None:
         self._open = rounds.open_next(connection, entry, self._run, round.index, round.cohort)
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def request(self) -> Request | None:
-        """What was asked of this run through `Ledger.request`, if anything. Within a group: nothing yet."""
+        """Tell what was asked of this run through `Ledger.request`, if anything. Within a group: nothing yet."""
         if self._held:
             return None
         with self._hold.database.read() as connection:

@@ -25,18 +25,18 @@ class Schedule:
 
     @classmethod
     def of(cls, run: Row[Any]) -> Self | None:
-        """The schedule of a row of `runs`: its plan's `run.round_seconds`; None where the plan names none."""
+        """Return the schedule of a row of `runs`: its plan's `run.round_seconds`; None where the plan names none."""
         plan = json.loads(run.plan)
         table = plan.get("run") if isinstance(plan, Mapping) else None
         seconds = table.get("round_seconds") if isinstance(table, Mapping) else None
         return None if seconds is None else cls(run.started_at, float(seconds))
 
     def latest(self, now: float) -> float:
-        """The newest scheduled time that is not after `now`; the start for an earlier `now` (a clock was set back)."""
+        """Return the newest scheduled time up to `now`; the start for an earlier `now` (a clock was set back)."""
         return self._time(max(0, self._number(now)))
 
     def following(self, now: float) -> float:
-        """The first scheduled time after `now`; for an earlier `now` than the start as if times went back from it."""
+        """Return the first scheduled time after `now`; before the start as if times went back from it."""
         return self._time(self._number(now) + 1)
 
     def _number(self, now: float) -> int:
@@ -53,6 +53,6 @@ class Schedule:
 
 
 def scheduled(run: Row[object], now: float) -> float:
-    """`now` as it may be stored of `run`, a row of `runs`: its newest scheduled time, or `now` without a schedule."""
+    """Return `now` as it may be stored of `run`, a row: its newest scheduled time; without a schedule `now`."""
     schedule = Schedule.of(run)
     return now if schedule is None else schedule.latest(now)

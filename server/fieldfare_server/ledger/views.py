@@ -70,9 +70,9 @@ class Together(View):
 class PopulationView(View):
     """A population and its budget. Every epsilon is at the population's delta. Times are seconds since 1970, UTC.
 
-    (`bound_epsilon`, `bound_delta`), the largest budget so far, is the guarantee: it holds however each run is chosen.
-    (`epsilon`, `delta`) limits what comes. `spent_epsilon` and the other epsilons
-    are a gauge, equation (1) of `fieldfare.accounting.filter` for the sums of prices so far: how much of the budget is
+    (`bound_epsilon`, `bound_delta`), the largest budget so far, is the guarantee: it holds however each run
+    is chosen. (`epsilon`, `delta`) limits what comes. `spent_epsilon` and the other epsilons are a gauge,
+    equation (1) of `fieldfare.accounting.filter` for the sums of prices so far: how much of the budget is
     used, and not a guarantee for a run that stops because of what was released.
     """
 
@@ -123,8 +123,8 @@ class PopulationView(View):
     remaining_epsilon_of_all: float
     """As `remaining_epsilon`, of the largest run for which every user has enough left."""
     remaining_epsilon: float
-    """The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none can. With
-    odometers, a run of those users alone who have most left."""
+    """The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none
+    can. With odometers, a run of those users alone who have most left."""
     remaining_mu: float
     """The mu (sensitivity / noise multiplier) of that run."""
     rounds_left: int
@@ -260,7 +260,7 @@ class TokenView(View):
     """Those that the token is for; None: all."""
 
     def allows(self, population: str | None) -> bool:
-        """Whether the token is for this population; for None, which is what concerns all of them, a token for all."""
+        """Return whether the token is for this population; for None, which concerns all: for all of them."""
         return self.populations is None or population in self.populations
 
 

@@ -1,7 +1,8 @@
 """What a service that watches a ledger asks again and again: cheap, incremental, and never in the way of a commit.
 
 Every function reads one snapshot: that of its source if the source is a snapshot already, else a fresh one.
-`RoundCounts` reads each closed round once, however often it is asked; `proof.Proof` does the same for journal rows.
+`RoundCounts` reads each closed round once, however often it is asked; `proof.Proof` does the same for journal
+rows.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ _NEWEST_ROW = (
     .limit(1)
 )
 
-# The state is a literal because SQLite uses the small index of open rounds only for one; with a bound parameter, or for
-# the smallest of them, it would read every round.
+# The state is a literal because SQLite uses the small index of open rounds only for one; with a bound
+# parameter, or for the smallest of them, it would read every round.
 _OPEN = select(_t.id).where(text("rounds.state = 'open'"))
 _NEWEST = select(func.max(_t.id))
 # Where presence is secret a count of replies is a count of users, which is the secret.
@@ -87,7 +88,7 @@ def _latest() -> str:
 
 
 def newest_row(source: ReadSource, run_id: str, action: str) -> views.JournalView | None:
-    """The newest journal row of a run with that action."""
+    """Return the newest journal row of a run with that action."""
     with source.read() as connection:
         row = connection.execute(_NEWEST_ROW, {"run": run_id, "action": action}).mappings().first()
     return None if row is None else views.JournalView(**{**row, "body": json.loads(row["body"])})
@@ -95,7 +96,7 @@ def newest_row(source: ReadSource, run_id: str, action: str) -> views.JournalVie
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest committed round of a run."""
+    """Return the newest committed round of a run."""
 
     closed_at: float
     statistics: dict[str, Any]
@@ -103,7 +104,7 @@ class Latest:
 
 
 def latest_rounds(source: ReadSource, run_ids: Collection[str]) -> dict[str, Latest]:
-    """The newest committed round of each run that has one."""
+    """Return the newest committed round of each run that has one."""
     with source.read() as connection:
         rows = connection.execute(_LATEST, {"names": list(run_ids)}).all()
     return {row.id: Latest(row.closed_at, json.loads(row.statistics), row.participants) for row in rows}
@@ -119,14 +120,14 @@ class Activity:
 
 
 def activity(source: ReadSource, seq: int, now: float, recent: int = 20) -> Activity:
-    """The state of run number `seq`, as `rows.run_view` shows it at `now`, and the mean pace of its `recent` rounds."""
+    """Return the state of run `seq` as `rows.run_view` shows it at `now`, and its `recent` rounds' mean pace."""
     with source.read() as connection:
         state, first, last, count = connection.execute(_ACTIVITY, {"seq": seq, "now": now, "recent": recent}).one()
     return Activity(state, last, (last - first) / count if count else None)
 
 
 def run_states(source: ReadSource, now: float) -> tuple[dict[str, int], int]:
-    """(how many runs are in each state, how many rounds all of them have committed).
+    """Count the runs in each state, and the rounds that all of them have committed.
 
     A run whose holder fell silent before `now` is interrupted, whatever its row says: as `rows.run_view` shows it.
     """
@@ -144,7 +145,7 @@ def reservations_left(source: ReadSource, now: float) -> dict[str, float]:
 
 
 def failed_residual_tests(source: ReadSource) -> int:
-    """How many runs' newest residual test found other noise than was charged."""
+    """Count the runs whose newest residual test found other noise than was charged."""
     c = models.journal.c
     newest = select(func.max(c.id)).where(c.action == Audited.action).group_by(c.run)
     with source.read() as connection:
@@ -170,7 +171,7 @@ class RoundCounts:
         self._lock = threading.Lock()
 
     def of(self, run_id: str | None = None, source: ReadSource | None = None) -> tuple[int, dict[str, int]]:
-        """(void rounds, refused replies by reason) of a run, or of the whole ledger.
+        """Count void rounds, and refused replies by reason, of a run, or of the whole ledger.
 
         Raises `BadInput` if there is no such run.
 

@@ -1,3 +1,1 @@
-"""What a notebook or a script does with plans: simulate them in this process, compare mechanisms, look at the
-runs.
-"""
+"""What a notebook or a script does with plans: simulate them in this process, compare mechanisms, look at the runs."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, NotGiven, WrongForm
 from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
 from fieldfare.task import Task, hold
@@ -99,17 +99,17 @@ def ask(
             privacy[name] = value
     if grid is not None:
         if question is None or resume or task or parameters or client or clip_of is not None or dry_run:
-            raise BadInput("ask", "a grid takes a question, and its own app answers.", "ff.ask({...}, grid=grid)")
+            raise Conflict("ask", "a grid takes a question, and its own app answers.", "ff.ask({...}, grid=grid)")
         home = StateDirectory.of(None) if ledger is None else home_of(ledger)[0]
         run = {"task": OWN_APP} | ({} if cohort is None else {"cohort": cohort})
         asked = Asked.of({"question": question, "run": run, "privacy": privacy})
         return _ask_grid(grid, asked, home, budget, dialect, query, content)
     home, kept = home_of(ledger)
     if clip_of is not None and (question is not None or resume or task or parameters or client or noise_multiplier):
-        raise BadInput("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
+        raise Conflict("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
     if clip_of is None and (resume or question is None):
         if not resume or question is not None or ledger is None:
-            raise BadInput("ask", "needs a question, or resume=RUN with its ledger, and not both.", "ff.ask({...})")
+            raise NotGiven("ask", "needs a question, or resume=RUN with its ledger, and not both.", "ff.ask({...})")
         return resumed(home, resume)
     if clip_of is not None:
         named = clip_of.privacy.model_copy(update={"population": population or clip_of.privacy.population})
@@ -130,13 +130,13 @@ def _ask_grid(
     """Ask the users of a grid's nodes. Raises `BadInput` for a question that only a task can answer."""
     if asked.question.is_of_task:
         why = "a Flower app has no such measure."
-        raise BadInput(
+        raise Conflict(
             f"question of {asked.question.kind!r} by {asked.question.measure!r}", why, "task=, without grid="
         )
     if dialect == "cohort":
         asked.plan_for_nodes()  # refuses where it is not said how many
     if isinstance(budget, tuple):
-        raise BadInput(f"budget = {budget!r}", "is epsilon; the delta is the question's.", f"{budget[0]:g}")
+        raise WrongForm(f"budget = {budget!r}", "is epsilon; the delta is the question's.", f"{budget[0]:g}")
     asking = Asking(asked.plan, home, budget=budget, dialect=dialect, query=query, content=content)
     run = asking.ask(grid)
     with Ledger.open(home.ledger) as ledger:

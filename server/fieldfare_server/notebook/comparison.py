@@ -25,9 +25,7 @@ class Comparison:
 
     plan: Plan
     rows: tuple[dict[str, object], ...]
-    """A mechanism each: the fields of `fieldfare plan --json`, its label, the error of a prefix sum, its
-    score.
-    """
+    """A mechanism each: the fields of `fieldfare plan --json`, its label, the error of a prefix sum, its score."""
     rehearsals: tuple[Trace, ...]
     """NOT PRIVATE: one a mechanism, and the last without noise; empty unless trained."""
 

@@ -9,7 +9,7 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, overload
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Differs, NotFound
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
 from fieldfare_server.api.in_process import InProcessClient
@@ -137,12 +137,12 @@ class SimulatedRun:
 
         path = self.home.root / self.id / "model.safetensors"
         if not path.exists():
-            raise BadInput(f"model of run {self.id}", f"there is no {path.name} in its directory.")
+            raise NotFound(f"model of run {self.id}", f"there is no {path.name} in its directory.")
         module = load_task(self.plan.task_reference).build_model()
         missing = module.load_state_dict(load_file(path), strict=False)
         trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
         if missing.unexpected_keys or trained & set(missing.missing_keys):
-            raise BadInput(f"model of run {self.id}", "does not fit the task's model: the task has changed since.")
+            raise Differs(f"model of run {self.id}", "does not fit the task's model: the task has changed since.")
         return module
 
     def statement(self) -> Statement:
@@ -183,9 +183,7 @@ class Runs(Sequence[SimulatedRun]):
         return iter(self._runs)
 
     def frame(self) -> object:
-        """Return a pandas DataFrame with one row a run. Raises `ModuleNotFoundError` where pandas is not
-        installed.
-        """
+        """Return a pandas DataFrame with one row a run. Raises `ModuleNotFoundError` where pandas is not installed."""
         return make_frame([run.summary() for run in self], SUMMARY)
 
     def plot(self) -> Figure:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fieldfare.accounting.filter import Price, gauge, reserve
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput, Interrupted
+from fieldfare.errors import Conflict, Differs, Interrupted, NotGiven, OutOfRange, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
 from fieldfare.text import decimal
@@ -86,14 +86,14 @@ def simulate(
     """
     require_plans("ff.simulate", plans)
     if bool(plans) == bool(resume):
-        raise BadInput("simulate", "needs plans, or resume=RUN, and not both.", "ff.simulate(plan, budget=10)")
+        raise NotGiven("simulate", "needs plans, or resume=RUN, and not both.", "ff.simulate(plan, budget=10)")
     if resume and ledger is None:
-        raise BadInput(f"resume = {resume!r}", "a temporary ledger has no earlier runs.", "ledger='runs'")
+        raise Conflict(f"resume = {resume!r}", "a temporary ledger has no earlier runs.", "ledger='runs'")
     numbers = budget if isinstance(budget, tuple) else () if budget is None else (budget,)
     if len(numbers) > 2 or any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
-        raise BadInput(f"budget = {budget!r}", "is epsilon, or (epsilon, delta).", "budget=10")
+        raise WrongForm(f"budget = {budget!r}", "is epsilon, or (epsilon, delta).", "budget=10")
     if nodes is not None and (not isinstance(nodes, int) or nodes < 1):
-        raise BadInput(f"nodes = {nodes!r}", "must be a whole number, at least 1.", "1")
+        raise OutOfRange(f"nodes = {nodes!r}", "must be a whole number, at least 1.", "1")
     require_main_guard()
     home, kept = home_of(ledger)
     if any(map(_starts_workers, plans or [_resumed(home, resume)])):
@@ -138,7 +138,7 @@ def home_of(ledger: str | Path | None) -> tuple[StateDirectory, object]:
     if "://" not in str(ledger):
         root = Path(ledger).expanduser().absolute()
         if root.is_file():
-            raise BadInput(f"ledger = {str(ledger)!r}", "is a file.", f"the directory {str(root.parent)!r}, or a URL")
+            raise WrongForm(f"ledger = {str(ledger)!r}", "is a file.", f"the directory {str(root.parent)!r}, or a URL")
         return StateDirectory(root, f"sqlite:///{root / 'ledger.sqlite3'}"), None
     return StateDirectory.of(None, str(ledger)), None
 
@@ -163,9 +163,7 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
 
 
 def make_population(ledger: Ledger, name: str, plans: list[Plan], costs: list[Cost], budget: Budget | None) -> None:
-    """Make the population of `plans`, marked as simulated, if it is not there yet. Raises `BadInput` as
-    `simulate`.
-    """
+    """Make the population of `plans`, marked as simulated, if it is not there yet. Raises `BadInput` as `simulate`."""
     known = {view.name: view for view in ledger.populations()}.get(name)
     if known is not None:
         if budget is not None:
@@ -181,7 +179,7 @@ def _budget(name: str, plans: list[Plan], budget: Budget | None, prices: list[Pr
     if budget is None:
         # What these runs need together, rounded up, is the smallest budget that would do.
         need = gauge(math.fsum(price.mu_squared for price in prices), min(deltas), 0.0)
-        raise BadInput(
+        raise NotGiven(
             f"population {name!r}",
             "is not in the ledger, and what it may spend in all is yours to say.",
             f"budget={math.ceil(need * 100) / 100:g}",
@@ -190,7 +188,7 @@ def _budget(name: str, plans: list[Plan], budget: Budget | None, prices: list[Pr
         return budget
     if len(deltas) > 1:
         shown = ", ".join(decimal(delta) for delta in sorted(deltas))
-        raise BadInput(
+        raise Conflict(
             f"budget = {budget:g}",
             f"the plans have several deltas ({shown}).",
             f"budget=({budget:g}, {decimal(max(deltas))})",
@@ -201,7 +199,7 @@ def _budget(name: str, plans: list[Plan], budget: Budget | None, prices: list[Pr
 def _require_same(epsilon: float, delta: float, budget: Budget, name: str) -> None:
     given = budget if isinstance(budget, tuple) else (budget, delta)
     if given != (epsilon, delta):
-        raise BadInput(
+        raise Differs(
             f"budget = {budget}",
             f"population {name!r} is there, with epsilon {epsilon:g} at delta {decimal(delta)}; only an officer raises "
             "it, for a reason.",

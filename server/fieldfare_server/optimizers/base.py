@@ -32,9 +32,7 @@ class StepInfo:
     """Std per coordinate of the mechanism's noise in this round's `update`, 0 without noise. With several
     queries: what it would be for a single query that had the whole share."""
     noise_autocovariance: tuple[float, ...] = ()
-    """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where
-    known.
-    """
+    """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known."""
 
 
 class OptimizerSpec(ServerOptimizerSpec):
@@ -58,9 +56,9 @@ class SteppedSpec(OptimizerSpec):
 class Points(NamedTuple):
     """What the clients of one round train from.
 
-    A client trains from every point with the same batches, order and randomness. It forms
-    sum_i weights[i] x (local model from points[i] - points[i]) and clips that once: one vector of norm at most the
-    clip norm, whatever the weights.
+    A client trains from every point with the same batches, order and randomness. It forms sum_i weights[i] x
+    (local model from points[i] - points[i]) and clips that once: one vector of norm at most the clip norm,
+    whatever the weights.
 
     That is one query. Where a round asks several, `weights` holds one row of weights after another, and each
     query is combined, clipped and summed by itself. `shares` divides the round's privacy among them
@@ -83,9 +81,7 @@ class ServerOptimizer(ABC):
 
     @property
     def queries(self) -> int:
-        """How many clipped vectors of a user a round sums; `update` then holds as many means, one after
-        another.
-        """
+        """How many clipped vectors of a user a round sums; `update` then holds as many means, one after another."""
         return 1
 
     @abstractmethod

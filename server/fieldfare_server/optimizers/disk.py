@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, OutOfRange
 from fieldfare.lazily import torch
 from fieldfare_server.optimizers import kalman
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
@@ -71,23 +71,23 @@ class DiSKSpec(OptimizerSpec):
     def _by_kind(cls, value: object) -> OptimizerSpec:
         base = parse_wrapped(value, "sgd")
         if "base" in type(base).model_fields:
-            raise BadInput(f"server_optimizer.base.kind = {base.kind!r}", "a filter cannot wrap a filter.", "sgd")
+            raise Conflict(f"server_optimizer.base.kind = {base.kind!r}", "a filter cannot wrap a filter.", "sgd")
         return base
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not isinstance(self.kappa, str) and not kalman.LEAST_GAIN <= self.kappa <= 1.0:
-            raise BadInput(
+            raise OutOfRange(
                 f"server_optimizer.kappa = {self.kappa}",
                 f"must be between {kalman.LEAST_GAIN} and 1, or 'auto' or 'adaptive'.",
                 str(min(max(self.kappa, kalman.LEAST_GAIN), 1.0)),
             )
         if self.gamma is not None and self.mode != "two-point":
-            raise BadInput(f"server_optimizer.gamma = {self.gamma}", f"mode {self.mode!r} sets it.", "no gamma")
+            raise Conflict(f"server_optimizer.gamma = {self.gamma}", f"mode {self.mode!r} sets it.", "no gamma")
         if self.innovation != "auto" and self.innovation <= 0:
-            raise BadInput(f"server_optimizer.innovation = {self.innovation}", "must be above 0, or 'auto'.", "auto")
+            raise OutOfRange(f"server_optimizer.innovation = {self.innovation}", "must be above 0, or 'auto'.", "auto")
         if self.gamma == 0:
-            raise BadInput("server_optimizer.gamma = 0", "two equal points have no difference.", "mode = 'one-point'")
+            raise Conflict("server_optimizer.gamma = 0", "two equal points have no difference.", "mode = 'one-point'")
         return self
 
     def build(self) -> DiSK:
@@ -124,9 +124,7 @@ class DiSK(ServerOptimizer):
         return join_state(own, self.base.init(params))
 
     def _gain(self, state: State, info: StepInfo) -> tuple[float, float]:
-        """Return this round's gain, and the correlation of the noise in the filter with the noise of the
-        round.
-        """
+        """Return this round's gain, and the correlation of the noise in the filter with the noise of the round."""
         spec, steps = self.spec, int(state["steps"])
         warm = spec.start == "first"
         if spec.kappa in ("auto", "adaptive") and info.noise_std == 0:
@@ -144,9 +142,7 @@ class DiSK(ServerOptimizer):
         return kalman.gains(kappa, innovation, info.noise_autocovariance, warm, info.rounds).at(steps)
 
     def gain(self, state: State, info: StepInfo) -> float:
-        """Return k of this round: 1 in round 0 where the first update is taken whole. A function of public
-        values.
-        """
+        """Return k of this round: 1 in round 0 where the first update is taken whole. A function of public values."""
         return self._gain(state, info)[0]
 
     def points(self, state: State, params: Tensor, info: StepInfo) -> Points:

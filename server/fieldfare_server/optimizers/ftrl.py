@@ -87,9 +87,7 @@ class FTRLSpec(SteppedSpec):
 
 
 def gradient_of_conjugate(dual: Tensor, p: float) -> Tensor:
-    """Return grad Psi*(y)_i = (p - 1) ||y||_q^(2 - q) sgn(y_i) |y_i|^(q - 1), 1/p + 1/q = 1; grad Psi*(0) =
-    0.
-    """
+    """Return grad Psi*(y)_i = (p - 1) ||y||_q^(2 - q) sgn(y_i) |y_i|^(q - 1), 1/p + 1/q = 1; grad Psi*(0) = 0."""
     if p == 2.0:
         return dual
     q = p / (p - 1.0)

@@ -1,6 +1,4 @@
-"""Kinds of server optimizer by name. A new kind is one file with an `OptimizerSpec` subclass under
-`@register`.
-"""
+"""Kinds of server optimizer by name. A new kind is one file with an `OptimizerSpec` subclass under `@register`."""
 
 from __future__ import annotations
 

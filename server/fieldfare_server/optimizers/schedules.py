@@ -56,9 +56,7 @@ class Cosine(_Schedule):
 
 
 class Polynomial(_Schedule):
-    """(1 - t / T)^power. The best power rises from 0 to 1/2 and 1 with more users (Bombari et al. 2025,
-    figure 3).
-    """
+    """(1 - t / T)^power. The best power rises from 0 to 1/2 and 1 with more users (Bombari et al. 2025, figure 3)."""
 
     kind: Literal["polynomial"] = "polynomial"
     power: float = Field(default=1.0, ge=0, le=20, description="of (1 - t / T)")

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field, SerializeAsAny, field_validator
 
 from fieldfare.clipping import Automatic
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, Unsupported
 from fieldfare.plan import Plan
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.normalised_momentum import NormalisedMomentumSpec
@@ -71,7 +71,7 @@ class ThreeQuerySpec(OptimizerSpec):
     def _by_kind(cls, value: object) -> OptimizerSpec:
         base = parse_wrapped(value, BASES[0])
         if base.kind not in BASES:
-            raise BadInput(
+            raise Conflict(
                 f"server_optimizer.base.kind = {base.kind!r}",
                 "may ask for the noise's size, which is not known behind three queries.",
                 " or ".join(BASES),
@@ -85,32 +85,32 @@ class ThreeQuerySpec(OptimizerSpec):
         """Refuse plans whose estimates would be wrong or pointless (privacy would hold all the same)."""
         scheme, period = plan.participation.scheme, plan.participation.period
         if scheme != "fixed-order" or period != self.period:
-            raise BadInput(
+            raise Unsupported(
                 f"server_optimizer.kind = 'three-query' with participation {scheme!r}, period {period}",
                 "compares a user's update with that of the same users an epoch ago; only one fixed cohort order of "
                 f"server_optimizer.period = {self.period} rounds brings them back.",
                 f"participation = {{ scheme = 'fixed-order', period = {self.period} }}",
             )
         if plan.run.rounds <= self.period:
-            raise BadInput(
+            raise Conflict(
                 f"run.rounds = {plan.run.rounds} with server_optimizer.period = {self.period}",
                 "one epoch has no earlier epoch to compare with: three queries would only add noise.",
                 "normalised-momentum",
             )
         if plan.metrics is not None:
-            raise BadInput(
+            raise Unsupported(
                 "metrics with server_optimizer.kind = 'three-query'",
                 "a metric rides beside one query, and these are three.",
                 "normalised-momentum",
             )
         if plan.clipping.counts:
-            raise BadInput(
+            raise Unsupported(
                 f"clipping.kind = {plan.clipping.kind!r} with server_optimizer.kind = 'three-query'",
                 "one moving norm cannot follow the quantiles of three queries.",
                 "flat",
             )
         if isinstance(plan.clipping, Automatic):
-            raise BadInput(
+            raise Unsupported(
                 "clipping.kind = 'automatic' with server_optimizer.kind = 'three-query'",
                 "gives every difference the same length, however small, and differences have to add up.",
                 "flat",
@@ -155,9 +155,7 @@ class ThreeQuery(ServerOptimizer):
         return join_state(own, self.base.init(params))
 
     def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
-        """Return Queries in the order anchor, drift, change; batches are those of the same round of the first
-        epoch.
-        """
+        """Return Queries in the order anchor, drift, change; batches are those of the same round of the first epoch."""
         spec, place = self.spec, info.round % self.spec.period
         anchor, drift, change = shares(-(-info.rounds // spec.period), spec.mixing, spec.change, spec.drift)
         # At an epoch's start x is a: nothing has drifted.
@@ -169,9 +167,7 @@ class ThreeQuery(ServerOptimizer):
         return Points(points, (0.0, 1.0, 0.0, *drifts, *changes), (anchor, drift, change), place)
 
     def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        """Take one step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to
-        norm C.
-        """
+        """Take one step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to norm C."""
         spec = self.spec
         anchor, drift, change = update.view(3, -1)
         memory = f"memory.{info.round % spec.period}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare_server.optimizers.base import OptimizerSpec, State
 from fieldfare_server.optimizers.registry import parse
 
@@ -15,7 +15,7 @@ def parse_wrapped(value: object, nearest: str) -> OptimizerSpec:
     """Return the table `server_optimizer.base`; `nearest` is an example of its kind. Raises `BadInput`."""
     if not isinstance(value, Mapping | OptimizerSpec):
         example = f'{{ kind = "{nearest}" }}'
-        raise BadInput(f"server_optimizer.base = {value!r}", "must be a table with a kind.", example)
+        raise WrongForm(f"server_optimizer.base = {value!r}", "must be a table with a kind.", example)
     return parse(value)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fieldfare.accounting.filter import Price
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotNow
 from fieldfare.plan import Plan
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.state import admission, budget
@@ -58,7 +58,7 @@ def admit(
     """
     known = ledger.population(plan.privacy.population) if ledger is not None else None
     if known is not None and known.state != "open":
-        raise BadInput(f"a run on population {known.name!r}", f"the population is {known.state}.", "another population")
+        raise NotNow(f"a run on population {known.name!r}", f"the population is {known.state}.", "another population")
     warnings: list[str] = []
     if users is not None and plan.tuning is not None:
         users = plan.tuning.size(users) if isinstance(users, int) else users[plan.takes(users)]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.capacity import fills
-from fieldfare.errors import BadInput
+from fieldfare.errors import TooFew
 from fieldfare.participation import SAMPLED, FixedOrder, Participation
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare.plan import Plan
@@ -70,7 +70,7 @@ def require_feasible(plan: Plan, users: int) -> None:
         why = f"need {visits} participations; the population has {users} users, who give at most {users * most}."
     else:
         why = f"need {needed * min(separation, rounds)} users, and the population has {users}."
-    raise BadInput(
+    raise TooFew(
         f"{rounds} rounds of {needed} reports (run.min_reports) with at most {most} participations at least "
         f"{separation} rounds apart",
         why,
@@ -197,5 +197,5 @@ def check_feasible(plan: Plan, users: NDArray[np.uint64] | int) -> list[str]:
     )
     if not reach.finished:
         nearest = f"rounds = {reach.least}" if reach.least else "a higher reachable, or a smaller min_reports"
-        raise BadInput("availability with this participation", why, nearest)
+        raise TooFew("availability with this participation", why, nearest)
     return [f"availability: {why} A run that stops before its end has spent what its rounds cost."]

@@ -1,6 +1,4 @@
-"""A question file: what is asked, of whose users, and from whose budget. It becomes the plan of a run of one
-round.
-"""
+"""A question file: what is asked, of whose users, and from whose budget. It becomes the plan of a run of one round."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Conflict, OutOfRange, TooFew, Unreadable, Unsupported, WrongForm
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
@@ -46,9 +44,7 @@ CLIP_QUESTION: Mapping[str, object] = {
     "spacing": "log",
     "at": [0.5],
 }
-"""The median norm of users' updates. Its bounds are public, and wide: whatever is outside stands at their
-ends.
-"""
+"""The median norm of users' updates. Its bounds are public, and wide: whatever is outside stands at their ends."""
 
 
 class AskedRun(Table):
@@ -82,13 +78,13 @@ class Asked(Table):
     @classmethod
     def _by_kind(cls, table: object) -> Question:
         if not isinstance(table, Mapping | Question):
-            raise BadInput(f"question = {table!r}", "must be a table with a kind.")
+            raise WrongForm(f"question = {table!r}", "must be a table with a kind.")
         return parse(table)
 
     @model_validator(mode="after")
     def _number_of_answers_is_public(self) -> Self:
         if hides_presence(self.privacy.adjacency):
-            raise BadInput(
+            raise Unsupported(
                 f"privacy.adjacency = {self.privacy.adjacency!r}",
                 "who is there is secret, so a question would need a public schedule of its end and a public number of "
                 "users, and there is none.",
@@ -100,7 +96,7 @@ class Asked(Table):
     def _trains_to_measure(self) -> Self:
         if self.client is not None and self.question.measure != self.question.update_norm:
             why = f"measure {self.question.measure!r} trains nothing."
-            raise BadInput("[client]", why, f"measure = {self.question.update_norm!r}")
+            raise Conflict("[client]", why, f"measure = {self.question.update_norm!r}")
         return self
 
     @classmethod
@@ -120,7 +116,7 @@ class Asked(Table):
         """
         if not plan.run.task:
             why = "names no task whose users could be asked: its Flower app has them."
-            raise BadInput("run.task", why, "clipping.kind = 'adaptive-quantile'")
+            raise Conflict("run.task", why, "clipping.kind = 'adaptive-quantile'")
         privacy = plan.privacy
         return cls.of(
             {
@@ -140,13 +136,11 @@ class Asked(Table):
 
     @classmethod
     def read(cls, path: Path) -> Asked:
-        """Return the question in a TOML file, whose directory may hold the module of its task. Raises
-        `BadInput`.
-        """
+        """Return the question in a TOML file, whose directory may hold the module of its task. Raises `BadInput`."""
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"question file {str(path)!r}", f"cannot be read: {error}.") from None
+            raise Unreadable(f"question file {str(path)!r}", f"cannot be read: {error}.") from None
         sys.path.append(str(path.absolute().parent))
         return cls.from_toml(text)
 
@@ -156,7 +150,7 @@ class Asked(Table):
         try:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise BadInput("question file", f"cannot be read: {error}.") from None
+            raise Unreadable("question file", f"cannot be read: {error}.") from None
         try:
             return cls.of(table)
         except BadInput as refusal:
@@ -168,12 +162,10 @@ class Asked(Table):
         return task_reference(self.run.task, self.task)
 
     def plan_for_nodes(self) -> Plan:
-        """Return the plan that asks users of real nodes. Raises `BadInput` where the question does not say
-        how many.
-        """
+        """Return the plan that asks users of real nodes. Raises `BadInput` where the question does not say how many."""
         if self.run.cohort is None:
             why = "is required: how many users real nodes have is not known before."
-            raise BadInput("run.cohort", why, "cohort = 100")
+            raise OutOfRange("run.cohort", why, "cohort = 100")
         return self.plan(self.run.cohort)
 
     def plan(self, users: int) -> Plan:
@@ -215,7 +207,7 @@ def require_clear(asked: Asked, plan: Plan, cost: Cost) -> None:
     users = plan.run.cohort
     ((_, share),) = asked.question.spread(cost.noise_multiplier, users)
     if FEWEST * share > 1.0:
-        raise BadInput(
+        raise TooFew(
             f"privacy.epsilon = {asked.privacy.epsilon:g} of a clip norm",
             f"with {users} users the noise is too large to say anything.",
             f"{math.ceil(10 * FEWEST * share * (asked.privacy.epsilon or 1.0)) / 10:g}, or kind = 'adaptive-quantile'",
@@ -239,7 +231,7 @@ def with_norm(text: str, norm: float) -> str:
     before, now = (Plan.from_toml(each) for each in (text, made))
     wanted = {**before.model_dump(mode="json"), "clipping": before.clipping.at(norm).model_dump(mode="json")}
     if {**now.model_dump(mode="json"), "clipping": now.clipping.model_dump(mode="json")} != wanted:
-        raise BadInput("[clipping]", "is written in a way that is left alone.", f"{line} in its place")
+        raise Unsupported("[clipping]", "is written in a way that is left alone.", f"{line} in its place")
     return made
 
 

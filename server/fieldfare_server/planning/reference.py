@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from fieldfare import clipping, mechanisms
 from fieldfare.aggregation import aggregations
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unknown
 from fieldfare.plan import Plan
 from fieldfare.refusals import nearest_of, takes
 from fieldfare_server import optimizers
@@ -151,7 +151,7 @@ def explain(wanted: str, known: tuple[PlanSection, ...] | None = None) -> str:
     if not keys:
         names = {section.table for section in known} | {key.path for section in known for key in section.keys}
         near = nearest_of(wanted, sorted(names | {key.name for section in known for key in section.keys}))
-        raise BadInput(f"--explain {wanted}", "a plan has no such key.", near)
+        raise Unknown(f"--explain {wanted}", "a plan has no such key.", near)
     # One key of several kinds is told once where it means the same for all of them.
     merged: dict[Key, list[str]] = {}
     for key in keys:

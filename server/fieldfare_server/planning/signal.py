@@ -1,6 +1,4 @@
-"""How much a plan's noise weighs against what its users' updates can add up to: the one measure that compares
-plans.
-"""
+"""How much a plan's noise weighs against what its users' updates can add up to: the one measure that compares plans."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.accounting import certification, sampled_optimum
-from fieldfare.errors import BadInput, Refused
+from fieldfare.errors import Conflict, Refused, TooLarge
 from fieldfare.mechanisms import build
 from fieldfare.participation import BMinSep, MinSeparation, Single
 from fieldfare.plan import Plan
@@ -38,9 +38,7 @@ MOST_BANDS = 64
 DENSE = 256
 """Most rounds for which a dense strategy is sought: a second."""
 NEAR = 0.03
-"""Share of the noise that a shape's mechanism may have above the least, for buffers of model size that it
-saves.
-"""
+"""Share of the noise that a shape's mechanism may have above the least, for buffers of model size that it saves."""
 LEAST_GAIN = 0.01
 """Share of the noise that a change must save: less is within what searches and estimates err by."""
 
@@ -98,9 +96,7 @@ class Suggested:
     ways: tuple[Way, ...]
     assumed: tuple[str, ...]
     fitted: bool = False
-    """Whether the users cannot fill the plan's rounds, so that `planned` asks all of them more often, or
-    fewer.
-    """
+    """Whether the users cannot fill the plan's rounds, so that `planned` asks all of them more often, or fewer."""
 
     @property
     def because(self) -> list[str]:
@@ -152,9 +148,9 @@ def suggest(
         BadInput: the plan names no epsilon, has too many rounds, or cannot be met or filled by these users.
     """
     if plan.privacy.epsilon is None:
-        raise BadInput("privacy.noise_multiplier", "fixes the noise, so there is nothing to compare.", "epsilon")
+        raise Conflict("privacy.noise_multiplier", "fixes the noise, so there is nothing to compare.", "epsilon")
     if plan.run.rounds > MOST_ROUNDS:
-        raise BadInput(f"run.rounds = {plan.run.rounds}", "a grid of so many takes too long.", str(MOST_ROUNDS))
+        raise TooLarge(f"run.rounds = {plan.run.rounds}", "a grid of so many takes too long.", str(MOST_ROUNDS))
     fitted = plan if users is None else _fitted(plan, users)
     cut, plan = fitted is not plan, fitted
     needed = fewest_rounds or plan.run.rounds
@@ -303,9 +299,7 @@ def _needed_users(plan: Plan) -> int:
 
 
 def _spread(rounds: int, cohort: int, users: int) -> Table | None:
-    """Return everybody as seldom and as far apart as `users` users can fill the rounds; None where they
-    cannot.
-    """
+    """Return everybody as seldom and as far apart as `users` users can fill the rounds; None where they cannot."""
     if cohort > users:
         return None
     apart, most = min(rounds, users // cohort), -(-rounds * cohort // users)
@@ -315,9 +309,7 @@ def _spread(rounds: int, cohort: int, users: int) -> Table | None:
 
 
 def _sampled(plan: Plan, shape: Table, certified: bool) -> Iterator[tuple[Table, Table]]:
-    """Yield secret samplers for the planned cohort; with `certified`, also those whose price needs a
-    certificate.
-    """
+    """Yield secret samplers for the planned cohort; with `certified`, also those whose price needs a certificate."""
     rounds = shape["run"]["rounds"]
     block = max(1, min(rounds, round(_block(plan) * plan.run.cohort / shape["run"]["cohort"])))
     stated = {"callable": True} if plan.participation.callable else {}

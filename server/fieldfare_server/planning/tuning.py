@@ -26,7 +26,7 @@ from fieldfare.accounting.filter import RUN_SHARE, default_leak
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.accounting.sealed import largest_mu
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, OutOfRange, Unknown, Unsupported
 from fieldfare.plan import Plan
 from fieldfare.questions.choice import Choose
 from fieldfare.text import decimal
@@ -53,9 +53,7 @@ class Tuning:
     settings: tuple[Mapping[str, JsonValue], ...]
     """Of each trial: keys of the plan, and their values."""
     asks: tuple[str, float, float] | None = None
-    """The measure that compares trials on users' own rows, and its bounds; None: the task's public score
-    does.
-    """
+    """The measure that compares trials on users' own rows, and its bounds; None: the task's public score does."""
     finals: tuple[Plan, ...] = field(init=False)
     """The plan for the others, with each trial's settings."""
 
@@ -81,14 +79,14 @@ class Tuning:
             tuning = {"share": SHARE if share is None else share}
             plan = Plan.parse({**plan.model_dump(mode="json", exclude_none=True), "tuning": tuning})
         if plan.tuning is None or plan.tuning.users != "others":
-            raise BadInput("tuning.users = 'share'", "the plan that is tuned trains the others.", "users = 'others'")
+            raise Conflict("tuning.users = 'share'", "the plan that is tuned trains the others.", "users = 'others'")
         for key in over:
             if key.partition(".")[0] in _LEFT_ALONE or "." not in key:
                 why = "it says whose budget pays, and how much." if "." in key else "a key is TABLE.KEY."
-                raise BadInput(f"over {key}", why, "server_optimizer.learning_rate")
+                raise Unknown(f"over {key}", why, "server_optimizer.learning_rate")
         settings = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
         if not 2 <= len(settings) <= MOST_TRIALS:
-            raise BadInput(
+            raise OutOfRange(
                 f"{len(settings)} trials", "there is nothing to choose from, or too much.", "2 to 64 of them"
             )
         return cls(plan, tuple(settings), _measure(score))
@@ -99,9 +97,7 @@ class Tuning:
         return len(self.settings) + (self.asks is not None)
 
     def trial(self, index: int) -> Plan:
-        """Return the plan of one trial: on the share, with a cohort as small, and noise for its part of the
-        budget.
-        """
+        """Return the plan of one trial: on the share, with a cohort as small, and noise for its part of the budget."""
         final = self.finals[index]
         assert final.tuning is not None
         share, run = final.tuning.share, final.run
@@ -153,7 +149,7 @@ class Tuning:
         population = ledger.population(self.plan.privacy.population)
         if population.accounting != "individual":
             why = "it charges all users alike, whoever takes part, so a share of them saves nothing."
-            raise BadInput(f"population {population.name!r}", why, "one of adjacency 'zero_out', with odometers")
+            raise Unsupported(f"population {population.name!r}", why, "one of adjacency 'zero_out', with odometers")
         first: list[tuple[Plan, Cost]] = []
         plans = [self.trial(index) for index in range(len(self.settings)) if index not in begun]
         asked = self.question([f"trial-{index}" for index in range(len(self.settings))], self.size(names))
@@ -178,9 +174,7 @@ class Tuning:
 
 
 _ROUNDING = 1.0 + 1e-4
-"""What trials have more of noise, so that their prices, each rounded up, add up to no more than the final
-run's.
-"""
+"""What trials have more of noise, so that their prices, each rounded up, add up to no more than the final run's."""
 
 
 @dataclass(frozen=True)
@@ -293,5 +287,5 @@ def _measure(score: str) -> tuple[str, float, float] | None:
         Choose(measure=name, models=("a", "b"), low=low, high=high)
     except (KeyError, ValueError):
         near = f"{HELD_OUT}, correct, or loss=0,4"
-        raise BadInput(f"score = {score!r}", "is not a score, or has no public bounds.", near) from None
+        raise Unknown(f"score = {score!r}", "is not a score, or has no public bounds.", near) from None
     return name, low, high

@@ -23,7 +23,7 @@ import numpy as np
 
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of, cost_without_amplification
-from fieldfare.errors import BadInput, Refused
+from fieldfare.errors import NotNow, Refused, TooLarge
 from fieldfare.participation import BMinSep
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_server.ledger.reads import Reader
@@ -31,16 +31,12 @@ from fieldfare_server.planning.admission import Admission, admit
 from fieldfare_server.planning.bound import Bound
 
 LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
-"""Most rounds for which a request may search for a strategy: a few seconds. The command line has no such
-limit.
-"""
+"""Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
 LONGEST_OF_OTHERS = 20_000
 
 CERTIFIED_BINS: Final = 16
 CERTIFIED_ROUNDS: Final = 256
-"""Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two
-threads.
-"""
+"""Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two threads."""
 CHAINED_ROUNDS: Final = 16
 """Most rounds for which it does for b-min-sep and banded random allocation, whose samples take time for each
 round. The deterministic bounds of `importance` need no samples, but at the demo's plan they leave 1.8 times a
@@ -107,7 +103,7 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
     plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
-        raise BadInput(
+        raise TooLarge(
             f"run.rounds = {plan.run.rounds}",
             f"pricing {plan.mechanism.kind!r} over so many rounds takes too long for a request.",
             f"{longest}, or `fieldfare plan`",
@@ -124,7 +120,7 @@ def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
     if key in _PRICES:
         return _PRICES[key]
     if not _ONE.acquire(blocking=False):
-        raise BadInput("this plan", "another one is being priced.", "ask again in a moment")
+        raise NotNow("this plan", "another one is being priced.", "ask again in a moment")
     try:
         found = _price(plan, resolution)
         while len(_PRICES) >= _KEPT:
@@ -186,9 +182,7 @@ def changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _bands(table: Mapping[str, Any]) -> int:
-    """Take as many bands as rounds between two participations of a user, where that is few: more would cost
-    more.
-    """
+    """Take as many bands as rounds between two participations of a user, where that is few: more would cost more."""
     way = table["participation"]
     apart = way.get("separation") or way.get("period") or way.get("bins") or way.get("groups") or 1
     return max(1, min(MOST_BANDS, int(apart), int(table["run"]["rounds"])))

@@ -17,7 +17,7 @@ import os
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import FieldfareError, NotGiven
 from fieldfare_flower import logs
 from fieldfare_flower.server_errors import outlast_server_errors
 from fieldfare_flower.waits import shorten_part_waits
@@ -58,7 +58,7 @@ def _open_session(grid: Grid, plan_source: str, resume: str, run_id: str) -> Ses
     if resume:
         return Session.resume(home, resume, stable)
     if not plan_source:
-        raise BadInput("run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'")
+        raise NotGiven("run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'")
     plan = plan_of(plan_source)
     require_simulated(plan, grid)
     actor = SIMULATION if os.environ.get("FIELDFARE_NODE_AUTH") == "simulated" else "coordinator"

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from fieldfare.errors import BadInput, CheckpointError, FieldfareError
+from fieldfare.errors import BadInput, CheckpointError, FieldfareError, NotNow
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare_server.files.atomic import replace_file
@@ -85,7 +85,7 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
         return
     run = ledger.run(run_id)
     if run.ended_at is None:
-        raise BadInput(f"the key of run {run_id}", f"the run is {run.state}; without its key it cannot be resumed.")
+        raise NotNow(f"the key of run {run_id}", f"the run is {run.state}; without its key it cannot be resumed.")
     if not files.secrets():
         return
     if not (files.directory / "model.safetensors").exists():

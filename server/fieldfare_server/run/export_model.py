@@ -9,7 +9,14 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from fieldfare.errors import BadInput, CheckpointError, FieldfareError
+from fieldfare.errors import (
+    AlreadyThere,
+    CheckpointError,
+    FieldfareError,
+    NotFound,
+    NotInstalled,
+    Unsupported,
+)
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.task import Task, load_task
@@ -62,7 +69,7 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
         kept[last] = run.checkpoint
     if wanted not in kept:
         held = sorted({*kept, *([last] if path.exists() or not kept else []), 0})
-        raise BadInput(
+        raise NotFound(
             f"--round {wanted} of run {run.id}",
             f"that model is not kept: an ended run keeps its last one, a run under way its newest two ({home.root}).",
             ", ".join(map(str, held)),
@@ -116,7 +123,7 @@ def write_onnx(model: ReleasedModel, path: Path) -> None:
     """
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise BadInput("--format onnx", f"needs the package {missing[0]}.", "pip install 'fieldfare[onnx]'")
+        raise NotInstalled("--format onnx", f"needs the package {missing[0]}.", "pip install 'fieldfare[onnx]'")
     require_new(path)
     task = load_task(Plan.stored(model.run.plan).task_reference)
     module = task.build_model()
@@ -129,7 +136,9 @@ def write_onnx(model: ReleasedModel, path: Path) -> None:
         assert exported is not None
         content = exported.model_proto.SerializeToString()
     except Exception as error:  # whatever torch cannot export: it names the part of the model
-        raise BadInput("--format onnx", f"torch cannot export this model: {error}.", "--format safetensors") from error
+        raise Unsupported(
+            "--format onnx", f"torch cannot export this model: {error}.", "--format safetensors"
+        ) from error
     replace_file(path, content, mode=0o644)
 
 
@@ -143,6 +152,6 @@ def _example(task: Task) -> torch.Tensor:
 def require_new(path: Path) -> None:
     """Raise `BadInput` for a path where something is, or whose directory is not there."""
     if path.exists():
-        raise BadInput(f"--out {path}", "there is a file already.", "another name")
+        raise AlreadyThere(f"--out {path}", "there is a file already.", "another name")
     if not path.absolute().parent.is_dir():
-        raise BadInput(f"--out {path}", "its directory does not exist.", str(path.absolute().parent))
+        raise NotFound(f"--out {path}", "its directory does not exist.", str(path.absolute().parent))

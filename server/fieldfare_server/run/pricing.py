@@ -1,6 +1,4 @@
-"""What a plan costs with the model that its task trains: the size of the model decides the resolution of the
-noise.
-"""
+"""What a plan costs with the model that its task trains: the size of the model decides the resolution of the noise."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
 from fieldfare.cost import Cost, Ring
 from fieldfare.costing import Draw, cost_of, cost_with_resolution
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.schema import Schema
@@ -50,9 +48,7 @@ def stated_noise(plan: Plan, cost: Cost, schema: Schema) -> dict[str, float]:
 
 
 def privatiser_of(plan: Plan, cost: Cost, numel: int) -> Privatiser:
-    """Return how the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as
-    `Privatiser.of`.
-    """
+    """Return how the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as `Privatiser.of`."""
     widest = float(cost.mechanism.row_norms().max())
     bound, users = plan.riders.joint_bound, most_users(plan)
     setting = (plan.privacy.rounding, cost.noise_multiplier, bound, numel, users, widest)
@@ -122,9 +118,7 @@ def _schema_of(task: Task) -> Schema:
 
 
 def _task_of(plan: Plan) -> Task:
-    """Return the plan's task. Raises `BadInput` where there is none, or none that measures what the plan
-    shows.
-    """
+    """Return the plan's task. Raises `BadInput` where there is none, or none that measures what the plan shows."""
     task = load_task(plan.task_reference)
     if plan.metrics is not None:
         plan.metrics.require(task.name, task.measures)
@@ -171,7 +165,7 @@ def require_plans(what: str, plans: Iterable[object]) -> None:
                 if isinstance(plan, str | dict)
                 else "ff.Plan(...)"
             )
-            raise BadInput(f"{what}({plan!r})"[:200], f"takes plans, not a {type(plan).__name__}.", near)
+            raise WrongForm(f"{what}({plan!r})"[:200], f"takes plans, not a {type(plan).__name__}.", near)
 
 
 def _price(plan: Plan) -> Cost:

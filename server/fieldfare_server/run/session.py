@@ -27,7 +27,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.aggregation import PLAIN
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.errors import BadInput, CheckpointError, NotAllowed, NotFound, NotNow
 from fieldfare.lazily import torch
 from fieldfare.names import QUESTION
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
@@ -109,7 +109,7 @@ class Session:
         self._shown: dict[int, dict[str, ConfigRecord]] = {}
         self._terms: dict[str, ConfigRecord] = {}
 
-    # -- beginnings -----------------------------------------------------------------------------------------------
+    # -- beginnings ------------------------------------------------------------------------------------------
 
     @classmethod
     def begin(
@@ -257,7 +257,7 @@ class Session:
         require_identity(plan, identity_is_stable)
         if run.state not in ACTIVE:
             ledger.close()
-            raise BadInput(f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run")
+            raise NotNow(f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run")
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()
         cost = StoredStrategy(home.root, run_id, run.strategy, run.planned).cost(run.plan)
@@ -353,7 +353,7 @@ class Session:
         schedule = self.account.schedule
         return None if schedule is None else schedule.latest
 
-    # -- what may be seen -----------------------------------------------------------------------------------------
+    # -- what may be seen ------------------------------------------------------------------------------------
 
     @property
     def schema(self) -> Schema:
@@ -398,7 +398,7 @@ class Session:
         """Return the last committed model's parameters by name, float32."""
         return self.schema.arrays(self.params)
 
-    # -- the end --------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self, state: EndState, message: str) -> Path | None:
         """Write the last committed model, end the run, and destroy its key and noise state.
@@ -448,15 +448,13 @@ def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
     for run in runs:
         file = files.directory.parent / run / "model.safetensors"
         if not file.is_file():
-            raise BadInput(f"the model of run {run}", f"it released none, or not into {file.parent}.", "another run")
+            raise NotFound(f"the model of run {run}", f"it released none, or not into {file.parent}.", "another run")
         models[run] = load_file(file)
     return CohortDialect(None, plan.task, models)
 
 
 def _tidy(home: StateDirectory, ledger: Ledger, actor: str) -> None:
-    """Destroy what is left of ended runs. What cannot be destroyed now stops no other run: the doctor names
-    it.
-    """
+    """Destroy what is left of ended runs. What cannot be destroyed now stops no other run: the doctor names it."""
     with contextlib.suppress(CheckpointError):  # it is in the log
         destroy_left_behind(home, ledger, actor)
 
@@ -464,7 +462,7 @@ def _tidy(home: StateDirectory, ledger: Ledger, actor: str) -> None:
 def require_identity(plan: Plan, stable: bool) -> None:
     """Refuse a plan whose guarantee rests on knowing who is who, where that cannot be known."""
     if not stable and not plan.run.trust_node_ids:
-        raise BadInput(
+        raise NotAllowed(
             "run.trust_node_ids = false",
             "the SuperLink registers any node, or could not be tried, so it is unknown how often a user takes part; "
             "the plan's participation limits would mean nothing.",

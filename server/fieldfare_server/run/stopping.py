@@ -45,6 +45,7 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
             f"run {run}",
             f"{why} No round was committed, so the run has ended, and all that it reserved is free again.",
             nearest,
+            code="nothing-committed",
         )
     given_up = isinstance(cause, NotEnoughUsers) or session.next_round == 0
     end = f", or end it with `fieldfare abandon {run} --reason ...`" if given_up else ""
@@ -87,4 +88,5 @@ def _diverged(session: Session, how: str) -> BadInput:
         f"server_optimizer and client learning rates of run {session.account.id}",
         f"the released model diverged: {how} after round {last}.",
         "smaller learning rates",
+        code="diverged",
     )

@@ -46,7 +46,7 @@ from scipy.special import ndtr
 
 from fieldfare.accounting.composition import DiscreteLoss, Vector
 from fieldfare.accounting.sampled import SampledEvent, register, whole
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.participation import RandomAllocation
 
 MOST_BINS: Final = 1024
@@ -81,7 +81,7 @@ class Allocation(SampledEvent):
 
     def __post_init__(self) -> None:
         if not 1 <= self.bins <= MOST_BINS:
-            raise BadInput(f"bins = {self.bins}", f"must be in [1, {MOST_BINS}].", str(MOST_BINS))
+            raise OutOfRange(f"bins = {self.bins}", f"must be in [1, {MOST_BINS}].", str(MOST_BINS))
         super().__post_init__()
 
     @classmethod
@@ -122,9 +122,7 @@ class Allocation(SampledEvent):
 @register
 @dataclass(frozen=True)
 class CutAllocation(Allocation):
-    """A block of which the run holds the first `rounds` rounds: with probability rounds / bins the user is in
-    one.
-    """
+    """A block of which the run holds the first `rounds` rounds: with probability rounds / bins the user is in one."""
 
     own: ClassVar = frozenset({"bins", "rounds"})
     participations: ClassVar = ()
@@ -133,7 +131,7 @@ class CutAllocation(Allocation):
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds < self.bins:
-            raise BadInput(f"rounds = {self.rounds}", f"must be in [1, {self.bins}).", "1")
+            raise OutOfRange(f"rounds = {self.rounds}", f"must be in [1, {self.bins}).", "1")
         super().__post_init__()
 
     @property
@@ -157,9 +155,7 @@ class CutAllocation(Allocation):
 
 
 def spread(bins: int, noise_multiplier: float) -> float:
-    """Estimate the standard deviation of log L: sqrt((exp(1 / sigma^2) - 1) / b) where small, 1 / sigma at
-    most.
-    """
+    """Estimate the standard deviation of log L: sqrt((exp(1 / sigma^2) - 1) / b) where small, 1 / sigma at most."""
     inverse = 1 / noise_multiplier
     return min(math.sqrt(math.expm1(min(inverse * inverse, 700.0)) / bins), inverse)
 

@@ -44,7 +44,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from fieldfare.accounting.importance import CommonParts, Tilt, Vector, choose, log_mean, log_mean_rows
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, TooLarge, Unsupported
 from fieldfare.factorization.dyadic import nodes
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.decaying import Decaying
@@ -69,7 +69,7 @@ def gram(mechanism: Mechanism, bins: int) -> Vector:
     """
     if not 1 <= bins <= min(mechanism.rounds, MOST_BINS):
         most = min(mechanism.rounds, MOST_BINS)
-        raise BadInput(
+        raise OutOfRange(
             f"participation.bins = {bins}", f"must be in [1, {most}] with {mechanism.rounds} rounds.", str(most)
         )
     return _products(mechanism, mechanism.rounds, bins)
@@ -90,7 +90,7 @@ def _products(mechanism: Mechanism, rounds: int, bins: int) -> Vector:
     elif isinstance(mechanism, ToeplitzMechanism) and rounds * bins <= _MOST_ENTRIES:
         modes = _modes_of_filter(mechanism.strategy_coefs[:rounds], bins)
     else:
-        raise BadInput(
+        raise TooLarge(
             f"scheme 'balls-in-bins' with {rounds} rounds of kind {mechanism.kind!r} and {bins} bins",
             "its strategy matrix is too large to be summed over every bin.",
             f"{_LARGEST_MATRIX} rounds, fewer bins, or restart_every = {_LARGEST_MATRIX}",
@@ -111,9 +111,7 @@ def _products_of_blocks(mechanism: Stamped, bins: int) -> Vector:
 
 
 def _modes_of_filter(coefs: Vector, bins: int) -> Vector:
-    """Sum each bin's columns of |C|, to a filter of |c| whose period is b, moved by the bin and cut at the
-    horizon.
-    """
+    """Sum each bin's columns of |C|, to a filter of |c| whose period is b, moved by the bin and cut at the horizon."""
     summed = np.abs(coefs).astype(np.float64)
     for start in range(bins, summed.size, bins):
         summed[start : start + bins] += summed[start - bins : start][: summed.size - start]
@@ -143,7 +141,7 @@ def mode_products(mechanism: Mechanism, bins: int, rounds: int | None = None) ->
     births = np.array([mechanism.birth(row) for row in range(len(c))])
     rows, columns = np.nonzero(c)
     if (columns > births[rows]).any():
-        raise BadInput(
+        raise Unsupported(
             f"scheme 'balls-in-bins' with kind {mechanism.kind!r}",
             "its strategy draws noise before a round that this noise hides, and the charge is proven row by row.",
             "kind 'nu', 'blt', 'banded', 'independent' or 'tree' with estimator = 'plain'",
@@ -152,9 +150,7 @@ def mode_products(mechanism: Mechanism, bins: int, rounds: int | None = None) ->
 
 
 class Bins:
-    """The law of balls in bins for `importance`: a bin is uniform, and K = (<m_i, m_j>) says all of C and
-    sigma.
-    """
+    """The law of balls in bins for `importance`: a bin is uniform, and K = (<m_i, m_j>) says all of C and sigma."""
 
     chunk: Final = 1 << 14
     orders: Final = np.geomspace(0.05, 40.0, 200)

@@ -10,7 +10,7 @@ from fieldfare.accounting.charge import amplification, charge_for, require_charg
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SMALLEST_DELTA
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import BadInput, BudgetRefused, OutOfRange, TooLarge
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
 from fieldfare.text import decimal
@@ -47,7 +47,7 @@ def calibrate(
     """
     before = PrivacyLoss() if already is None else already
     if not 0 < epsilon < math.inf:
-        raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
+        raise OutOfRange(f"epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
     require_valid(adjacency, participation)
     require_charged(mechanism, participation)
     if 0 < delta <= before.leak:
@@ -77,7 +77,7 @@ def calibrate(
             sigma *= 1 + 4e-16
         return sigma
     if epsilon < SMALLEST_SAMPLED_EPSILON or delta < SMALLEST_DELTA:
-        raise BadInput(
+        raise TooLarge(
             f"epsilon = {epsilon:g}, delta = {decimal(delta)} with sampling",
             "the privacy loss distribution would need too fine a grid.",
             f"epsilon {SMALLEST_SAMPLED_EPSILON:g}, delta {SMALLEST_DELTA:g}",

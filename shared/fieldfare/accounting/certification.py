@@ -21,7 +21,7 @@ from fieldfare.accounting import balls_in_bins, chained
 from fieldfare.accounting.certified import LARGEST_EPSILON, Certified
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.importance import Law, Pair, Vector, enough, stake_of, upper_bound
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import BudgetRefused, OutOfRange
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import BallsInBins, Participation
 from fieldfare.text import decimal
@@ -35,9 +35,7 @@ _MOST_COINS: Final = 1_100_000_000
 _LEVELS: Final = 48
 """Points of a curve, besides that of the plan's own epsilon."""
 _DEEPEST: Final = 1e-3
-"""The last point's delta, as a share of the plan's: what the price of a run in a population leaks is of that
-size.
-"""
+"""The last point's delta, as a share of the plan's: what the price of a run in a population leaks is of that size."""
 _PILOT: Final = 1 << 16
 """Samples that set the stakes of the bound."""
 _ROUGH, _FINE = 1 << 14, 1 << 17
@@ -92,19 +90,22 @@ def certify(
     Raises `BadInput` where there is so little noise that the law cannot be sampled.
     """
     if noise_multiplier < law.least_noise:
-        raise BadInput(
+        raise OutOfRange(
             f"noise_multiplier = {noise_multiplier:.6g} with secret cohorts",
             "the charge of so little noise is not computed.",
             f"{law.least_noise:.6g}",
         )
     samples, law = samples or samples_of(law), law.at(noise_multiplier)
     pair, failure = Pair(law, target, epsilons[-1]), FAILURE / 2**attempt
+    # All points in both orders may fail with `failure` together (a union bound).
     log_odds = math.log(2 * len(epsilons) / failure)
     worst = np.zeros(len(epsilons))
     for add, stream, pilot_stream, count in (
         (False, _REMOVE, _PILOT_REMOVE, samples[0]),
         (True, _ADD, _PILOT_ADD, samples[1]),
     ):
+        # The pilot decides how many samples count and at what stake. It has a stream of its own: a bound
+        # whose settings looked at its own samples would not hold.
         pilot = pair.draw(seed, pilot_stream, _PILOT, add)
         draws = pair.draw(seed, stream, count, add)
         for at, epsilon in enumerate(epsilons):
@@ -123,13 +124,11 @@ def _round_up(value: float) -> float:
     return math.ceil(value * scale) / scale
 
 
-# -- the noise --------------------------------------------------------------------------------------------------------
+# -- the noise -----------------------------------------------------------------------------------------------
 
 
 class _Forecast:
-    """What a certification would say at other noise, by the same normals for each: smooth, and no
-    certificate.
-    """
+    """What a certification would say at other noise, by the same normals for each: smooth, and no certificate."""
 
     def __init__(self, law: Law, count: int, failure: float, samples: tuple[int, int] | None = None) -> None:
         self._law, self._count, self._samples = law, count, samples or samples_of(law)

@@ -20,7 +20,7 @@ from scipy.special import ndtri, ndtri_exp
 
 from fieldfare.accounting.event import ACROSS, CostEvent, Price, Words, cheaper
 from fieldfare.accounting.gaussian import Gaussian, gaussian_delta
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.participation import BallsInBins, BMinSep, Participation, RandomAllocation
 from fieldfare.text import decimal
 
@@ -62,16 +62,18 @@ class Certified(CostEvent):
         in_order = all(a < b for a, b in itertools.pairwise(epsilons))
         inside = all(0 <= e <= LARGEST_EPSILON and self.failure <= d <= 1 for e, d in self.points)
         if not (2 <= len(epsilons) <= MOST_POINTS and epsilons[0] == 0 and in_order and inside):
-            raise BadInput("points of a certified curve", "must be (epsilon, delta) in order, from epsilon 0.")
+            raise OutOfRange("points of a certified curve", "must be (epsilon, delta) in order, from epsilon 0.")
         if not (0 < self.mu < math.inf and 0 < self.failure < 1):
-            raise BadInput(f"mu = {self.mu}, failure = {self.failure}", "must be above 0, and failure below 1.")
+            raise OutOfRange(f"mu = {self.mu}, failure = {self.failure}", "must be above 0, and failure below 1.")
         seeded = len(self.seed) == 32 and set(self.seed) <= set("0123456789abcdef")
         if not seeded or self.attempt < 1 or len(self.samples) != 2 or min(self.samples) < 1:
-            raise BadInput("seed, attempt or samples of a certified curve", "must be 32 hex digits, and at least 1.")
+            raise OutOfRange("seed, attempt or samples of a certified curve", "must be 32 hex digits, and at least 1.")
 
     @cached_property
     def _envelope(self) -> tuple[np.ndarray, np.ndarray]:
         """e^epsilon and delta at the vertices of the lower convex envelope that does not rise."""
+        # A true delta is convex in e^epsilon and never rises. So chords between upper bounds are upper bounds
+        # as well, and the lowest of them is the lower envelope.
         hull: list[tuple[float, float]] = []
         lowest = 1.0
         for epsilon, delta in self.points:

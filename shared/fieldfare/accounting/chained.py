@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
 from fieldfare.accounting.importance import CommonParts, Tilt, Vector, choose
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, TooLarge, Unsupported
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import BMinSep, Participation, RandomAllocation
 
@@ -90,6 +90,8 @@ class Chain(ABC):
         self._mean_column = self._c @ share
         self._to_mean = self._c.T @ self._mean_column
         self.along_mean = float(self._mean_column @ self._mean_column)
+        # A sample takes `turns` uniforms for its pattern, and one for the noise of each round; `draw` splits
+        # them so.
         self.coins = turns + self._rounds
         self.chunk = min(1 << 14, max(64, 1 << int(math.log2(_TOGETHER / self.coins))))
         self.least_noise = math.sqrt(float(self._square.max())) / _LOUDEST
@@ -118,9 +120,7 @@ class Chain(ABC):
 
     @abstractmethod
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:
-        """Return the rounds of tilted patterns, one of each a time, shape (n,): from uniforms of shape (n,
-        turns).
-        """
+        """Return the rounds of tilted patterns, one of each a time, shape (n,): from uniforms of shape (n, turns)."""
 
     def draw(self, uniforms: Vector, tilts: Sequence[Tilt]) -> Vector:
         """Return u, shape (rounds of whole blocks, n)."""
@@ -158,9 +158,7 @@ class Chain(ABC):
     def apart(self) -> CommonParts | None: ...
 
     def _gains(self, a: float, s: float) -> Vector:
-        """Return what a round adds to the log of a pattern's tilted weight, but for products with other
-        rounds.
-        """
+        """Return what a round adds to the log of a pattern's tilted weight, but for products with other rounds."""
         return np.asarray(a * (a - 1) / 2 * self._square + s * self._to_mean)
 
 
@@ -226,6 +224,7 @@ class MinSep(Chain):
         free, rounds = choose(self._starts(messages), turns[:, 0]), []
         for turn in turns.T[1:]:
             free = np.minimum(free, self._rounds)
+            # -log of a uniform is exponential: the user takes part where the rounds' hazards first exceed it.
             taken = np.searchsorted(passed, passed[free] - np.log(turn), side="right") - 1
             rounds.append(taken)
             free = taken + self._b
@@ -242,6 +241,7 @@ class MinSep(Chain):
             gains[i] *= place
             np.multiply(later[(i + 1) % b], 1 - p, out=place)
             place += gains[i]
+            # The recursion is linear, so it may be scaled: products over many rounds stay within float64.
             if i % b == 0:
                 top = np.maximum(later.max(axis=0), 1e-300)
                 later /= top
@@ -324,6 +324,8 @@ class AllocationLaw(Chain):
         total, part = np.zeros(u.shape[1]), np.empty(0)
         for j in range(self._k):
             top = logs[j].max(axis=0)
+            # The forward recursion of a hidden Markov chain: `part` is the law of the last block's round,
+            # given what of the sample was read, and `total` the log of its weight so far.
             weights = np.exp(logs[j] - top)
             if j:
                 weights *= np.exp(-a * self._near[j - 1]).T @ part
@@ -355,7 +357,7 @@ def of_matrix(c: Vector, participation: Participation) -> Chain:
 
 def _require_square(mechanism: Mechanism, participation: Participation) -> Vector:
     if mechanism.rounds > MOST_ROUNDS:
-        raise BadInput(
+        raise TooLarge(
             f"run.rounds = {mechanism.rounds} with scheme {_scheme(participation)!r}",
             "the samples of its certificate would take too long.",
             f"{MOST_ROUNDS}, or scheme 'balls-in-bins'",
@@ -371,16 +373,16 @@ def require_bands(bands: int | None, participation: Participation, kind: str = "
     elif isinstance(participation, RandomAllocation):
         most, why = participation.bins + 1, "noise of a block would reach beyond the next one"
         if participation.bins > MOST_BINS:
-            raise BadInput(
+            raise OutOfRange(
                 f"participation.bins = {participation.bins} with correlated noise",
                 f"must be at most {MOST_BINS}.",
                 str(MOST_BINS),
             )
     else:
-        raise BadInput(f"participation {type(participation).__name__}", "has no chain of rounds.", "BMinSep")
+        raise Unsupported(f"participation {type(participation).__name__}", "has no chain of rounds.", "BMinSep")
     if bands is None or bands > most:
         width = "has no bands" if bands is None else f"has {bands} bands"
-        raise BadInput(
+        raise Unsupported(
             f"participation.scheme = {_scheme(participation)!r} with mechanism.kind = {kind!r}",
             f"the strategy {width}: it may have {most}, or {why} and the charge is not proven.",
             f"mechanism.kind = 'banded' with bands = {most}; or scheme 'balls-in-bins', which any kind with a square "

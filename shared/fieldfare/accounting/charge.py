@@ -37,7 +37,7 @@ from typing import Final
 from fieldfare.accounting import chained
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SampledEvent, charged_as, refusal
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, Unsupported
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
     SAMPLED,
@@ -106,9 +106,9 @@ def charge_for(
             noise that their numerical composition would exhaust memory (which is refused before it begins).
     """
     if not 0 < noise_multiplier < math.inf:
-        raise BadInput(f"noise_multiplier = {noise_multiplier}", "must be a finite number above 0.", "1.0")
+        raise OutOfRange(f"noise_multiplier = {noise_multiplier}", "must be a finite number above 0.", "1.0")
     if not 0 <= rounds <= mechanism.rounds:
-        raise BadInput(
+        raise OutOfRange(
             f"rounds = {rounds}", f"must be in [0, {mechanism.rounds}], the mechanism's horizon.", str(mechanism.rounds)
         )
     require_valid(adjacency, participation)
@@ -121,7 +121,7 @@ def charge_for(
         events = amplified.event.at(noise_multiplier / column).over(participation, rounds, mechanism.rounds)
         reason = refusal(0.0, events)
         if reason is not None:
-            raise BadInput(f"noise_multiplier = {noise_multiplier:g} with sampling", reason, "more noise")
+            raise OutOfRange(f"noise_multiplier = {noise_multiplier:g} with sampling", reason, "more noise")
         return PrivacyLoss(sampled=events)
     sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation, rounds))
     mu = sensitivity / noise_multiplier
@@ -131,7 +131,7 @@ def charge_for(
 def require_valid(adjacency: Adjacency, participation: Participation) -> None:
     """Raise `BadInput` where the guarantee of `adjacency` does not follow from how cohorts are chosen."""
     if adjacency == "add_remove" and not (isinstance(participation, SAMPLED) or charged_as(participation)):
-        raise BadInput(
+        raise Unsupported(
             "adjacency = 'add_remove'",
             f"with {type(participation).__name__} a missing user's place goes to another one, which changes two "
             "updates; only schemes 'poisson', 'truncated-poisson', 'cyclic-poisson', 'random-allocation', "
@@ -139,7 +139,7 @@ def require_valid(adjacency: Adjacency, participation: Participation) -> None:
             "zero_out",
         )
     if isinstance(participation, (*INDEPENDENT_ONLY, BMinSep)) and adjacency != "add_remove":
-        raise BadInput(
+        raise Unsupported(
             f"adjacency = {adjacency!r} with {type(participation).__name__}",
             "this sampler earns its charge by keeping who takes part secret, and under this adjacency that is public.",
             "add_remove",
@@ -161,7 +161,7 @@ def require_charged(mechanism: Mechanism, participation: Participation) -> None:
     else:
         scheme, charged = "truncated-poisson", "independent noise only"
         why = "a user's rounds then share noise, and only rounds with noise of their own are charged with sampling."
-    raise BadInput(
+    raise Unsupported(
         f"participation.scheme = {scheme!r} with mechanism.kind = {mechanism.kind!r}",
         f"this sampler is charged for {charged}: {why}",
         "mechanism.kind = 'independent'; or scheme 'balls-in-bins', which any kind with a square strategy may have",

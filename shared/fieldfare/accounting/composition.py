@@ -39,9 +39,7 @@ _OUTSIDE = 1e-15
 _ROUNDING = 1e-12
 """For the transforms' rounding, three orders above what tests measure."""
 _NEGLIGIBLE = -60.0
-"""Factors of the transform with a smaller logarithm count as 0: in a sum of 2^22 they are below 1e-19
-together.
-"""
+"""Factors of the transform with a smaller logarithm count as 0: in a sum of 2^22 they are below 1e-19 together."""
 _ORDERS = 2.0 ** np.arange(-10.0, 9.0)
 """Orders tried in Chernoff's bound. Any gives a bound; a poor one only makes the window wider."""
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fieldfare.accounting.event import CostEvent, Price, Words
 from fieldfare.accounting.gaussian import zcdp_delta, zcdp_epsilon
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unsupported
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Concentrated(CostEvent):
         return zcdp_delta(self.rho, epsilon)
 
     def price(self, leak: float) -> Price:
-        raise BadInput("a charge of which only rho-zCDP is known", "has no exact price in this filter.")
+        raise Unsupported("a charge of which only rho-zCDP is known", "has no exact price in this filter.")
 
     def compose(self, other: CostEvent) -> Concentrated | None:
         return Concentrated(self.rho + other.rho) if isinstance(other, Concentrated) else None

@@ -43,9 +43,7 @@ def as_gaussian(loss: PrivacyLoss) -> PrivacyLoss:
 
 
 def on_cells(loss: PrivacyLoss, cells: int) -> float:
-    """Return mu^2 of discrete noise `cells` wide whose charge is `loss`; by an s of 2 where only zCDP was
-    charged.
-    """
+    """Return mu^2 of discrete noise `cells` wide whose charge is `loss`; by an s of 2 where only zCDP was charged."""
     return 2 * loss.rho * cells**2 / (cells**2 - 4) * (1 + 1e-12) if loss.concentrated else loss.mu_squared
 
 

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unreadable
 
 ACROSS = "as sampled runs are priced across runs"
 
@@ -74,7 +74,7 @@ class Price:
                 raise ValueError("out of range")
             return cls(*values)
         except (ValueError, TypeError, KeyError) as error:
-            raise BadInput("price", f"{text[:80]!r} is not the JSON of a price ({error}).") from None
+            raise Unreadable("price", f"{text[:80]!r} is not the JSON of a price ({error}).") from None
 
 
 def cheaper(plain: float, mu: float, leak: float) -> Price:
@@ -107,9 +107,7 @@ class CostEvent(ABC):
 
     @abstractmethod
     def price(self, leak: float) -> Price:
-        """Return what it alone takes across runs at that leak (`filter`). Raises `BadInput` where it has no
-        price.
-        """
+        """Return what it alone takes across runs at that leak (`filter`). Raises `BadInput` where it has no price."""
 
     @abstractmethod
     def compose(self, other: CostEvent) -> Self | None:

@@ -39,7 +39,7 @@ from fieldfare.accounting import discretised
 from fieldfare.accounting.event import Price as Price
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, Unsupported
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 
@@ -85,6 +85,7 @@ class Rectangle:
         Raises `BadInput` unless 0 <= leak < delta < 1.
         """
         _require_leak(leak, delta)
+        # Equation (1), solved for the delta that is left to the Gaussian part.
         mu = gaussian_mu(epsilon, (delta - leak) / (1 - leak))
         # A smaller M holds too, and that of an epsilon of 1e308 would be infinite.
         return cls(min(mu * mu, LARGEST_M), leak)
@@ -116,9 +117,7 @@ def gauge(spent: float, delta: float, leak: float) -> float:
 
 @dataclass(frozen=True)
 class Terms:
-    """A population's budget: its (epsilon, delta), which is the guarantee, and its leak D, which never
-    changes.
-    """
+    """A population's budget: its (epsilon, delta), which is the guarantee, and its leak D, which never changes."""
 
     epsilon: float
     delta: float
@@ -157,7 +156,7 @@ def price(loss: PrivacyLoss, leak: float) -> Price:
 def require_priced(planned: PrivacyLoss) -> None:
     """Raise `BadInput` for a run whose loss has no price: of which only zCDP is known."""
     if planned.concentrated:
-        raise BadInput("a run of which only rho-zCDP is known", "has no price that holds across runs.")
+        raise Unsupported("a run of which only rho-zCDP is known", "has no price that holds across runs.")
 
 
 def leak_of_run(planned: PrivacyLoss, left: float) -> float | None:
@@ -220,11 +219,14 @@ def is_price(planned: PrivacyLoss, named: Price, thorough: bool = True) -> bool:
     """
     if not planned.amplified:
         return not planned.concentrated and named.mu_squared == planned.mu_squared and named.leak >= planned.leak
+    # Only too small a price would harm: a larger one takes more of the budget and guarantees the same.
     return not thorough or named.mu_squared >= reserve(planned, named.leak).mu_squared * (1 - 1e-9)
 
 
 def _require_leak(leak: float, delta: float) -> None:
     if not 0 < delta < 1:
-        raise BadInput(f"delta = {delta}", "must be above 0 and below 1.", "1e-5")
+        raise OutOfRange(f"delta = {delta}", "must be above 0 and below 1.", "1e-5")
     if not 0 <= leak < delta:
-        raise BadInput(f"leak = {leak}", f"must be at least 0 and below delta = {decimal(delta)}.", decimal(delta / 10))
+        raise OutOfRange(
+            f"leak = {leak}", f"must be at least 0 and below delta = {decimal(delta)}.", decimal(delta / 10)
+        )

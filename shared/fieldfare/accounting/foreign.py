@@ -33,15 +33,13 @@ from fieldfare.accounting.filter import RUN_SHARE
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.accounting.sealed import MOST_TRIALS, least_mu, mu_of_curve
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unknown
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
 
 LARGEST_MU, LARGEST_RHO, LARGEST_EPSILON = 500.0, 8.0, 500.0
-"""A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their
-digits.
-"""
+"""A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits."""
 
 SMALLEST_RHO = 1e-7
 """A smaller rho is priced as this one, which bounds it: below, the hull of the bounds drowns in round-off."""
@@ -84,7 +82,7 @@ class Foreign(Table):
             {"rate", "noise_multiplier", "steps"},
         )
         if given not in kinds:
-            raise BadInput(
+            raise Unknown(
                 f"a loss with {', '.join(sorted(given)) or 'nothing'}",
                 "it is not known what that means.",
                 "mu; rho; epsilon and delta; or rate, noise_multiplier and steps",

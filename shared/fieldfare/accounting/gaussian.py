@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from fieldfare.accounting.event import CostEvent, Price, Words
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _NODES, _WEIGHTS = (each.tolist() for each in np.polynomial.legendre.leggauss(8))
@@ -70,7 +70,7 @@ def gaussian_log_delta(mu: float, epsilon: float) -> float:
     """
     _require_mu(mu)
     if not epsilon >= 0:
-        raise BadInput(f"epsilon = {epsilon}", "must be at least 0.", "0")
+        raise OutOfRange(f"epsilon = {epsilon}", "must be at least 0.", "0")
     if mu == 0 or epsilon == math.inf:
         return -math.inf
     if mu == math.inf:
@@ -153,7 +153,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """
     _require_delta(delta)
     if not 0 <= epsilon < math.inf:
-        raise BadInput(f"epsilon = {epsilon}", "must be a finite number of at least 0.", "0")
+        raise OutOfRange(f"epsilon = {epsilon}", "must be a finite number of at least 0.", "0")
     target = math.log(delta)
     high = 1.0
     while gaussian_log_delta(high, epsilon) <= target:
@@ -173,7 +173,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     Kamath and Steinke 2020, Proposition 12; Bun and Steinke 2016 for rho-zCDP). Raises `BadInput`.
     """
     if not rho >= 0:
-        raise BadInput(f"rho = {rho}", "must be at least 0.", "0")
+        raise OutOfRange(f"rho = {rho}", "must be at least 0.", "0")
     _require_delta(delta)
     if rho == 0:
         return 0.0
@@ -202,7 +202,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     inf over alpha > 1 of exp((alpha - 1)(rho alpha - epsilon + log(1 - 1/alpha))) / alpha.
     """
     if not (rho >= 0 and epsilon >= 0):
-        raise BadInput(f"rho = {rho}, epsilon = {epsilon}", "must be at least 0.", "0")
+        raise OutOfRange(f"rho = {rho}, epsilon = {epsilon}", "must be at least 0.", "0")
     if rho == 0 or epsilon == math.inf:
         return 0.0
     if rho == math.inf:
@@ -224,11 +224,9 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho for which `zcdp_epsilon(rho, delta)` is at most `epsilon` > 0. Raises
-    `BadInput`.
-    """
+    """Return the largest rho for which `zcdp_epsilon(rho, delta)` is at most `epsilon` > 0. Raises `BadInput`."""
     if not 0 < epsilon < math.inf:
-        raise BadInput(f"epsilon = {epsilon}", "must be a finite number above 0.", "1")
+        raise OutOfRange(f"epsilon = {epsilon}", "must be a finite number above 0.", "1")
     _require_delta(delta)
     high = 1.0
     while zcdp_epsilon(high, delta) <= epsilon:
@@ -279,12 +277,12 @@ def _decreasing_root(function: Callable[[float], float], low: float, high: float
 
 def _require_mu(mu: float) -> None:
     if not mu >= 0:
-        raise BadInput(f"mu = {mu}", "must be at least 0.", "0")
+        raise OutOfRange(f"mu = {mu}", "must be at least 0.", "0")
 
 
 def _require_delta(delta: float) -> None:
     if not 0 < delta < 1:
-        raise BadInput(f"delta = {delta}", "must be strictly between 0 and 1.", "1e-6")
+        raise OutOfRange(f"delta = {delta}", "must be strictly between 0 and 1.", "1e-6")
 
 
 @dataclass(frozen=True)

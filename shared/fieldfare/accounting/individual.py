@@ -81,9 +81,7 @@ class Demand:
 
 
 def units_up(mu_squared: Floats) -> Units:
-    """Return mu^2 in units, rounded up. Raises ValueError on what is negative, not finite, or above
-    `MOST_UNITS`.
-    """
+    """Return mu^2 in units, rounded up. Raises ValueError on what is negative, not finite, or above `MOST_UNITS`."""
     values = np.asarray(mu_squared, dtype=np.float64)
     if values.size and not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= MOST_UNITS * UNIT):
         raise ValueError("a charge is finite and at least 0")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfare.accounting.gaussian import zcdp_epsilon
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, Unsupported, WrongForm
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def last_iterate(
     """
     eta, sigma = _schedule(step_sizes, "step_sizes"), _schedule(noise, "noise")
     if eta.shape != sigma.shape:
-        raise BadInput(f"{sigma.size} noise levels", f"for {eta.size} steps.", str(eta.size))
+        raise WrongForm(f"{sigma.size} noise levels", f"for {eta.size} steps.", str(eta.size))
     failing = (
         (not only_last_released, "models were released before the last one"),
         (not convex, "the loss is not convex, so steps may expand differences"),
@@ -82,7 +82,7 @@ def last_iterate(
     )
     for fails, why in failing:
         if fails:
-            raise BadInput("the last-iterate bound", f"{why}.", "what `charge_for` charges for all released models")
+            raise Unsupported("the last-iterate bound", f"{why}.", "what `charge_for` charges for all released models")
     tail = np.sqrt(np.cumsum(np.square(sigma)[::-1])[::-1])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(eta == 0, 0.0, eta / tail)
@@ -91,18 +91,16 @@ def last_iterate(
 
 
 def simple_zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return rho + 2 sqrt(rho log(1/delta)) (Bun and Steinke 2016, Proposition 1.3): what papers print, and
-    looser.
-    """
+    """Return rho + 2 sqrt(rho log(1/delta)) (Bun and Steinke 2016, Proposition 1.3): what papers print, and looser."""
     if not rho >= 0:
-        raise BadInput(f"rho = {rho}", "must be at least 0.", "0")
+        raise OutOfRange(f"rho = {rho}", "must be at least 0.", "0")
     if not 0 < delta < 1:
-        raise BadInput(f"delta = {delta}", "must be strictly between 0 and 1.", "1e-6")
+        raise OutOfRange(f"delta = {delta}", "must be strictly between 0 and 1.", "1e-6")
     return rho + 2 * math.sqrt(-rho * math.log(delta))
 
 
 def _schedule(values: ArrayLike, name: str) -> NDArray[np.float64]:
     out = np.asarray(values, dtype=np.float64)
     if out.ndim != 1 or out.size == 0 or not np.isfinite(out).all() or (out < 0).any():
-        raise BadInput(name, "must be finite numbers of at least 0, one a step.")
+        raise OutOfRange(name, "must be finite numbers of at least 0, one a step.")
     return out

@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 
 from fieldfare.accounting import chained
 from fieldfare.accounting.importance import Vector
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unsupported
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
     BallsInBins,
@@ -88,7 +88,7 @@ def secret_log_ratios(mechanism: Mechanism, participation: Participation, shifts
         return _log_mean(np.stack([gains[group::groups].sum(axis=0) for group in range(groups)]))
     strategy = np.abs(mechanism.strategy_matrix(rounds))
     if strategy.shape != (rounds, rounds):
-        raise BadInput(f"attack on kind {mechanism.kind!r}", "its strategy is not square.", "scheme 'balls-in-bins'")
+        raise Unsupported(f"attack on kind {mechanism.kind!r}", "its strategy is not square.", "scheme 'balls-in-bins'")
     law = chained.of_matrix(strategy * shifts, participation)
     # Of random allocation the last block is whole; a round beyond the run's end has no column.
     beyond = -rounds % participation.bins if isinstance(participation, RandomAllocation) else 0

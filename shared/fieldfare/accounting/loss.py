@@ -1,6 +1,4 @@
-"""Privacy loss, a multiset of events that composes: the unit in which budgets are reserved, spent and
-compared.
-"""
+"""Privacy loss, a multiset of events that composes: the unit in which budgets are reserved, spent and compared."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from fieldfare.accounting.concentrated import Concentrated
 from fieldfare.accounting.event import CostEvent, Price, Words
 from fieldfare.accounting.gaussian import Gaussian
 from fieldfare.accounting.sampled import SampledEvent, event_from_json
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, Unreadable, Unsupported
 from fieldfare.participation import Participation
 
 _LAST_DIGITS = 1e-9
@@ -38,11 +36,12 @@ class PrivacyLoss:
         certified: whole runs whose curve a Monte Carlo certified (`balls_in_bins`), in the order of their seeds.
         leak: sum of the probabilities with which answers of unknown names tell everything (`thresholded`), below 1.
 
-    Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3); sampled ones
-    by privacy loss distributions (see `sampled`). A certified curve alone is read as it is. Together with anything else
-    it counts as the Gaussian that it is without amplification; together with a concentrated part, everything counts as
-    zCDP, without amplification. With a leak d all is (epsilon, d + (1 - d) delta')-DP where the rest is (epsilon,
-    delta')-DP, as in `filter`. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
+    Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3);
+    sampled ones by privacy loss distributions (see `sampled`). A certified curve alone is read as it is.
+    Together with anything else it counts as the Gaussian that it is without amplification; together with a
+    concentrated part, everything counts as zCDP, without amplification. With a leak d all is (epsilon, d + (1
+    - d) delta')-DP where the rest is (epsilon, delta')-DP, as in `filter`. `a + b` is the loss of both;
+    `PrivacyLoss()` is no loss.
     """
 
     mu_squared: float = 0.0
@@ -55,8 +54,10 @@ class PrivacyLoss:
         for name in ("mu_squared", "concentrated", "leak"):
             value = getattr(self, name)
             if not value >= 0 or (name == "leak" and value >= 1):
-                raise BadInput(f"{name} = {value}", "must be at least 0, and a leak below 1.", "0")
+                raise OutOfRange(f"{name} = {value}", "must be at least 0, and a leak below 1.", "0")
             object.__setattr__(self, name, float(value) + 0.0)  # no -0.0: equal losses print equal
+        # One form for each multiset, whatever order it was added in: equal losses compare equal and print
+        # equal.
         counts: dict[SampledEvent, int] = {}
         for event in self.sampled:
             kind = event.times(1)
@@ -122,6 +123,8 @@ class PrivacyLoss:
             return self.events[0].price(leak)
         if self.concentrated:
             return Concentrated(self.concentrated).price(leak)
+        # A certificate's samples are of one run alone, so together with anything else it counts without
+        # amplification.
         if self.certified or not self.sampled:
             return Price(self.without_amplification().mu_squared, 0.0)
         return _sampled.price(self.mu_squared, self.sampled, leak)
@@ -140,9 +143,7 @@ class PrivacyLoss:
         return tuple((curve.attempt, curve.seed) for curve in self.certified)
 
     def part_of(self, whole: PrivacyLoss) -> bool:
-        """Return whether this is part of `whole`: no part larger, no more events of any sampled kind. No
-        tolerance.
-        """
+        """Return whether this is part of `whole`: no part larger, no more events of any sampled kind. No tolerance."""
         if not (self.mu_squared <= whole.mu_squared and self.concentrated <= whole.concentrated):
             return False
         if self.leak > whole.leak:
@@ -173,7 +174,7 @@ class PrivacyLoss:
     def as_concentrated(self) -> PrivacyLoss:
         """Return the same loss, known by zCDP alone. Raises `BadInput` with sampled events."""
         if self.amplified:
-            raise BadInput("sampled events", "have no concentrated form.", "no amplification by sampling")
+            raise Unsupported("sampled events", "have no concentrated form.", "no amplification by sampling")
         return PrivacyLoss(concentrated=self.rho)
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
@@ -200,6 +201,8 @@ class PrivacyLoss:
         is not claimed. Raises `BadInput` unless 0 < delta < 1.
         """
         if self.leak:
+            # delta = leak + (1 - leak) rest, solved for the rest; a digit less, so that rounding cannot gain
+            # anything.
             rest = (delta - self.leak) / (1 - self.leak)
             return replace(self, leak=0.0).epsilon(rest * (1 - 1e-15)) if rest > 0 else math.inf
         if len(self.events) == 1:
@@ -221,9 +224,7 @@ class PrivacyLoss:
         return min(plain, _sampled.delta(self.mu_squared, self.sampled, epsilon))
 
     def _plain(self) -> CostEvent:
-        """Return all of it without amplification, as one event: by mu where that is known of all, else by
-        rho.
-        """
+        """Return all of it without amplification, as one event: by mu where that is known of all, else by rho."""
         whole = self.without_amplification()
         return Concentrated(whole.rho) if whole.concentrated else Gaussian(whole.mu_squared)
 
@@ -285,7 +286,7 @@ class PrivacyLoss:
             rho, leak = (_number(data.get(name, 0.0)) for name in ("concentrated", "leak"))
             return cls(_number(data["mu_squared"]), events, rho, curves, leak)
         except (ValueError, TypeError, KeyError) as error:
-            raise BadInput("privacy loss", f"{text[:80]!r} is not the JSON of a privacy loss ({error}).") from None
+            raise Unreadable("privacy loss", f"{text[:80]!r} is not the JSON of a privacy loss ({error}).") from None
 
 
 def _number(value: object) -> float:

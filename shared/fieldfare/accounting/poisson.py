@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from fieldfare.accounting.composition import DiscreteLoss
 from fieldfare.accounting.sampled import SampledEvent, number, poisson_losses, register
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.participation import CyclicPoisson, Participation, Poisson
 
 
@@ -32,7 +32,7 @@ class PoissonGaussian(SampledEvent):
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
-            raise BadInput(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
+            raise OutOfRange(f"rate = {self.rate}", "must be in (0, 1].", "1.0")
         super().__post_init__()
 
     @classmethod
@@ -53,9 +53,7 @@ class PoissonGaussian(SampledEvent):
 
     @property
     def spread(self) -> float:
-        """About the standard deviation of one round's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma
-        at most.
-        """
+        """About the standard deviation of one round's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma at most."""
         inverse = 1 / self.noise_multiplier
         return min(self.rate * math.sqrt(math.expm1(min(inverse * inverse, 700.0))), inverse)
 

@@ -14,11 +14,11 @@ coin's trade-off curve has one vertex, and lies above that of a Gaussian if this
 largest over x of h(x + r / 2) - h(x - r / 2). h' is even, and h is concave above 0 (below), so h' falls with |y| and
 the difference is largest at x = 0: mu = 2 h(r / 2). Swapping the worlds turns t into r - t, and r stays.
 
-*h is concave above 0.* With z = h(y): h' = Phi (1 - Phi) / phi at z, and h'' <= 0 is z h' <= 2 Phi - 1, or F >= 0 for
-F(z) = (2 Phi - 1) phi - z Phi (1 - Phi). F(0) = 0 and F' = 2 phi^2 - Phi (1 - Phi), which is positive at 0.
-F'' = phi (2 Phi - 1 - 4 z phi): the bracket is 0 at 0, its slope phi (4 z^2 - 2) is first negative, then positive, and
-it ends at 1. So F' falls, then rises to its limit 0: it is positive up to some z and negative beyond. F rises from 0,
-then falls to its limit 0, and is never negative. QED
+*h is concave above 0.* With z = h(y): h' = Phi (1 - Phi) / phi at z, and h'' <= 0 is z h' <= 2 Phi - 1, or F
+>= 0 for F(z) = (2 Phi - 1) phi - z Phi (1 - Phi). F(0) = 0 and F' = 2 phi^2 - Phi (1 - Phi), which is
+positive at 0. F'' = phi (2 Phi - 1 - 4 z phi): the bracket is 0 at 0, its slope phi (4 z^2 - 2) is first
+negative, then positive, and it ends at 1. So F' falls, then rises to its limit 0: it is positive up to some z
+and negative beyond. F rises from 0, then falls to its limit 0, and is never negative. QED
 
 r is convex in mu, since h is concave: r(2 mu) >= 2 r(mu). Under `replace_one` a user adds d - d', of width 2 w, and is
 charged 2 mu: a choice by eta = r(mu) / w then has range 2 r(mu) <= r(2 mu). One eta serves both adjacencies.

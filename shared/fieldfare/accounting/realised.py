@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fieldfare.accounting import PrivacyLoss, charge_for
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotAllowed, OutOfRange, Unsupported
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
     IN_STEP,
@@ -130,7 +130,7 @@ class RealisedCharge:
         self._require_next(round)
         cohort = np.asarray(users, dtype=np.int64)
         if cohort.size and (cohort.min() < 0 or np.unique(cohort).size != cohort.size):
-            raise BadInput(f"the participants of round {round}", "must be distinct user indices from 0.")
+            raise OutOfRange(f"the participants of round {round}", "must be distinct user indices from 0.")
         if self._realised:
             self._require_allowed(round, cohort)
             self._count_in(round, cohort)
@@ -166,7 +166,7 @@ class RealisedCharge:
             known = index + 1
         users, times = np.frombuffer(flat_users, dtype=np.int64), np.frombuffer(flat_rounds, dtype=np.int32)
         if times.size and not 0 <= int(times.min()) <= int(times.max()) < rounds:
-            raise BadInput(
+            raise OutOfRange(
                 f"participation in rounds {int(times.min())} to {int(times.max())}", f"{rounds} rounds are committed."
             )
         charge = cls(mechanism, participation, noise_multiplier, adjacency, users=known, whole=whole)
@@ -179,7 +179,7 @@ class RealisedCharge:
 
     def _require_next(self, round: int) -> None:
         if not self.rounds <= round < self.mechanism.rounds:
-            raise BadInput(
+            raise OutOfRange(
                 f"round {round}", f"must be in [{self.rounds}, {self.mechanism.rounds}) now.", str(self.rounds)
             )
 
@@ -218,7 +218,7 @@ class RealisedCharge:
         wrong = ~_may_follow(self.participation, self.mechanism.rounds, last, count, round)
         if wrong.any():
             index = int(np.flatnonzero(wrong)[0])
-            raise BadInput(
+            raise NotAllowed(
                 f"user {int(cohort[index])} in round {round}",
                 f"last took part in round {int(last[index])}, {int(count[index])} times in all, and "
                 f"{self.participation} does not allow one more.",
@@ -269,11 +269,9 @@ class RealisedCharge:
 def _may_follow(
     participation: Participation, rounds: int, last: NDArray[np.int32], count: NDArray[np.int32], round: int
 ) -> NDArray[np.bool_]:
-    """Return which users with (last round or -1, count) may take part in `round`; their patterns so far are
-    allowed.
-    """
+    """Return which users with (last round or -1, count) may take part in `round`; their patterns so far are allowed."""
     if not isinstance(participation, (Single, MinSeparation, Poisson, *IN_STEP)):
-        raise BadInput(
+        raise Unsupported(
             f"participation {type(participation).__name__}", "is not one whose realised patterns can be checked."
         )
     separation, most = participation.separation_and_count(rounds)

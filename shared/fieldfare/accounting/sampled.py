@@ -31,7 +31,7 @@ from scipy.special import erfcx, ndtr, ndtri, ndtri_exp
 from fieldfare.accounting.composition import Composition, DiscreteLoss, Vector
 from fieldfare.accounting.event import ACROSS, CostEvent, Price, Words, cheaper
 from fieldfare.accounting.gaussian import Gaussian
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.participation import Participation
 
 MOST_POINTS = 1 << 22
@@ -71,9 +71,9 @@ class SampledEvent(CostEvent):
     def __post_init__(self) -> None:
         if not 0 < self.noise_multiplier < math.inf:
             what = f"noise_multiplier = {self.noise_multiplier}"
-            raise BadInput(what, "must be a finite number above 0.", "1.0")
+            raise OutOfRange(what, "must be a finite number above 0.", "1.0")
         if self.count < 0:
-            raise BadInput(f"count = {self.count}", "must be at least 0.", "0")
+            raise OutOfRange(f"count = {self.count}", "must be at least 0.", "0")
 
     @classmethod
     @abstractmethod
@@ -115,9 +115,7 @@ class SampledEvent(CostEvent):
 
     @property
     def mu_squared(self) -> float:
-        """mu^2 of all of it for an observer who knows the cohorts: each user takes part once in a round or
-        block.
-        """
+        """mu^2 of all of it for an observer who knows the cohorts: each user takes part once in a round or block."""
         inverse = 1 / self.noise_multiplier
         return self.count * inverse * inverse
 
@@ -205,9 +203,7 @@ _LISTED = frozenset({"rate"})
 
 
 def event_from_json(table: Any) -> SampledEvent:
-    """Return the inverse of an event's `to_json`. Raises `BadInput`, TypeError or ValueError for anything
-    else.
-    """
+    """Return the inverse of an event's `to_json`. Raises `BadInput`, TypeError or ValueError for anything else."""
     listed = isinstance(table, list)
     named = dict(zip(("rate", "noise_multiplier", "count"), table, strict=True)) if listed else dict(table)
     noise_multiplier, count = number(named.pop("noise_multiplier")), whole(named.pop("count"))
@@ -262,9 +258,7 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
 
 
 def _reach(noise_multiplier: float) -> float:
-    """Return the largest loss of one event at rate 1, negligible mass aside; inf where the noise all but
-    vanishes.
-    """
+    """Return the largest loss of one event at rate 1, negligible mass aside; inf where the noise all but vanishes."""
     inverse = 1 / noise_multiplier
     return _TAIL * inverse + 0.5 * inverse * inverse
 

@@ -76,9 +76,7 @@ def family(rate: float, shift: float, n: int) -> Vector:
 
 
 class _Objective:
-    """log(sigma(C) ||A C^-1||_F) over the family, with the noise of the last strategy as the next one's first
-    guess.
-    """
+    """log(sigma(C) ||A C^-1||_F) over the family, with the noise of the last strategy as the next one's first guess."""
 
     def __init__(self, rounds: int, participation: Participation, epsilon: float, delta: float) -> None:
         self._n, self._participation, self._epsilon, self._delta = rounds, participation, epsilon, delta

@@ -37,7 +37,7 @@ from fieldfare.accounting.allocation import Allocation
 from fieldfare.accounting.certified import Certified
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fieldfare.accounting.importance import Law, Vector
-from fieldfare.errors import BadInput
+from fieldfare.errors import Differs
 from fieldfare.text import decimal
 
 _THRESHOLDS: Final = np.linspace(-10.0, 40.0, 4001)
@@ -85,7 +85,7 @@ class SecondOpinion:
         """Raise `BadInput` where a point of `curve`, that of this law, lies below what the pair reaches."""
         for epsilon, delta in curve.points:
             if delta < (reached := self.at_least(epsilon)):
-                raise BadInput(
+                raise Differs(
                     f"delta = {decimal(delta)} at epsilon = {epsilon:.6g}",
                     f"a certified charge may not lie below {decimal(reached)}, which one test reaches.",
                 )

@@ -15,12 +15,12 @@ from the law of W given L with probability d' / d, and given that L fails else; 
 shown, make the other items' counts from N(b mu, 1) and apply the function. For b = 1 this gives d' (W given L) +
 (1 - d') (W given not L) = W, and for b = 0 it gives W0. It is one map, so it serves both orders of the worlds. QED
 
-Under `replace_one` each world has own items that the other lacks, and L and its like may both happen: the question is
-refused there.
+Under `replace_one` each world has own items that the other lacks, and L and its like may both happen: the
+question is refused there.
 
-*What passes by rounding.* On the grid of `privatise` an own item counts at most 1 and half a cell, and what is shown is
-above tau after it was rounded by half a cell. Whoever uses tau adds two cells, and takes a d that is smaller by 2^-17
-of itself, since the chance of a tail is right to a factor exp(+-eta), eta <= 2^-19.
+*What passes by rounding.* On the grid of `privatise` an own item counts at most 1 and half a cell, and what
+is shown is above tau after it was rounded by half a cell. Whoever uses tau adds two cells, and takes a d that
+is smaller by 2^-17 of itself, since the chance of a tail is right to a factor exp(+-eta), eta <= 2^-19.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from scipy.special import betainc
 from fieldfare.accounting.composition import DiscreteLoss
 from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.accounting.sampled import SampledEvent, number, register, whole
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.participation import TruncatedPoisson
 from fieldfare.text import decimal
 
@@ -47,7 +47,7 @@ class TruncatedGaussian(PoissonGaussian):
         super().__post_init__()
         for name, value in (("cap", self.cap), ("enrolled", self.enrolled)):
             if value < 1:
-                raise BadInput(f"{name} = {value}", "must be at least 1.", "1")
+                raise OutOfRange(f"{name} = {value}", "must be at least 1.", "1")
 
     @classmethod
     def of(cls, participation: Any) -> Self:

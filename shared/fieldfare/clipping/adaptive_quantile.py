@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fieldfare.clipping.base import ClippingSpec, clippings
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.registry import NORM
 
 
@@ -49,7 +49,7 @@ class AdaptiveQuantile(ClippingSpec):
     def _in_range(self) -> Self:
         if not self.least <= self.norm <= self.most:
             nearest = min(max(self.norm, self.least), self.most)
-            raise BadInput(
+            raise OutOfRange(
                 f"clipping.norm = {self.norm}", f"must lie between {self.least} and {self.most}.", str(nearest)
             )
         return self

@@ -1,6 +1,4 @@
-"""What every kind of clipping says of itself: its norm, its bounds, and the factor for a vector of a given
-norm.
-"""
+"""What every kind of clipping says of itself: its norm, its bounds, and the factor for a vector of a given norm."""
 
 from __future__ import annotations
 

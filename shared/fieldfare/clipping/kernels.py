@@ -1,6 +1,4 @@
-"""The arithmetic of clipping on a block of updates: norms that never overflow, scaling that never exceeds a
-bound.
-"""
+"""The arithmetic of clipping on a block of updates: norms that never overflow, scaling that never exceeds a bound."""
 
 from __future__ import annotations
 
@@ -8,9 +6,7 @@ from fieldfare.clipping.base import ClippingSpec, Layout
 from fieldfare.lazily import torch
 
 _BLOCK = 128
-"""Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm
-by half.
-"""
+"""Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm by half."""
 
 _PLAIN = (1e-6, 1e15)
 """Between these largest coordinates, no square that matters overflows or vanishes in float32."""

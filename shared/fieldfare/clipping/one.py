@@ -1,6 +1,4 @@
-"""Clipping of one user's update by numpy, for nodes without PyTorch: the formulas of the kinds, float64
-norms.
-"""
+"""Clipping of one user's update by numpy, for nodes without PyTorch: the formulas of the kinds, float64 norms."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""The arithmetic of mechanisms: factorizations, sensitivities over patterns, objectives. Arrays in, arrays
-out.
-"""
+"""The arithmetic of mechanisms: factorizations, sensitivities over patterns, objectives. Arrays in, arrays out."""

@@ -14,9 +14,7 @@ Node = tuple[int, int]
 
 
 def height_of(t: int) -> int:
-    """Return the height of the largest node that closes in round t >= 1: the number of trailing zero bits of
-    t.
-    """
+    """Return the height of the largest node that closes in round t >= 1: the number of trailing zero bits of t."""
     return (t & -t).bit_length() - 1
 
 
@@ -26,17 +24,13 @@ def closing(t: int) -> list[Node]:
 
 
 def nodes(rounds: int) -> Iterator[Node]:
-    """Yield all nodes that close by round `rounds`, in order of closing and then of size: 2 n - popcount(n)
-    of them.
-    """
+    """Yield all nodes that close by round `rounds`, in order of closing and then of size: 2 n - popcount(n) of them."""
     for t in range(1, rounds + 1):
         yield from closing(t)
 
 
 def node_count(rounds: int) -> int:
-    """Return how many nodes close by round `rounds` >= 0. It is also the index of the leaf of round `rounds`
-    + 1.
-    """
+    """Return how many nodes close by round `rounds` >= 0. It is also the index of the leaf of round `rounds` + 1."""
     return 2 * rounds - rounds.bit_count()
 
 

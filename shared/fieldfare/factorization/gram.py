@@ -99,9 +99,7 @@ def start(rounds: int, bands: int, diagonal: Floats) -> Floats:
 
 
 def minimise(gram: Floats, constraint: Constraint, objective: Objective) -> Floats:
-    """Return the X of least mean (or largest) squared prefix error, from the feasible `gram`; never worse
-    than it.
-    """
+    """Return the X of least mean (or largest) squared prefix error, from the feasible `gram`; never worse than it."""
     if objective == "mean":
         return _Search(constraint, 1.0, _TOLERANCE).run(gram)
     best = gram
@@ -188,9 +186,7 @@ class _Search:
         return None
 
     def value(self, gram: Floats) -> tuple[float, Floats] | None:
-        """Return the objective and its projected gradient -X^-1 A^T diag(w) A X^-1, or None outside the
-        domain.
-        """
+        """Return the objective and its projected gradient -X^-1 A^T diag(w) A X^-1, or None outside the domain."""
         parts = _prefix_parts(gram)
         if parts is None:
             return None
@@ -209,9 +205,7 @@ class _Search:
         return value, self.constraint.project(gradient)
 
     def precondition(self, gradient: Floats) -> Floats:
-        """Return the module's approximate inverse Hessian times a symmetric matrix, projected onto the
-        constraint.
-        """
+        """Return the module's approximate inverse Hessian times a symmetric matrix, projected onto the constraint."""
         inside = dctn(gradient, type=4, norm="ortho")
         inside *= self.weights
         return self.constraint.project(np.asarray(dctn(inside, type=4, norm="ortho", overwrite_x=True)))

@@ -33,9 +33,7 @@ class PrefixLoss:
 
     @classmethod
     def of(cls, n: int, participation: Participation | None, objective: Objective) -> PrefixLoss:
-        """Build the loss for `participation` (None: single), reduced to its minimum separation and maximum
-        count.
-        """
+        """Build the loss for `participation` (None: single), reduced to its minimum separation and maximum count."""
         separation, count = (n, 1) if participation is None else participation.separation_and_count(n)
         separation = min(separation, n)
         return cls(n, separation, max(1, min(count, -(-n // separation))), objective)
@@ -49,9 +47,7 @@ class PrefixLoss:
         return float(np.log(squared)), gradient
 
     def log_error_squared(self, b: Floats) -> tuple[float, Floats]:
-        """Return log of the mean (or largest) squared row norm of A B and its gradient in the n coefficients
-        of B.
-        """
+        """Return log of the mean (or largest) squared row norm of A B and its gradient in the n coefficients of B."""
         prefix = np.cumsum(b)
         weights = np.ones(self.n) if self.objective == "max" else np.arange(self.n, 0, -1) / self.n
         weighted = weights * prefix

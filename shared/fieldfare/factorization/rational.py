@@ -29,7 +29,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from fieldfare.arrays import Floats, Indices
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.factorization.toeplitz import evenly_spaced_norm, prefix_row_norms
 from fieldfare.participation import Participation
 
@@ -39,9 +39,7 @@ MOST_BUFFERS = 16
 
 @dataclass(frozen=True)
 class Exponentials:
-    """beta_0 = 1, beta_t = sum_i omega_i theta_i^(t-1); omega < 0, theta in (0, 1), both shape (m,), float32
-    values.
-    """
+    """beta_0 = 1, beta_t = sum_i omega_i theta_i^(t-1); omega < 0, theta in (0, 1), both shape (m,), float32 values."""
 
     omega: Floats
     theta: Floats
@@ -76,10 +74,10 @@ def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
         BadInput: coefficients of another sign, fewer than two of them, or `buffers` outside [1, 16].
     """
     if not 1 <= buffers <= MOST_BUFFERS:
-        raise BadInput(f"buffers = {buffers}", f"must be in [1, {MOST_BUFFERS}].", str(MOST_BUFFERS))
+        raise OutOfRange(f"buffers = {buffers}", f"must be in [1, {MOST_BUFFERS}].", str(MOST_BUFFERS))
     prefix = np.cumsum(noising_coefs)
     if len(prefix) < 2 or noising_coefs[0] != 1 or (noising_coefs[1:] > 0).any() or prefix[-1] <= 0:
-        raise BadInput("noising_coefs", "must be 1 followed by non-positive entries with a positive sum.")
+        raise OutOfRange("noising_coefs", "must be 1 followed by non-positive entries with a positive sum.")
     times = _octave_grid(len(prefix))
     target = np.log(prefix[times])
     weight = np.sqrt(np.gradient(np.log(times + 0.5))) if len(times) > 1 else np.ones(1)
@@ -186,7 +184,7 @@ def nearest(c: Floats, beta: Floats, participation: Participation, tolerance: fl
         if deviation <= tolerance:
             return few
         reached = min(reached, deviation)
-    raise BadInput(
+    raise OutOfRange(
         f"mechanism.tolerance = {tolerance}",
         f"is not reached with {MOST_BUFFERS} buffers at {n} rounds.",
         f"{reached:.1e}",

@@ -328,9 +328,7 @@ def _online_tables(n: int, b: int, k: int) -> _Tables | None:
 
 
 def _best_roots(left: list[dict[int, Matrix]], n: int, b: int, k: int) -> float:
-    """Return the best cost of the roots of n's binary expansion, from left to right, with at most k
-    participations.
-    """
+    """Return the best cost of the roots of n's binary expansion, from left to right, with at most k participations."""
     row: dict[int, Matrix] = {0: np.where(np.arange(b) == 0, 0.0, _NEVER)}
     for height in reversed(range(n.bit_length())):
         if not n >> height & 1:
@@ -347,9 +345,7 @@ def _best_roots(left: list[dict[int, Matrix]], n: int, b: int, k: int) -> float:
 
 
 def _through(before: Matrix, after: Matrix) -> Matrix:
-    """Return the max-plus product: the best way through two neighbouring nodes, over the offset at their
-    border.
-    """
+    """Return the max-plus product: the best way through two neighbouring nodes, over the offset at their border."""
     out = np.full((len(before), after.shape[1]), _NEVER)
     for middle in range(len(after)):
         into, onward = before[:, middle], after[middle]

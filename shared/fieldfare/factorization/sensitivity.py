@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Literal
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 
 Bound = Literal["exact", "upper bound"]
 
@@ -26,4 +26,4 @@ class Sensitivity(float):
 def require_increasing(pattern: Sequence[int]) -> None:
     """Raise `BadInput` unless `pattern` consists of increasing rounds from 0."""
     if any(t < 0 for t in pattern[:1]) or any(a >= b for a, b in itertools.pairwise(pattern)):
-        raise BadInput(f"pattern {tuple(int(t) for t in pattern)}", "must be increasing rounds from 0.")
+        raise OutOfRange(f"pattern {tuple(int(t) for t in pattern)}", "must be increasing rounds from 0.")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, WrongForm
 
 _LARGEST_GRID = 1 << 22
 
@@ -30,7 +30,7 @@ def minimum_phase(power: Floats, n: int) -> Floats:
     """
     size = len(power)
     if size % 2 or not (np.isfinite(power) & (power > 0)).all() or not 1 <= n <= size:
-        raise BadInput("power spectrum", f"must be {size} (even) positive finite numbers for n = {n} coefficients.")
+        raise WrongForm("power spectrum", f"must be {size} (even) positive finite numbers for n = {n} coefficients.")
     cepstrum = np.fft.ifft(0.5 * np.log(power)).real
     folded = np.zeros(size)
     folded[0], folded[size // 2] = cepstrum[0], cepstrum[size // 2]
@@ -44,9 +44,9 @@ def eigenvalue_vector(eigenvalues: ArrayLike, learning_rate: float) -> Floats:
     """
     lam = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
     if lam.ndim != 1 or lam.size == 0 or not np.isfinite(lam).all() or (lam <= 0).any():
-        raise BadInput("eigenvalues", "must be positive finite numbers.")
+        raise OutOfRange("eigenvalues", "must be positive finite numbers.")
     if not 0 < learning_rate * lam.max() < 1:
-        raise BadInput(
+        raise OutOfRange(
             f"learning_rate = {learning_rate}",
             f"must be in (0, 1 / largest eigenvalue) = (0, {1 / lam.max():.6g}).",
             f"{0.5 / lam.max():.3g}",
@@ -87,7 +87,7 @@ def optimal_coefficients(eigenvalues: ArrayLike, learning_rate: float, n: int) -
     lam = eigenvalue_vector(eigenvalues, learning_rate)
     slowest = learning_rate * float(lam.min())
     if 32.0 / slowest > _LARGEST_GRID:  # the cepstrum decays like (1 - eta lambda_min)^t and must not wrap around
-        raise BadInput(
+        raise OutOfRange(
             f"eigenvalues from {lam.min()} at learning_rate = {learning_rate}",
             "need a finer frequency grid than 2^22 points.",
             f"eigenvalues above {32.0 / _LARGEST_GRID / learning_rate:.1e}",

@@ -13,9 +13,7 @@ import numpy as np
 from fieldfare.arrays import Floats
 
 _WORK = 20_000_000
-"""Additions of the exact program (well below a second) beyond which the caller reports an upper bound
-instead.
-"""
+"""Additions of the exact program (well below a second) beyond which the caller reports an upper bound instead."""
 
 
 def block_rounds(restart_every: int | None, rounds: int) -> int:
@@ -72,9 +70,7 @@ def tight_patterns(c: Floats, lengths: Sequence[int], separation: int, count: in
     cached: dict[tuple[int, int], Floats] = {}
 
     def gains(m: int, offset: int) -> Floats:
-        """Return the squared norms of the tight patterns of 0, 1, ... rounds from `offset` in a block of m
-        rounds.
-        """
+        """Return the squared norms of the tight patterns of 0, 1, ... rounds from `offset` in a block of m rounds."""
         if (m, offset) not in cached:
             most = min(count, -(-(m - offset) // b))
             summed, squares = np.zeros(m), [0.0]

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import toeplitz as _toeplitz
 
 from fieldfare.arrays import Floats, Indices, fftconvolve, lfilter
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.participation import IN_STEP, Participation
 
@@ -64,20 +64,18 @@ def coefficients(values: ArrayLike, n: int, *, name: str = "coefficients") -> Fl
     """
     c = np.asarray(values, dtype=np.float64)
     if c.ndim != 1 or c.size == 0:
-        raise BadInput(f"{name} of shape {c.shape}", "must be a vector with at least one entry.")
+        raise WrongForm(f"{name} of shape {c.shape}", "must be a vector with at least one entry.")
     if not np.isfinite(c).all():
-        raise BadInput(f"{name}[{int(np.argmin(np.isfinite(c)))}]", "must be finite.")
+        raise OutOfRange(f"{name}[{int(np.argmin(np.isfinite(c)))}]", "must be finite.")
     if c[0] <= 0:
-        raise BadInput(f"{name}[0] = {c[0]}", "must be positive: it is the matrix's diagonal.")
+        raise OutOfRange(f"{name}[0] = {c[0]}", "must be positive: it is the matrix's diagonal.")
     out = np.zeros(n)
     out[: min(n, c.size)] = c[:n]
     return out
 
 
 def matrix(c: Floats, n: int) -> Floats:
-    """Return the n x n lower-triangular Toeplitz matrix with first column c (zero-padded). For tests and
-    small n.
-    """
+    """Return the n x n lower-triangular Toeplitz matrix with first column c (zero-padded). For tests and small n."""
     first = coefficients(c, n)
     row = np.zeros(n)
     row[0] = first[0]
@@ -181,9 +179,7 @@ def sensitivity(c: Floats, participation: Participation) -> Sensitivity:
 
 
 def _triangle(c: Floats, b: int, k: int) -> float:
-    """Return sum_j ||C_{j b}||: a later column is no longer than an earlier one, and the j-th round is at
-    least j b.
-    """
+    """Return sum_j ||C_{j b}||: a later column is no longer than an earlier one, and the j-th round is at least j b."""
     energy = np.cumsum(np.square(c))
     return float(np.sum(np.sqrt(energy[len(c) - 1 - b * np.arange(k)])))
 

@@ -151,9 +151,7 @@ class _Maxima:
         return table[: self.k + 1]
 
     def _worth(self, at: Indices, end: int, heights: int) -> Floats:
-        """Return what nodes of height < `heights`, closed by `end`, charge for one participation at offset
-        `at`.
-        """
+        """Return what nodes of height < `heights`, closed by `end`, charge for one participation at offset `at`."""
         total = np.zeros(len(at))
         for height in range(heights):
             index = at >> height

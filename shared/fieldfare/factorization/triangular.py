@@ -122,9 +122,7 @@ def gram_bound(gram: Floats, separation: int, count: int) -> float:
 
 
 def _before(gram: Floats, separation: int, count: int) -> Floats:
-    """Return [c, i]: the largest sum over j in P of gram[i, j], P at most c separated rounds in [0, i -
-    separation].
-    """
+    """Return [c, i]: the largest sum over j in P of gram[i, j], P at most c separated rounds in [0, i - separation]."""
     n = len(gram)
     best = np.zeros((count, n))
     ring = np.zeros((separation, count, n))  # ring[j % separation][c, i]: the best for row i from rounds <= j

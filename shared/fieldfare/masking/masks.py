@@ -1,7 +1,7 @@
 """The mask of a seed: AES-256 in counter mode from block 0 on, its keystream read as little-endian words.
 
-A seed is 32 fresh random bytes, used for one reply and never again: two replies under one mask give away their
-difference.
+A seed is 32 fresh random bytes, used for one reply and never again: two replies under one mask give away
+their difference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the blinder signs of each answer, and by which one that went back to an old copy is seen.
 
-Its journal is a chain: row N is SHA-256 over row N - 1 and the digest of the question that it answered there. Rows of a
-blinder that was restored stand for other questions than those that it signed before.
+Its journal is a chain: row N is SHA-256 over row N - 1 and the digest of the question that it answered there.
+Rows of a blinder that was restored stand for other questions than those that it signed before.
 
     fieldfare-receipt-v1 KEY QUESTION MASKS NODES ROW HASH SIGNATURE
 

@@ -24,7 +24,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
 
 from fieldfare.arrays import Floats, lfilter
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
@@ -258,7 +258,7 @@ class BandedSpec(MechanismSpec):
     ) -> Mechanism:
         block = block_rounds(self.restart_every, rounds)
         if self.bands > block:
-            raise BadInput(f"mechanism.bands = {self.bands}", f"must be in [1, {block}], the rounds.", str(block))
+            raise OutOfRange(f"mechanism.bands = {self.bands}", f"must be in [1, {block}], the rounds.", str(block))
         loss = PrefixLoss.of(block, participation, self.objective)
         c = recall(cache, "c", lambda: toeplitz.round_to_float32(optimise(loss, self.bands)))
         return stamped(self._block(block, c), self.restart_every, rounds)

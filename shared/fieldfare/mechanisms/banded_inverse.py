@@ -24,7 +24,7 @@ from pydantic import Field
 from scipy.optimize import minimize
 
 from fieldfare.arrays import Floats, lfilter
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.stamping import block_rounds
@@ -105,7 +105,7 @@ class BandedInverseSpec(MechanismSpec):
     ) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
         if self.bands > n:
-            raise BadInput(f"mechanism.bands = {self.bands}", f"must be in [1, {n}], the rounds.", str(n))
+            raise OutOfRange(f"mechanism.bands = {self.bands}", f"must be in [1, {n}], the rounds.", str(n))
         loss = PrefixLoss.of(n, participation, self.objective)
         b = recall(cache, "b", lambda: optimise(loss, self.bands))
         c = toeplitz.inverse(b, n)

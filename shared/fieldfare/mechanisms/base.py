@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.toeplitz import ColumnProducts, autocovariance
 from fieldfare.lazily import torch
@@ -35,9 +35,7 @@ _MOST_AVERAGED = 1024
 
 @dataclass(frozen=True)
 class About:
-    """What a table of mechanisms says about a kind. Vectors are of model size; m, p, T as in the kind's own
-    file.
-    """
+    """What a table of mechanisms says about a kind. Vectors are of model size; m, p, T as in the kind's own file."""
 
     source: str
     """The paper."""
@@ -67,9 +65,7 @@ class MechanismSpec(Table):
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """Return the mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None:
-        single).
-        """
+        """Return the mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single)."""
         raise TypeError(f"{type(self).__name__} names no mechanism")
 
     def build_cached(
@@ -89,9 +85,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def strategy_matrix(self, n: int) -> Floats:
-        """Return C for the first n rounds, shape (m, n); square for all kinds but trees of all nodes. For
-        small n.
-        """
+        """Return C for the first n rounds, shape (m, n); square for all kinds but trees of all nodes. For small n."""
 
     @abstractmethod
     def noising_matrix(self, n: int) -> Floats:
@@ -124,15 +118,11 @@ class Mechanism(ABC):
 
     @abstractmethod
     def row_norms(self, n: int | None = None) -> Floats:
-        """Return ||row t of B||, t < n: the standard deviation of round t's noise for sigma = clip = 1, shape
-        (n,).
-        """
+        """Return ||row t of B||, t < n: the standard deviation of round t's noise for sigma = clip = 1, shape (n,)."""
 
     @abstractmethod
     def prefix_row_norms(self, n: int | None = None) -> Floats:
-        """Return ||row t of A B||, t < n: the standard deviation of the noise in the t-th prefix sum, shape
-        (n,).
-        """
+        """Return ||row t of A B||, t < n: the standard deviation of the noise in the t-th prefix sum, shape (n,)."""
 
     @abstractmethod
     def stream(
@@ -210,12 +200,10 @@ class Mechanism(ABC):
         return float(self.sensitivity(participation, n)) * float(np.sqrt(np.mean(self.prefix_row_norms(n) ** 2)))
 
     def _released(self, n: int | None) -> int:
-        """Return how many rounds are released: n, or the horizon for None. Raises `BadInput` outside [1,
-        rounds].
-        """
+        """Return how many rounds are released: n, or the horizon for None. Raises `BadInput` outside [1, rounds]."""
         if n is None:
             return self.rounds
         if not 1 <= n <= self.rounds:
             nearest = str(min(max(n, 1), self.rounds))
-            raise BadInput(f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", nearest)
+            raise OutOfRange(f"rounds = {n}", f"must be in [1, {self.rounds}], the mechanism's horizon.", nearest)
         return n

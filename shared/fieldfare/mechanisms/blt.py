@@ -40,7 +40,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize
 
 from fieldfare.arrays import Floats, lfilter
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.rational import Exponentials, towards_zero
 from fieldfare.factorization.stamping import block_rounds
@@ -247,7 +247,7 @@ class BltSpec(MechanismSpec):
             return buffers
         nearest = str(min(max(buffers, 1), MOST_BUFFERS)) if isinstance(buffers, int) else "'auto'"
         why = f"must be an integer in [1, {MOST_BUFFERS}] or 'auto'."
-        raise BadInput(f"mechanism.buffers = {buffers!r}", why, nearest)
+        raise OutOfRange(f"mechanism.buffers = {buffers!r}", why, nearest)
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
         return self.build_cached(rounds, participation, {})

@@ -26,7 +26,7 @@ import numpy as np
 from pydantic import Field
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unreadable
 from fieldfare.factorization import gram
 from fieldfare.factorization.objective import Objective
 from fieldfare.factorization.stamping import block_rounds
@@ -137,7 +137,7 @@ def from_bytes(data: bytes, key: str) -> Floats:
     except (ValueError, KeyError, TypeError):
         intact = False
     if not intact:
-        raise BadInput(f"stored strategy {key}", "is torn or another one.", "delete it: it will be optimised again")
+        raise Unreadable(f"stored strategy {key}", "is torn or another one.", "delete it: it will be optimised again")
     strategy = np.zeros((rounds, rounds))
     strategy[np.tril_indices(rounds)] = np.frombuffer(body, dtype="<f8")
     return strategy

@@ -37,7 +37,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg import toeplitz as symmetric_toeplitz
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
@@ -115,11 +115,11 @@ class FftMechanism(MatrixMechanism):
             BadInput: more than 4096 rounds, or ones < rounds.
         """
         if not 1 <= rounds <= MOST_ROUNDS:
-            raise BadInput(
+            raise OutOfRange(
                 f"rounds = {rounds}", f"must be in [1, {MOST_ROUNDS}] for kind fft, per block.", str(MOST_ROUNDS)
             )
         if ones < rounds:
-            raise BadInput(f"ones = {ones}", f"must be at least {rounds}.", str(rounds))
+            raise OutOfRange(f"ones = {ones}", f"must be at least {rounds}.", str(rounds))
         self.ones, self._bounds = ones, ReleasedBounds()
         self._x = gram_coefficients(rounds, ones)
         cholesky = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))

@@ -38,7 +38,7 @@ import numpy as np
 from pydantic import Field
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, Unsupported
 from fieldfare.factorization.dyadic import height_of
 from fieldfare.factorization.few_patterns import few_patterns
 from fieldfare.factorization.released import ReleasedBounds
@@ -78,7 +78,7 @@ class MomentumTreeSpec(MechanismSpec):
         (None: one epoch).
         """
         if self.variant == "three-tree":
-            raise BadInput(
+            raise Unsupported(
                 "mechanism.variant = 'three-tree'",
                 "is the published form, which no plan needs: three queries share one tree's noise at a lower cost.",
                 "variant = 'flat' with server_optimizer.kind = 'three-query'",
@@ -135,13 +135,13 @@ class MomentumTree(Mechanism):
             BadInput: an argument is out of range.
         """
         if rounds < 1:
-            raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
+            raise OutOfRange(f"rounds = {rounds}", "must be at least 1.", "1")
         if not 0 <= momentum < 1:
-            raise BadInput(f"momentum = {momentum}", "must be in [0, 1).", "0.9")
+            raise OutOfRange(f"momentum = {momentum}", "must be in [0, 1).", "0.9")
         self.rounds, self.momentum = rounds, momentum
         self.scale = np.ones(rounds.bit_length()) if scale is None else np.array(scale, dtype=np.float64)
         if self.scale.shape != (rounds.bit_length(),) or not (np.isfinite(self.scale) & (self.scale > 0)).all():
-            raise BadInput("scale", f"must be {rounds.bit_length()} positive numbers, one a height.")
+            raise OutOfRange("scale", f"must be {rounds.bit_length()} positive numbers, one a height.")
         self.scale.setflags(write=False)
         self._bounds = ReleasedBounds()
         self._carry = self.scale * np.power(momentum, 2.0 ** np.arange(len(self.scale)))

@@ -42,7 +42,7 @@ from pydantic import Field, field_validator
 from scipy.optimize import minimize_scalar
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.factorization import rational
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.toeplitz import inverse, round_to_float32
@@ -93,7 +93,7 @@ class SquareRootSpec(MechanismSpec):
     ) -> Mechanism:
         block = block_rounds(self.restart_every, rounds)
         if self.window is not None and self.window > block:
-            raise BadInput(
+            raise OutOfRange(
                 f"mechanism.window = {self.window}", f"must be in [1, {block}], the rounds of a block.", str(block)
             )
         schedule = participation or Single()
@@ -125,9 +125,7 @@ class SquareRootSpec(MechanismSpec):
         return exponential_mechanism(self.kind, fit, n)
 
     def tuned(self, rounds: int, participation: Participation) -> float:
-        """Return the argmin over nu of sensitivity^2 x ||A B||_F^2, for the stamped and cut mechanism that
-        will run.
-        """
+        """Return the argmin over nu of sensitivity^2 x ||A B||_F^2, for the stamped and cut mechanism that will run."""
         n = block_rounds(self.restart_every, rounds)
 
         def loss(nu: float) -> float:
@@ -159,9 +157,7 @@ def _no_stream(*_: object, **__: object) -> Stream:
 
 @register
 class NuSpec(SquareRootSpec):
-    """`nu`: a number in [0, 1], or "auto" for the least squared prefix error of the plan's rounds and
-    participation.
-    """
+    """`nu`: a number in [0, 1], or "auto" for the least squared prefix error of the plan's rounds and participation."""
 
     about: ClassVar[About] = About(
         source="Choquette-Choo et al. 2023 (ICLR 2024)",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from numbers import Integral
 from typing import TypeVar
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import ONE_THREAD
 from fieldfare.participation import Participation
@@ -57,7 +57,7 @@ def build(
         BadInput: the spec or the rounds are out of range.
     """
     if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
-        raise BadInput(f"rounds = {rounds!r}", "must be at least 1, and an integer.", "1")
+        raise OutOfRange(f"rounds = {rounds!r}", "must be at least 1, and an integer.", "1")
     parsed = parse(spec)
     with ONE_THREAD.limit(limits=1, user_api="blas"):
         if cache is None:

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, Unsupported
 from fieldfare.factorization import rational
 from fieldfare.factorization.spectra import optimal_coefficients
 from fieldfare.factorization.stamping import block_rounds
@@ -58,11 +58,11 @@ class SpectralSpec(MechanismSpec):
     ) -> Mechanism:
         n = block_rounds(self.restart_every, rounds)
         if self.window is not None and self.window > n:
-            raise BadInput(f"mechanism.window = {self.window}", f"must be in [1, {n}], a block's rounds.", str(n))
+            raise OutOfRange(f"mechanism.window = {self.window}", f"must be in [1, {n}], a block's rounds.", str(n))
         fastest = 1 / max(self.eigenvalues)
         if self.learning_rate >= fastest:
             why = f"must be in (0, 1 / largest eigenvalue) = (0, {fastest:.6g})."
-            raise BadInput(f"mechanism.learning_rate = {self.learning_rate}", why, f"{fastest / 2:.3g}")
+            raise OutOfRange(f"mechanism.learning_rate = {self.learning_rate}", why, f"{fastest / 2:.3g}")
         return stamped(self._block(n, participation or Single(), cache), self.restart_every, rounds)
 
     def _block(self, n: int, participation: Participation, cache: MutableMapping[str, bytes]) -> ToeplitzMechanism:
@@ -78,7 +78,7 @@ class SpectralSpec(MechanismSpec):
             # Below 1e-12 of beta_0 the factorisation is round-off. The fit only needs signs: its C is what is
             # charged.
             if (beta[1:] > 1e-12).any():
-                raise BadInput("mechanism.engine = 'fast'", "needs beta_t <= 0 for t >= 1.", "'replay'")
+                raise Unsupported("mechanism.engine = 'fast'", "needs beta_t <= 0 for t >= 1.", "'replay'")
             falling = np.concatenate([beta[:1], np.minimum(beta[1:], 0.0)])
             fit = recall_exponentials(cache, lambda: rational.nearest(c, falling, participation, self.tolerance))
             return exponential_mechanism(self.kind, fit, n)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import Differs, OutOfRange, Unreadable
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import best_split, block_lengths, block_rounds, tight_patterns
 from fieldfare.lazily import torch
@@ -32,7 +32,7 @@ def stamped(block: Mechanism, restart_every: int | None, rounds: int) -> Mechani
     """
     needed = block_rounds(restart_every, rounds)
     if block.rounds != needed:
-        raise BadInput(f"a block of {block.rounds} rounds", "is not what one restart runs.", str(needed))
+        raise OutOfRange(f"a block of {block.rounds} rounds", "is not what one restart runs.", str(needed))
     return block if block.rounds == rounds else Stamped(block, rounds)
 
 
@@ -137,9 +137,7 @@ class Stamped(Mechanism):
         return Sensitivity(value, "exact" if exact else "upper bound", "every offset of the fixed order")
 
     def _split(self, lengths: list[int], b: int, k: int, joint: bool) -> Sensitivity:
-        """Return the best split into blocks; exact when `joint`: the blocks' worst patterns are allowed
-        together.
-        """
+        """Return the best split into blocks; exact when `joint`: the blocks' worst patterns are allowed together."""
         gains: dict[int, Floats] = {}
         for m in set(lengths):
             inside = [self.block.sensitivity(MinSeparation(b, j), m) for j in range(1, min(k, -(-m // b)) + 1)]
@@ -171,9 +169,7 @@ class StampedStream(Stream):
         self._stream = self._start(0)
 
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Return row `round` of B z, shape (numel,), and advance. Raises `HorizonError` past the mechanism's
-        rounds.
-        """
+        """Return row `round` of B z, shape (numel,), and advance. Raises `HorizonError` past the mechanism's rounds."""
         self._ready()
         row = self._stream.next(out)
         self.round += 1
@@ -208,25 +204,25 @@ class StampedStream(Stream):
         """Continue bit for bit where `state` was taken. Raises `BadInput` for a foreign or torn state."""
         at = state.get("round")
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at <= self._mechanism.rounds:
-            raise BadInput(f"noise state at round {at!r}", f"must be in [0, {self._mechanism.rounds}].", "skip(round)")
+            raise OutOfRange(
+                f"noise state at round {at!r}", f"must be in [0, {self._mechanism.rounds}].", "skip(round)"
+            )
         inside = {key.removeprefix("block."): value for key, value in state.items() if key.startswith("block.")}
         if len(inside) + 1 != len(state):
-            raise BadInput(
-                f"noise state with fields {sorted(state)}", "is not that of a stamped stream.", "skip(round)"
-            )
+            raise Differs(f"noise state with fields {sorted(state)}", "is not that of a stamped stream.", "skip(round)")
         # A state taken at a restart is the finished block's.
         block = max(0, at - 1) // self._mechanism.block.rounds
         candidate = self._start(block)
         candidate.load_state_dict(inside)
         if candidate.round != at - block * self._mechanism.block.rounds:
-            raise BadInput("noise state", "has a block at another round than the run: it is torn.", "skip(round)")
+            raise Unreadable("noise state", "has a block at another round than the run: it is torn.", "skip(round)")
         self._stream, self._block, self.round = candidate, block, at
 
     def skip(self, t: int) -> None:
         """Go to row t from the key alone: only the block that t is in is rebuilt."""
         if not 0 <= t <= self._mechanism.rounds:
             near = str(min(max(t, 0), self._mechanism.rounds))
-            raise BadInput(f"skip to round {t}", f"must be in [0, {self._mechanism.rounds}].", near)
+            raise OutOfRange(f"skip to round {t}", f"must be in [0, {self._mechanism.rounds}].", near)
         r = self._mechanism.block.rounds
         block = max(0, t - 1) // r
         self._enter(block)

@@ -1,6 +1,4 @@
-"""Mechanisms with Toeplitz C and B, given by the first columns of both; algebra in
-`factorization/toeplitz.py`.
-"""
+"""Mechanisms with Toeplitz C and B, given by the first columns of both; algebra in `factorization/toeplitz.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfare.arrays import Floats, fftconvolve
-from fieldfare.errors import BadInput
+from fieldfare.errors import Differs, OutOfRange
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.rational import Exponentials
 from fieldfare.factorization.sensitivity import Sensitivity
@@ -73,9 +71,7 @@ def _make_rows(
 
 
 def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) -> ToeplitzMechanism:
-    """Return the mechanism whose B is a sum of a few exponentials: one buffer each, charged by its own exact
-    C.
-    """
+    """Return the mechanism whose B is a sum of a few exponentials: one buffer each, charged by its own exact C."""
     make = partial(_make_buffers, rounds, exponentials)
     coefficients = exponentials.strategy(rounds), exponentials.coefficients(rounds)
     return ToeplitzMechanism(kind, rounds, *coefficients, make, buffers=len(exponentials.theta))
@@ -126,7 +122,7 @@ class ToeplitzMechanism(Mechanism):
             BadInput: `rounds` is below 1, or the coefficients are not finite or not inverse to each other.
         """
         if rounds < 1:
-            raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
+            raise OutOfRange(f"rounds = {rounds}", "must be at least 1.", "1")
         self.kind = kind
         self.rounds = rounds
         self.strategy_coefs = toeplitz.coefficients(strategy_coefs, rounds, name="strategy_coefs")
@@ -139,9 +135,7 @@ class ToeplitzMechanism(Mechanism):
         scale = float(np.abs(self.strategy_coefs).max() * np.abs(self.noising_coefs).sum())
         worst = float(np.abs(product).max())
         if worst > 1e-9 * max(1.0, scale):
-            raise BadInput(
-                "noising_coefs", f"are not the inverse of strategy_coefs: B C differs from I by {worst:.3g}."
-            )
+            raise Differs("noising_coefs", f"are not the inverse of strategy_coefs: B C differs from I by {worst:.3g}.")
         self._make_stream = make_stream
         self._buffers = buffers
 

@@ -39,7 +39,7 @@ import numpy as np
 from pydantic import Field
 
 from fieldfare.arrays import Floats, Indices
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict, OutOfRange
 from fieldfare.factorization.dyadic import closing_round, height_of, node_count, nodes
 from fieldfare.factorization.few_patterns import in_step_patterns
 from fieldfare.factorization.released import WhitenedTree as ReleasedTree
@@ -79,11 +79,9 @@ class TreeSpec(MechanismSpec):
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """Return the tree of `rounds` rounds (of each block, with `restart_every`); no part of it is
-        optimised.
-        """
+        """Return the tree of `rounds` rounds (of each block, with `restart_every`); no part of it is optimised."""
         if self.nodes == "read" and self.estimator != "plain":
-            raise BadInput(
+            raise Conflict(
                 f"mechanism.nodes = 'read' with estimator = {self.estimator!r}", "reads every node.", "nodes = 'all'"
             )
         block = block_rounds(self.restart_every, rounds)
@@ -136,8 +134,8 @@ def tree_sensitivity(participation: Participation, n: int, *, read_only: bool) -
 class _Tree(Mechanism):
     """What the streaming trees share.
 
-    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t, a function of
-    the noisy nodes C x + sigma z. The sensitivity is `tree_sensitivity`. zCDP with rho = (sensitivity / sigma)^2 / 2.
+    Formal guarantee: B C = I; round t releases x_t + sigma (B z)_t, a function of the noisy nodes C x + sigma
+    z. The sensitivity is `tree_sensitivity`. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
 
     kind = "tree"
@@ -145,7 +143,7 @@ class _Tree(Mechanism):
 
     def __init__(self, rounds: int) -> None:
         if rounds < 1:
-            raise BadInput(f"rounds = {rounds}", "must be at least 1.", "1")
+            raise OutOfRange(f"rounds = {rounds}", "must be at least 1.", "1")
         self.rounds = rounds
 
     def __repr__(self) -> str:
@@ -175,9 +173,7 @@ class _Tree(Mechanism):
 
 
 class PlainTree(_Tree):
-    """Prefix sums from the nodes of the binary expansion. Row t of B: the new node minus the ones it
-    replaces.
-    """
+    """Prefix sums from the nodes of the binary expansion. Row t of B: the new node minus the ones it replaces."""
 
     def __init__(self, rounds: int, *, all_nodes: bool = False) -> None:
         """
@@ -192,6 +188,8 @@ class PlainTree(_Tree):
         square = np.zeros((self._released(n), n))
         for t in range(n):
             square[t, t] = 1.0
+            # The node that closes in round t takes the place of the smaller ones before it, the last of them
+            # 1, 2, 4, ... rounds ago; read nodes are numbered by the round in which they closed.
             for below in range(height_of(t + 1)):
                 square[t, t - (1 << below)] = -1.0
         if self.read_only:
@@ -253,6 +251,8 @@ class OnlineTree(_Tree):
             if self.all_nodes
             else self._released_numbers.worst(*participation.separation_and_count(self.rounds), n)
         )
+        # What is released is a function of all nodes, so the bound on those holds too: the smaller of both is
+        # charged.
         if worst is None or worst[0] >= whole**2:
             return whole
         exact = worst[1] and isinstance(participation, Single | MinSeparation | Poisson)
@@ -280,6 +280,8 @@ class OnlineTree(_Tree):
             estimate = np.zeros(node_count(n))
             estimate[leaf] = 1.0
             for h in range(1, height + 1):
+                # Two estimates of one sum, the node's own and its two children's, weighted by their
+                # precision.
                 weight = own_weight(h)
                 estimate = (1.0 - weight) * (estimates[h - 1] + estimate)
                 estimate[leaf + h] = weight

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.factorization.few_patterns import in_step_patterns
 from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity
@@ -118,9 +118,9 @@ class TriangularMechanism(MatrixMechanism):
         c = np.array(strategy, dtype=np.float64)
         check_rounds(kind, len(c))
         if c.ndim != 2 or c.shape[0] != c.shape[1] or not np.isfinite(c).all():
-            raise BadInput(f"strategy matrix of shape {c.shape}", "must be square and finite.")
+            raise WrongForm(f"strategy matrix of shape {c.shape}", "must be square and finite.")
         if np.triu(c, 1).any() or not (np.diag(c) > 0).all():
-            raise BadInput("strategy matrix", "must be lower-triangular with a positive diagonal.")
+            raise WrongForm("strategy matrix", "must be lower-triangular with a positive diagonal.")
         super().__init__(kind, c, np.tril(solve_triangular(c, np.eye(len(c)), lower=True)), engine)
         below, column = np.nonzero(c)
         self._bands = int((below - column).max()) + 1
@@ -191,4 +191,4 @@ def check_rounds(kind: str, rounds: int) -> None:
     """Raise `BadInput` unless 1 <= rounds <= 2 048."""
     if not 1 <= rounds <= MOST_ROUNDS:
         why = f"kind {kind!r} keeps whole matrices and must be in [1, {MOST_ROUNDS}]."
-        raise BadInput(f"rounds = {rounds}", why, str(min(max(rounds, 1), MOST_ROUNDS)))
+        raise OutOfRange(f"rounds = {rounds}", why, str(min(max(rounds, 1), MOST_ROUNDS)))

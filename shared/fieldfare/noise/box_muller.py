@@ -1,27 +1,30 @@
 """From random bits to standard normals: Box and Muller (1958), in passes over cache-sized arrays.
 
 Why this is own code
-    A generator of normals out of a library (numpy's ziggurat, torch's `randn`) takes its bits from its own generator,
-    which is neither cryptographic nor seekable to an element. Box-Muller takes a fixed number of bits for each pair, so
-    element [i] of a row can be drawn without those before it. Its float64 cosine and sine are own code too: numpy's
-    were two thirds of a draw. A table and a short series in place of them made the whole draw 2.5 times as fast, with
-    a smaller error (benchmarks/results/mechanisms.md has what a round costs now).
+    A generator of normals out of a library (numpy's ziggurat, torch's `randn`) takes its bits from its own
+    generator, which is neither cryptographic nor seekable to an element. Box-Muller takes a fixed number of
+    bits for each pair, so element [i] of a row can be drawn without those before it. Its float64 cosine and
+    sine are own code too: numpy's were two thirds of a draw. A table and a short series in place of them made
+    the whole draw 2.5 times as fast, with a smaller error (benchmarks/results/mechanisms.md has what a round
+    costs now).
 
 The map
     A pair of normals is sqrt(-2 ln U) (cos theta, sin theta).
 
-    U = 2^-31 (high + 2^-31 (low + 1/2)) in (0, 1], from two words of 31 bits: relative precision next to 0 is full.
-    (In float32 the low word may itself be 0; then the half keeps U positive: the smallest U is 2^-63.)
+    U = 2^-31 (high + 2^-31 (low + 1/2)) in (0, 1], from two words of 31 bits: relative precision next to 0 is
+    full. (In float32 the low word may itself be 0; then the half keeps U positive: the smallest U is 2^-63.)
 
-    In float32 theta = 2 pi word / 2^32. In float64 theta = 2 pi (word + fine / 2^32) / 2^32 = phi + d, where phi is the
-    nearest of 1 024 points on the circle, whose cosines and sines come from a table. A turn by d is a multiplication
-    by (1 + i tan d) / sqrt(1 + tan^2 d), and the square root is taken together with the radius' own.
+    In float32 theta = 2 pi word / 2^32. In float64 theta = 2 pi (word + fine / 2^32) / 2^32 = phi + d, where
+    phi is the nearest of 1 024 points on the circle, whose cosines and sines come from a table. A turn by d
+    is a multiplication by (1 + i tan d) / sqrt(1 + tan^2 d), and the square root is taken together with the
+    radius' own.
 
 Its error
-    In float64 each number is within 5 units in its last place of sqrt(2 x) cos theta, or sin theta, for the x = -ln U
-    that numpy's logarithm gave: next to 0 too, and never off by more than 2^-51 of the radius. (Found in 2.6e8 pairs,
-    most of them where it is worst: 4.1, and 0.91 2^-51.) Table and passes, except the logarithm, give the same bits on
-    any machine.
+    In float64 each number is within 5 units in its last place of sqrt(2 x) cos theta, or sin theta, for the x
+    = -ln U that numpy's logarithm gave: next to 0 too, and never off by more than 2^-51 of the radius. (Found
+    in 2.6e8 pairs,
+    most of them where it is worst: 4.1, and 0.91 2^-51.) Table and passes, except the logarithm, give the
+    same bits on any machine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A choice with probabilities proportional to exp(rate x score), drawn exactly: whole scores, a fraction, and bits.
 
-No float is exponentiated: probabilities that are right to a few digits only would say more of the scores than is
-charged (Ilvento 2020). A place is drawn uniformly and kept with probability exp(-x), x = rate x (largest score - its
-own), so what is kept has the law that is wanted. exp(-x) is a product of trials of exp(-1) and one of exp(-y), y < 1,
-each by the rule of Canonne, Kamath, Steinke 2020, algorithm 1.
+No float is exponentiated: probabilities that are right to a few digits only would say more of the scores than
+is charged (Ilvento 2020). A place is drawn uniformly and kept with probability exp(-x), x = rate x (largest
+score - its own), so what is kept has the law that is wanted. exp(-x) is a product of trials of exp(-1) and
+one of exp(-y), y < 1, each by the rule of Canonne, Kamath, Steinke 2020, algorithm 1.
 
 How long a draw takes depends on the scores (rejection sampling): it must not be visible outside the server.
 """

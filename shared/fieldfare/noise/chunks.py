@@ -1,6 +1,4 @@
-"""Work on cache-sized chunks, on several threads, with the same bits for any number of threads; and memory
-for it.
-"""
+"""Work on cache-sized chunks, on several threads, with the same bits for any number of threads; and memory for it."""
 
 from __future__ import annotations
 

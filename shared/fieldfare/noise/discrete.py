@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.noise.drawer import Drawer
 from fieldfare.noise.secure import Births, SecureNoise
 
@@ -80,7 +80,7 @@ class _DiscreteDrawer(Drawer):
 
     def into(self, out: NDArray[np.generic], offset: int) -> None:
         if out.dtype != np.float64:
-            raise BadInput(f"discrete noise as {out.dtype}", "whole numbers of any size need float64.", "float64")
+            raise WrongForm(f"discrete noise as {out.dtype}", "whole numbers of any size need float64.", "float64")
         out[:] = discrete_gaussian(
             len(out), self._noise.scale, self._noise, row=self._row, offset=offset, stream=self._stream
         )
@@ -105,6 +105,8 @@ def discrete_gaussian(
         BadInput: `scale` is not an integer in [1, 2^31].
     """
     _require_scale(scale)
+    # Rejection takes an unknown number of words, so each block has its own part of the keystream: an element
+    # is the same whichever piece of the row is asked for.
     first, last = offset // _BLOCK, -(-(offset + n) // _BLOCK)
     noise = noise._source_of_row(stream, row)
     blocks = [_draw_block(scale, _Words(noise, row, block, f"discrete:{stream}")) for block in range(first, last)]
@@ -114,7 +116,7 @@ def discrete_gaussian(
 
 def _require_scale(scale: int) -> None:
     if not 1 <= scale <= LARGEST_SCALE:
-        raise BadInput(f"scale = {scale}", "must be in [1, 2^31].", str(min(max(scale, 1), LARGEST_SCALE)))
+        raise OutOfRange(f"scale = {scale}", "must be in [1, 2^31].", str(min(max(scale, 1), LARGEST_SCALE)))
 
 
 class _Words:
@@ -159,6 +161,7 @@ def _draw_block(scale: int, words: _Words) -> Integers:
         kept = ~(negative & (k == 0) & (j == 0))  # -0 is dropped, so that 0 counts once
         kept[kept] = _bernoulli_exp_power(j[kept], 2, scale, words)
         kept[kept] = _bernoulli_exp_multiple(k[kept], j[kept], scale, words)
+        # The two trials make exp(-x^2 / 2) and exp(-k x), with which |v| = k + x has exp(-v^2 / 2) in all.
         value = k * scale + j
         out[candidates[kept]] = np.where(negative, -value, value)[kept]
         pending = np.setdiff1d(pending, candidates[kept], assume_unique=True)
@@ -176,9 +179,7 @@ def _geometric(n: int, words: _Words) -> Integers:
 
 
 def _all_succeed(trials: Integers, trial: Callable[[Integers], Booleans]) -> Booleans:
-    """Return whether trials[i] independent trials all succeed; `trial(indices)` makes one for each of those
-    i.
-    """
+    """Return whether trials[i] independent trials all succeed; `trial(indices)` makes one for each of those i."""
     good = np.ones(len(trials), dtype=np.bool_)
     done = 0
     while (running := np.flatnonzero(good & (trials > done))).size:

@@ -12,9 +12,7 @@ from fieldfare.lazily import torch
 from fieldfare.noise.chunks import in_chunks, numpy_dtype
 
 UNIT: Final = 4096
-"""Elements drawn together, as UNIT / 2 Box-Muller pairs: cosines first, then sines. The granularity of
-seeking.
-"""
+"""Elements drawn together, as UNIT / 2 Box-Muller pairs: cosines first, then sines. The granularity of seeking."""
 
 
 class Drawer(ABC):

@@ -41,9 +41,7 @@ def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
 
 
 class PhiloxDrawer(Drawer):
-    """Box-Muller on Philox words: pair p of row r is counter (p, r), 64 bits each; units are laid out as for
-    AES.
-    """
+    """Box-Muller on Philox words: pair p of row r is counter (p, r), 64 bits each; units are laid out as for AES."""
 
     __slots__ = ("_key", "_row")
 

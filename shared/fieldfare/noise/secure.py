@@ -5,22 +5,26 @@ key: any (row, element range) can be drawn again, in any order, in any split, by
 the same floats.
 
 How a number is made
-    AES-256 in counter mode gives the random bits (NIST SP 800-38A). The AES key is BLAKE2b(run key, purpose, stream
-    name), so two streams never share a keystream; the counter is (row, plane, position), so two rows never do.
+    AES-256 in counter mode gives the random bits (NIST SP 800-38A). The AES key is BLAKE2b(run key, purpose,
+    stream name), so two streams never share a keystream; the counter is (row, plane, position), so two rows
+    never do.
 
-    Float64, map 3: element p of a row takes word p of 64 bits. `fieldfare.noise.staircase` has the arithmetic and its
-    error. Float32, and float64 of map 2: elements come in units of 4 096: 2 048 Box-Muller pairs, cosines first, sines
-    second. A pair takes 96 bits: 31 + 31 bits for the radius, 32 for the angle (float64 takes 32 more angle bits from a
-    second plane). `fieldfare.noise.box_muller` has the arithmetic and its error.
+    Float64, map 3: element p of a row takes word p of 64 bits. `fieldfare.noise.staircase` has the arithmetic
+    and its error. Float32, and float64 of map 2: elements come in units of 4 096: 2 048 Box-Muller pairs,
+    cosines first, sines second. A pair takes 96 bits: 31 + 31 bits for the radius, 32 for the angle (float64
+    takes 32 more angle bits from a second plane). `fieldfare.noise.box_muller` has the arithmetic and its
+    error.
 
 Which map a run has
-    A run is drawn by the map of its ledger's `format` from its first row to its last, whatever version resumes it: runs
-    begun before map 3 go on with map 2. The map is part of the fingerprint that every noise state carries.
+    A run is drawn by the map of its ledger's `format` from its first row to its last, whatever version
+    resumes it: runs begun before map 3 go on with map 2. The map is part of the fingerprint that every noise
+    state carries.
 
 Which noise no copy can repeat
-    A key and a row alone fix a number, so two copies of one process or one disk would add the same noise to two sums.
-    `with_nonces` gives a view in which row j of "z" is drawn under HMAC-SHA256(key, "row" | nonce of birth(j)), where
-    birth(j) is the round in which that row is first used. `nonce` makes a round's nonce from fresh bits and from the
+    A key and a row alone fix a number, so two copies of one process or one disk would add the same noise to
+    two sums. `with_nonces` gives a view in which row j of "z" is drawn under HMAC-SHA256(key, "row" | nonce
+    of birth(j)), where birth(j) is the round in which that row is first used. `nonce` makes a round's nonce
+    from fresh bits and from the
     sum that the round releases, once that sum is final: two sums never share a row, even where the fresh bits repeat.
 
 How far the tail is right Map 3: to a factor 1 +- 2^-79 / p at probability p; the largest number is 13.7. Box
@@ -30,12 +34,13 @@ How far the tail is right Map 3: to a factor 1 +- 2^-79 / p at probability p; th
     float32 values lie on the usual float32 Box-Muller grid: U next to 1 is a multiple of 2^-24.
 
 What is assumed, and what is not covered
-    AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key, counter mode can be told from
-    random with advantage q^2 / 2^129: 20 000 rounds of 1e8 elements are 2^40 blocks, an advantage of 2^-49, which adds
-    to delta. The floats are the same on machines whose numpy uses the same vector code; across CPU families the last
-    bit of a logarithm, or of a float32 cosine, may differ: in map 3 that is one number in 38 000, in Box and Muller's
-    any. A sum of floats does not hide which floats went in (Mironov
-    2012; Casacuberta et al. 2022): see `fieldfare.privatise` for the grid that closes this, and for what stays open.
+    AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key, counter mode can be told
+    from random with advantage q^2 / 2^129: 20 000 rounds of 1e8 elements are 2^40 blocks, an advantage of
+    2^-49, which adds to delta. The floats are the same on machines whose numpy uses the same vector code;
+    across CPU families the last
+    bit of a logarithm, or of a float32 cosine, may differ: in map 3 that is one number in 38 000, in Box and
+    Muller's any. A sum of floats does not hide which floats went in (Mironov 2012; Casacuberta et al. 2022):
+    see `fieldfare.privatise` for the grid that closes this, and for what stays open.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, get_args
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, Unknown, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.noise.aes import AesDrawer, keystream
 from fieldfare.noise.chunks import DEVICE_CHUNK, empty, in_chunks
@@ -107,15 +112,15 @@ class SecureNoise:
         map: Map = NEWEST_MAP,
     ) -> None:
         if not isinstance(key, bytes) or len(key) != 32:
-            raise BadInput("noise key", "must be exactly 32 bytes (256 random bits).", "secrets.token_bytes(32)")
+            raise WrongForm("noise key", "must be exactly 32 bytes (256 random bits).", "secrets.token_bytes(32)")
         if source not in get_args(Source):
-            raise BadInput(
+            raise Unknown(
                 f"noise source {source!r}", "is unknown.", " or ".join(repr(known) for known in get_args(Source))
             )
         if map not in get_args(Map):
-            raise BadInput(f"noise map {map!r}", "is unknown.", " or ".join(str(name) for name in get_args(Map)))
+            raise Unknown(f"noise map {map!r}", "is unknown.", " or ".join(str(name) for name in get_args(Map)))
         if threads is not None and threads < 1:
-            raise BadInput(f"threads = {threads}", "must be at least 1.", "1")
+            raise OutOfRange(f"threads = {threads}", "must be at least 1.", "1")
         self._key = key
         self._first = 0
         self._nonces: Sequence[_Bytes] | None = None
@@ -174,8 +179,12 @@ class SecureNoise:
             BadInput: `fresh` or `digest` has another length.
         """
         if len(fresh) != NONCE_BYTES or len(digest) != 32:
-            raise BadInput(f"{len(fresh)} fresh bytes and a digest of {len(digest)}", "must be 16 and 32.", "16 and 32")
+            raise WrongForm(
+                f"{len(fresh)} fresh bytes and a digest of {len(digest)}", "must be 16 and 32.", "16 and 32"
+            )
         name = run.encode()
+        # The name comes with its length, so no two (run, round) make the same message. The digest binds the
+        # nonce to the sum: another sum in the same round, after an old copy was put back, has another nonce.
         message = b"nonce" + len(name).to_bytes(4, "big") + name + round.to_bytes(8, "big") + fresh + digest
         return hmac.digest(self._key, message, "sha256")[:NONCE_BYTES]
 
@@ -202,7 +211,7 @@ class SecureNoise:
             BadInput: `out` is not such a vector, or row or offset is out of range.
         """
         if out.ndim != 1 or not out.is_contiguous() or out.dtype not in (torch.float32, torch.float64):
-            raise BadInput(
+            raise WrongForm(
                 f"noise target of shape {tuple(out.shape)}, {out.dtype}",
                 "must be a contiguous vector of float32 or float64.",
                 "out.view(-1)",
@@ -265,6 +274,7 @@ class SecureNoise:
             stream: as in `bytes`, from which the numbers are made.
         """
         words = np.frombuffer(self.bytes(8 * n, row=row, stream=stream), dtype="<u8")
+        # The upper 53 bits: float64 holds each multiple of 2^-53 exactly, so all are equally likely.
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def drawer(self, stream: str, row: int, offset: int, n: int) -> Drawer:
@@ -302,12 +312,14 @@ class SecureNoise:
             return self
         born = self._birth(row)
         if not 0 <= born < len(self._nonces):
-            raise BadInput(
+            raise OutOfRange(
                 f"row {row} of z", f"round {born} bears it, and there are nonces of {len(self._nonces)} rounds only."
             )
         nonce = self._nonces[born]
         if len(nonce) != NONCE_BYTES:
-            raise BadInput(f"the nonce of round {born}", f"has {len(nonce)} bytes.", f"{NONCE_BYTES} bytes")
+            raise WrongForm(f"the nonce of round {born}", f"has {len(nonce)} bytes.", f"{NONCE_BYTES} bytes")
+        # Each nonce has a key of its own: two branches of a run that was put back never share the bits of a
+        # row.
         return self._copy(hmac.digest(self._key, b"row" + nonce, "sha256"))
 
     def _nonce_digest(self) -> str:
@@ -327,8 +339,8 @@ class SecureNoise:
 
 def _require_range(row: int, offset: int, n: int) -> None:
     if not 0 <= row < _MAX_ROW:
-        raise BadInput(f"row = {row}", f"must be in [0, {_MAX_ROW}).", str(min(max(row, 0), _MAX_ROW - 1)))
+        raise OutOfRange(f"row = {row}", f"must be in [0, {_MAX_ROW}).", str(min(max(row, 0), _MAX_ROW - 1)))
     if offset < 0 or n < 0 or offset + n > _MAX_ELEMENTS:
-        raise BadInput(
+        raise OutOfRange(
             f"elements [{offset}, {offset + n})", f"must lie in [0, {_MAX_ELEMENTS}).", f"[0, {_MAX_ELEMENTS})"
         )

@@ -3,8 +3,8 @@
 The model's score of a row is cut into public bins, apart for the two labels, and a user contributes the share of the
 user's rows in each of these cells: a probability vector, of norm at most 1. From the noised sums p_i and q_i of the
 positive and the negative rows, AUC = sum_i p_i (q_1 + ... + q_(i-1) + q_i / 2) / (P Q) (Cormode and Markov 2022, arXiv
-2210.12526). Each user weighs as much as any other. The interval is that of the noise alone, by 2000 draws of it; that
-scores of one bin are not told apart makes the area a little smaller, and is no part of the interval.
+2210.12526). Each user weighs as much as any other. The interval is that of the noise alone, by 2000 draws of
+it; that scores of one bin are not told apart makes the area a little smaller, and is no part of the interval.
 """
 
 from __future__ import annotations

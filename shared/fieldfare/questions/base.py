@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, StringConstraints, model_validator
 
 from fieldfare.arrays import Floats, Indices
-from fieldfare.errors import BadInput
+from fieldfare.errors import Conflict
 from fieldfare.registry import Registry, Table
 from fieldfare.schema import Schema
 
@@ -190,7 +190,7 @@ class ModelQuestion(Question):
     def _model_fits(self) -> Self:
         if self.measure != self.update_norm and (self.measure in self.of_models) != bool(self.model):
             near = f"measure = {self.of_models[0]!r}" if self.model else "model = RUN"
-            raise BadInput(f"question.measure = {self.measure!r}", f"model = {self.model!r} does not fit it.", near)
+            raise Conflict(f"question.measure = {self.measure!r}", f"model = {self.model!r} does not fit it.", near)
         return self
 
     @property

@@ -1,7 +1,8 @@
 """Which of several released models is best on users' own data, by a score of each of them.
 
-A user contributes one centred mean a model, divided by the square root of their number: the norm is at most 1, so one
-question compares all of them. All scores are shown, with the noise of each: about sqrt(k) times that of one mean.
+A user contributes one centred mean a model, divided by the square root of their number: the norm is at most
+1, so one question compares all of them. All scores are shown, with the noise of each: about sqrt(k) times
+that of one mean.
 
 With `shows = "best"` nothing but the winner is released: model j with probability proportional to exp(eta s_j), s_j the
 sum of its scores in grid cells, drawn exactly (`noise.choice`). Each of a user's k numbers lies in [-box, box], so
@@ -20,7 +21,7 @@ from pydantic import Field, model_validator
 
 from fieldfare.accounting.ranged import range_of
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare.questions.base import WIDE, Estimate, Question, RunId, Values, register
 
 
@@ -42,7 +43,7 @@ class Choose(Question):
     @model_validator(mode="after")
     def _are_several(self) -> Self:
         if len(set(self.models)) != len(self.models):
-            raise BadInput("question.models", "names a run twice.", ", ".join(sorted(set(self.models))))
+            raise WrongForm("question.models", "names a run twice.", ", ".join(sorted(set(self.models))))
         return self
 
     @property

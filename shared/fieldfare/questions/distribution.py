@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.participation import Single
 from fieldfare.questions.base import FEWEST, MOST_CELLS, WIDE, Estimate, ModelQuestion, Values, register
 
@@ -36,7 +36,7 @@ class _Bins(ModelQuestion):
     @model_validator(mode="after")
     def _log_of_positive(self) -> Self:
         if self.spacing == "log" and self.low <= 0:
-            raise BadInput(f"question.low = {self.low:g}", "bins of equal ratio need a range above 0.", "1e-6")
+            raise OutOfRange(f"question.low = {self.low:g}", "bins of equal ratio need a range above 0.", "1e-6")
         return self
 
     @property
@@ -110,8 +110,9 @@ class Quantile(_Bins):
         return tuple(self._read_one(share, counted, below, smooth, errors) for share in self.at)
 
     def _read_one(self, share: float, counted: float, below: Floats, smooth: Floats, errors: Floats) -> Estimate:
-        # The bin holds the quantile if no more than `sought` lie below it, and as many do with it. Each of the two may
-        # fail for the right bin with probability 2.5 %. With a noised number of users the errors of both add up.
+        # The bin holds the quantile if no more than `sought` lie below it, and as many do with it. Each of
+        # the two may fail for the right bin with probability 2.5 %. With a noised number of users the errors
+        # of both add up.
         sought, edges = share * counted, self.edges
         noise = WIDE * (errors + (share * errors[-1] if self.some else 0.0))
         within = (np.concatenate([[-np.inf], (below - noise)[:-1]]) <= sought) & (below + noise >= sought)

@@ -4,9 +4,9 @@ Each user has a set of whole numbers, of which the smallest k count, with weight
 at most 1. The sum has a place for each number that occurred; places are as many as users times k, which is public, and
 hold noise whether used or not. Shown are the numbers whose noised count is above a threshold, the largest counts first.
 
-*Privacy* (`accounting.thresholded`): besides mu = 1 / sigma (sigma the noise multiplier; of a count sigma sqrt(k)) the
-question takes `leak` from its population's D, which is the probability that a number of one user alone is shown. A
-population has next to none unless it was made with `--leak`.
+*Privacy* (`accounting.thresholded`): besides mu = 1 / sigma (sigma the noise multiplier; of a count sigma
+sqrt(k)) the question takes `leak` from its population's D, which is the probability that a number of one user
+alone is shown. A population has next to none unless it was made with `--leak`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from fieldfare.accounting.thresholded import threshold
 from fieldfare.arrays import Floats, Indices
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Conflict, OutOfRange
 from fieldfare.questions.base import Estimate, Question, Values, register
 
 LARGEST: Final = 1 << 53
@@ -45,7 +45,7 @@ class Items(Question):
     @model_validator(mode="after")
     def _is_of_a_column(self) -> Self:
         if self.measure in (*self.of_models, self.update_norm):
-            raise BadInput(
+            raise Conflict(
                 f"question.measure = {self.measure!r}", "has no values that occur twice.", "a column, or rows"
             )
         return self
@@ -58,7 +58,7 @@ class Items(Question):
     def _fits(self) -> Self:
         if self.width > MOST_PLACES:
             why = f"{self.users} users of {self.most} values each need more than {MOST_PLACES} places."
-            raise BadInput("question.most", why, f"run.cohort = {MOST_PLACES // self.most}")
+            raise OutOfRange("question.most", why, f"run.cohort = {MOST_PLACES // self.most}")
         return self
 
     def of_users(self, users: int) -> Items:

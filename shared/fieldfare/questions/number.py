@@ -43,8 +43,8 @@ class Count(ModelQuestion):
 class Mean(ModelQuestion):
     """The mean over users of each user's own mean: a user with many rows counts as one user.
 
-    With `some`, over the users who have a value, whose number is noised as well (Fieller's interval of the ratio).
-    Without it each user counts, and one without a value as the middle of the range.
+    With `some`, over the users who have a value, whose number is noised as well (Fieller's interval of the
+    ratio). Without it each user counts, and one without a value as the middle of the range.
     """
 
     kind: Literal["mean"] = "mean"

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.questions.base import MOST_CELLS, Estimate, Question, Values, register
 
 
@@ -36,7 +36,7 @@ class TableSums(Question):
     def _are_few(self) -> Self:
         if min(self.entries.values()) < 1 or self.width > MOST_CELLS:
             why = f"a user has {self.width} numbers, or a list has none."
-            raise BadInput("question.entries", why, f"1 to {MOST_CELLS} in all")
+            raise OutOfRange("question.entries", why, f"1 to {MOST_CELLS} in all")
         return self
 
     def __hash__(self) -> int:

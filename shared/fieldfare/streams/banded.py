@@ -6,7 +6,7 @@ from typing import Unpack
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.noise import SecureNoise
 from fieldfare.streams.chunked import ChunkedStream, Rule, StreamSettings, require_vector
 from fieldfare.streams.kept import RING_WIDTH
@@ -71,7 +71,7 @@ class InverseBandStream(ChunkedStream):
     ) -> None:
         self._c = require_vector("c", c, 1)[:horizon]
         if self._c[0] == 0:
-            raise BadInput("c[0] = 0", "makes C singular.", "1")
+            raise OutOfRange("c[0] = 0", "makes C singular.", "1")
         block = min(horizon, settings.get("restart_every") or horizon)
         self._norms = None if column_norms is None else require_vector("column_norms", column_norms, block)
         coefficients = self._c.tobytes() + (b"" if self._norms is None else self._norms.tobytes())

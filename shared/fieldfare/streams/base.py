@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare.lazily import torch
 from fieldfare.streams.ops import ops_on
 
@@ -19,9 +19,7 @@ class HorizonError(ValueError):
 
 
 class Stream(ABC):
-    """The running noise of one mechanism: row t of B z, one row a call. State is explicit and exactly
-    resumable.
-    """
+    """The running noise of one mechanism: row t of B z, one row a call. State is explicit and exactly resumable."""
 
     numel: int
     dtype: torch.dtype
@@ -31,9 +29,7 @@ class Stream(ABC):
 
     @abstractmethod
     def next(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Return row `round` of B z, shape (numel,), and advance. Raises `HorizonError` past the mechanism's
-        rounds.
-        """
+        """Return row `round` of B z, shape (numel,), and advance. Raises `HorizonError` past the mechanism's rounds."""
 
     @abstractmethod
     def each_piece(self, take: Take) -> None:
@@ -80,15 +76,11 @@ class Stream(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn
-        state.
-        """
+        """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn state."""
 
     @abstractmethod
     def position(self) -> dict[str, int | str]:
-        """Return what `state_dict` has besides tensors: the round, and what tells this stream from every
-        other.
-        """
+        """Return what `state_dict` has besides tensors: the round, and what tells this stream from every other."""
 
     @property
     @abstractmethod
@@ -101,15 +93,13 @@ class Stream(ABC):
 
     @abstractmethod
     def skip(self, t: int) -> None:
-        """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream
-        gives.
-        """
+        """Go to row `t` from the key alone: afterwards `next` gives bit for bit what an uninterrupted stream gives."""
 
 
 def require_fit(vector: torch.Tensor, numel: int, dtypes: Sequence[torch.dtype], device: torch.device) -> None:
     """Raise `BadInput` unless `vector` has shape (numel,), one of `dtypes`, and lies on that kind of device."""
     if vector.shape != (numel,) or vector.dtype not in dtypes or vector.device.type != device.type:
-        raise BadInput(
+        raise WrongForm(
             f"vector of shape {tuple(vector.shape)}, {vector.dtype}, {vector.device}",
             "does not fit this stream.",
             f"shape ({numel},), {' or '.join(map(str, dtypes))}, {device}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare.noise import SecureNoise
 from fieldfare.streams.chunked import ChunkedStream, Rule, StreamSettings, require_vector
 from fieldfare.streams.ops import Array, Vector
@@ -31,7 +31,7 @@ class BufferStream(ChunkedStream):
     ) -> None:
         self._omega, self._theta = require_vector("omega", omega), require_vector("theta", theta)
         if len(self._omega) != len(self._theta):
-            raise BadInput(f"{len(self._omega)} omega, {len(self._theta)} theta", "must be as many.")
+            raise WrongForm(f"{len(self._omega)} omega, {len(self._theta)} theta", "must be as many.")
         coefficients = self._omega.tobytes() + self._theta.tobytes()
         super().__init__(numel, noise, horizon, slots=len(self._omega), coefficients=coefficients, **settings)
 

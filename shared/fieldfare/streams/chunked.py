@@ -13,7 +13,7 @@ from typing import ClassVar, Final, TypedDict
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Differs, OutOfRange, Unreadable, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.noise.chunks import CHUNK, DEVICE_CHUNK, empty
@@ -84,10 +84,10 @@ class ChunkedStream(Stream):
     ) -> None:
         for field, value in (("numel", numel), ("horizon", horizon), ("restart_every", restart_every)):
             if value is not None and value < 1:
-                raise BadInput(f"{field} = {value}", "must be at least 1.", "1")
+                raise OutOfRange(f"{field} = {value}", "must be at least 1.", "1")
         dtype = dtype or torch.float32
         if dtype not in (torch.float32, torch.float64):
-            raise BadInput(f"dtype = {dtype}", "noise is drawn in float32 or float64.", "torch.float32")
+            raise WrongForm(f"dtype = {dtype}", "noise is drawn in float32 or float64.", "torch.float32")
         self.numel, self.horizon, self.restart_every = numel, horizon, restart_every
         self.slots, self.dtype, self.device, self.round = slots, dtype, torch.device(device), 0
         self._noise, self._ops = noise, ops_on(self.device)
@@ -141,27 +141,25 @@ class ChunkedStream(Stream):
         return t - max(self._block_start(t), self._replay_from(t))
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Continue bit for bit where `state` was taken. Raises `BadInput` if it is foreign, incomplete or
-        torn.
-        """
+        """Continue bit for bit where `state` was taken. Raises `BadInput` if it is foreign, incomplete or torn."""
         differing = {"identity", "round", "buffers"} ^ set(state)
         if differing:
-            raise BadInput(
+            raise Differs(
                 f"noise state with fields {sorted(state)}", f"differs in {sorted(differing)}.", "state_dict()"
             )
         if state["identity"] != self._identity():
-            raise BadInput(
+            raise Differs(
                 "noise state",
                 "belongs to another key, mechanism, nonces, horizon, size or dtype, or an older Fieldfare wrote it.",
                 "a state of this very stream",
             )
         buffers, t = state["buffers"], state["round"]
         if not isinstance(t, int) or isinstance(t, bool) or not 0 <= t <= self.horizon:
-            raise BadInput(f"noise state at round {t!r}", f"must be in [0, {self.horizon}].", "skip(round)")
+            raise OutOfRange(f"noise state at round {t!r}", f"must be in [0, {self.horizon}].", "skip(round)")
         if not isinstance(buffers, torch.Tensor) or buffers.shape != (self.slots, self.numel):
-            raise BadInput("noise state", f"needs buffers of shape {(self.slots, self.numel)}.", "skip(round)")
+            raise WrongForm("noise state", f"needs buffers of shape {(self.slots, self.numel)}.", "skip(round)")
         if buffers.dtype != self.dtype or not bool(torch.isfinite(buffers).all()):
-            raise BadInput("noise state", f"needs finite buffers of {self.dtype}: it is torn.", "skip(round)")
+            raise Unreadable("noise state", f"needs finite buffers of {self.dtype}: it is torn.", "skip(round)")
         self._kept.write(buffers)
         self.round = t
 
@@ -184,9 +182,7 @@ class ChunkedStream(Stream):
 
     @abstractmethod
     def _rule(self, t: int, age: int) -> Rule:
-        """Return the rule of round t, which is round `age` of its block. Called once a round, before the
-        pieces.
-        """
+        """Return the rule of round t, which is round `age` of its block. Called once a round, before the pieces."""
 
     def _identity(self) -> str:
         noise, shape = self._noise, f"{self.name}:{self.numel}:{self.horizon}:{self.restart_every}:{self.dtype}"
@@ -195,15 +191,11 @@ class ChunkedStream(Stream):
         return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
     def _replay_from(self, t: int) -> int:
-        """Return the earliest round that the state before round t depends on, if there is no restart in
-        between.
-        """
+        """Return the earliest round that the state before round t depends on, if there is no restart in between."""
         return 0
 
     def _noise_row(self, t: int) -> int:
-        """Return the row of z that round t draws; trees, which have more rows than rounds, number their
-        nodes.
-        """
+        """Return the row of z that round t draws; trees, which have more rows than rounds, number their nodes."""
         return t
 
     def _block_start(self, t: int) -> int:
@@ -220,11 +212,13 @@ class ChunkedStream(Stream):
 
     def _require_untorn(self) -> None:
         if self.round == _TORN:
-            raise BadInput("noise state", "is torn: an exception ended a round half-way.", "skip(round)")
+            raise Unreadable("noise state", "is torn: an exception ended a round half-way.", "skip(round)")
 
     def _require_target(self, t: int) -> None:
         if not 0 <= t <= self.horizon:
-            raise BadInput(f"skip to round {t}", f"must be in [0, {self.horizon}].", str(min(max(t, 0), self.horizon)))
+            raise OutOfRange(
+                f"skip to round {t}", f"must be in [0, {self.horizon}].", str(min(max(t, 0), self.horizon))
+            )
 
     def _advance(self, out: torch.Tensor | None, take: Take | None) -> None:
         """Run one round: into `out`, or piece by piece to `take`, or for the state alone."""
@@ -263,10 +257,8 @@ class ChunkedStream(Stream):
 
 
 def require_vector(field: str, values: Vector, least: int = 0) -> Vector:
-    """Return `values` as a contiguous float64 vector. Raises `BadInput` unless it is finite and has `least`
-    numbers.
-    """
+    """Return `values` as a contiguous float64 vector. Raises `BadInput` unless it is finite and has `least` numbers."""
     array = np.ascontiguousarray(values, dtype=np.float64)
     if array.ndim != 1 or len(array) < least or not np.isfinite(array).all():
-        raise BadInput(f"{field} of shape {array.shape}", f"must be a finite vector of at least {least} numbers.")
+        raise WrongForm(f"{field} of shape {array.shape}", f"must be a finite vector of at least {least} numbers.")
     return array

@@ -15,9 +15,7 @@ from fieldfare.noise.chunks import DEVICE_CHUNK, in_chunks, scratch
 
 Vector = NDArray[np.float64]
 Array = Any
-"""A numpy array on the host, a tensor on an accelerator: operators work on both, functions are those of
-`Ops`.
-"""
+"""A numpy array on the host, a tensor on an accelerator: operators work on both, functions are those of `Ops`."""
 
 
 class Ops(ABC):

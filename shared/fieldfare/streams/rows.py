@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Unpack
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.streams.chunked import ChunkedStream, Rule, StreamSettings, require_vector
 from fieldfare.streams.ops import Array, Vector
@@ -89,6 +89,6 @@ def _split_row(rows: Rows, t: int) -> tuple[float, list[tuple[int, float]]]:
     """
     row = require_vector(f"row {t} of B", rows(t), t + 1)
     if len(row) != t + 1:
-        raise BadInput(f"row {t} of B with {len(row)} coefficients", "B is lower-triangular.", str(t + 1))
+        raise WrongForm(f"row {t} of B with {len(row)} coefficients", "B is lower-triangular.", str(t + 1))
     own, *past = row[::-1].tolist()
     return own, [(t - lag, weight) for lag, weight in enumerate(past, start=1) if weight != 0]

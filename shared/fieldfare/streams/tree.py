@@ -12,7 +12,7 @@ from typing import Unpack
 
 import numpy as np
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unsupported
 from fieldfare.factorization.dyadic import height_of, node_count
 from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.noise.chunks import empty
@@ -21,9 +21,7 @@ from fieldfare.streams.ops import Array, Vector
 
 
 def stored_heights(rounds: int) -> int:
-    """Return how many vectors a tree stream keeps: a node of height h is needed again only if 2^(h+1) <=
-    rounds.
-    """
+    """Return how many vectors a tree stream keeps: a node of height h is needed again only if 2^(h+1) <= rounds."""
     return rounds.bit_length() - 1
 
 
@@ -66,9 +64,7 @@ class ReadNodesStream(ChunkedStream):
         return (t & ((1 << self.slots) - 1)).bit_count()
 
     def skip(self, t: int) -> None:
-        """Go to row t from the key alone: draw its open nodes again. Raises `BadInput` unless 0 <= t <=
-        horizon.
-        """
+        """Go to row t from the key alone: draw its open nodes again. Raises `BadInput` unless 0 <= t <= horizon."""
         self._require_target(t)
         self.round = t
         for height in range(self.slots):
@@ -138,7 +134,7 @@ class OnlineTreeStream(ChunkedStream):
 
 def _refuse_restart(settings: StreamSettings) -> None:
     if settings.get("restart_every") is not None:
-        raise BadInput("restart_every", "is not this stream's: stamp the mechanism.", "stamped(...)")
+        raise Unsupported("restart_every", "is not this stream's: stamp the mechanism.", "stamped(...)")
 
 
 def variance(height: int) -> float:

@@ -72,9 +72,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def serve(listening: socket.socket) -> socket.socket:
-    """Fork for every connection; returns only in a fork, with its connection. The parent ends when stdin
-    closes.
-    """
+    """Fork for every connection; returns only in a fork, with its connection. The parent ends when stdin closes."""
     running: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
@@ -152,9 +150,7 @@ def take_task(connection: socket.socket, threads: int) -> None:
 
 
 def _reseed(threads: int) -> None:
-    """Seed the generators afresh: all forks would draw the same numbers. (`random` and OpenSSL reseed
-    themselves.)
-    """
+    """Seed the generators afresh: all forks would draw the same numbers. (`random` and OpenSSL reseed themselves.)"""
     import numpy as np
     import torch
 

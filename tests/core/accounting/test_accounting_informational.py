@@ -15,6 +15,7 @@ from fieldfare.accounting.informational import last_iterate, simple_zcdp_epsilon
 from fieldfare.errors import BadInput
 from oracles.fixed_size_cohorts import fixed_size_epsilon
 from oracles.last_iterate import last_iterate_noise
+from support.refusals import Coded, coded
 
 HOLDS: dict[str, Any] = {"only_last_released": True, "convex": True, "smoothness": 1.0, "participations": 1}
 
@@ -58,18 +59,18 @@ def test_another_vector_of_the_simple_conversion() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"only_last_released": False}, "released before"),
-        ({"convex": False}, "not convex"),
-        ({"smoothness": math.inf}, "no finite smoothness"),
-        ({"smoothness": math.nan}, "no finite smoothness"),
-        ({"smoothness": 6.0}, "above 2 / smoothness"),
-        ({"participations": 2}, "2 times"),
-        ({"participations": 0}, "0 times"),
+        ({"only_last_released": False}, coded("unsupported", "the last-iterate bound")),
+        ({"convex": False}, coded("unsupported", "the last-iterate bound")),
+        ({"smoothness": math.inf}, coded("unsupported", "the last-iterate bound")),
+        ({"smoothness": math.nan}, coded("unsupported", "the last-iterate bound")),
+        ({"smoothness": 6.0}, coded("unsupported", "the last-iterate bound")),
+        ({"participations": 2}, coded("unsupported", "the last-iterate bound")),
+        ({"participations": 0}, coded("unsupported", "the last-iterate bound")),
     ],
 )
-def test_refuses_where_an_assumption_fails(change: dict[str, Any], why: str) -> None:
+def test_refuses_where_an_assumption_fails(change: dict[str, Any], why: Coded) -> None:
     eta = np.full(4, 0.5)
-    with pytest.raises(BadInput, match=why):
+    with pytest.raises(BadInput, check=why):
         last_iterate(eta, np.ones(4), **{**HOLDS, **change})
 
 

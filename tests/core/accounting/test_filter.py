@@ -18,6 +18,7 @@ from fieldfare.accounting.filter import Price, Rectangle, gauge, price
 from fieldfare.accounting.gaussian import gaussian_delta
 from fieldfare.accounting.ranged import range_of
 from fieldfare.errors import BadInput
+from support.refusals import coded
 
 DELTA = 1e-5
 # Rate, multiplier, rounds; then (mu at d = .1 delta, gauge at d = .001, .01, .1, .2, .3, .5 delta). Computed
@@ -119,9 +120,9 @@ def test_a_price_falls_as_the_leak_grows() -> None:
 
 
 def test_a_zcdp_charge_and_an_impossible_leak_are_refused() -> None:
-    with pytest.raises(BadInput, match="zCDP"):
+    with pytest.raises(BadInput, check=coded("unsupported", "a charge of which only rho-zCDP is known")):
         price(PrivacyLoss(concentrated=0.1), 1e-6)
-    with pytest.raises(BadInput, match="below delta"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "leak")):
         Rectangle.of(1.0, 1e-5, 1e-5)
 
 

@@ -14,6 +14,7 @@ from fieldfare.mechanisms import build, parse
 from fieldfare.mechanisms.nu import strategy_coefficients
 from fieldfare.participation import BallsInBins
 from fieldfare.plan import Plan
+from support.refusals import coded
 
 ROUNDS, BINS = 16, BallsInBins(4)
 
@@ -93,6 +94,6 @@ def test_certificates_that_never_fit_are_refused(monkeypatch: pytest.MonkeyPatch
 
     # Noise for a larger epsilon than the plan's.
     monkeypatch.setattr(certification, "least_noise", lambda *args, **more: 1.0)
-    with pytest.raises(BudgetRefused, match="came out above"):
+    with pytest.raises(BudgetRefused, check=coded("budget-refused", "epsilon")):
         cost_of(plan(epsilon=1.0), draw=draw)
     assert drawn == [1, 2, 3, 4, 5, 6]

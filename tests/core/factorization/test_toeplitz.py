@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fieldfare.errors import BadInput
 from fieldfare.factorization import toeplitz
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Participation, Poisson, Single
+from support.refusals import coded
 
 
 def brute_force(c: np.ndarray, participation: Participation) -> float:
@@ -116,7 +118,7 @@ def test_rounds_not_yet_released_contribute_nothing() -> None:
 
 @pytest.mark.parametrize("pattern", [(1, 1), (2, 1), (-1, 3)])
 def test_patterns_that_are_not_increasing_rounds_are_refused(pattern: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="increasing"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "pattern")):
         toeplitz.pattern_norms(square_root(8), [(0, 2), pattern])
 
 

@@ -15,6 +15,7 @@ from fieldfare.errors import BadInput
 from fieldfare.factorization.objective import PrefixLoss
 from fieldfare.mechanisms import banded_inverse
 from fieldfare.participation import MinSeparation
+from support.refusals import coded
 
 ROWS = json.loads((Path(__file__).parents[2] / "reference" / "banded_inverse.json").read_text())["rows"]
 
@@ -58,6 +59,6 @@ def test_gradient(objective: Any) -> None:
 
 
 def test_bands_beyond_the_rounds_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"mechanism\.bands = 11.*\[1, 10\]"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "mechanism.bands", "11")):
         mechanisms.build({"kind": "banded-inverse", "bands": 11}, 10)
     assert mechanisms.build({"kind": "banded-inverse", "bands": 1}, 10).noising_matrix(3).tolist() == np.eye(3).tolist()

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from fieldfare.costing import cost_of
+from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from support.refusals import coded
 
 PLANS = Path(__file__).parents[3] / "deploy" / "plans"
 
@@ -41,5 +43,5 @@ def test_noise_in_a_prefix_sum_is_the_error_at_the_plans_own_multiplier():
 
 def test_a_tree_that_reads_every_node_cannot_be_charged_for_fewer():
     text = (PLANS / "gboard-tree.toml").read_text() + 'nodes = "read"\n'
-    with pytest.raises(ValueError, match="reads every node"):
+    with pytest.raises(BadInput, check=coded("conflict", "mechanism.nodes")):
         cost_of(Plan.from_toml(text))

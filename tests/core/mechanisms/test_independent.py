@@ -55,7 +55,7 @@ def test_stream_is_z_itself() -> None:
 
 def test_out_of_range_is_refused() -> None:
     m = mechanisms.build({"kind": "independent"}, rounds=10)
-    with pytest.raises(BadInput, match="rounds = 11"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "rounds = 11")):
         m.row_norms(11)
     with pytest.raises(BadInput, check=coded("key-unknown")):
         mechanisms.build({"kind": "independent", "bands": 3}, rounds=10)

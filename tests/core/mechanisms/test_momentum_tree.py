@@ -25,6 +25,7 @@ from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Pa
 from fieldfare.streams.base import HorizonError
 from oracles.dyadic import compose
 from oracles.momentum_tree import momentum_row_norms, touched_nodes
+from support.refusals import Coded, coded
 
 KEY = b"a fixed key for tests, 32 bytes!"
 
@@ -457,25 +458,28 @@ def test_restarts_stamp_it() -> None:
 @pytest.mark.parametrize(
     ("spec", "names"),
     [
-        ({"momentum": 1.0}, "momentum = 1.0"),
-        ({"momentum": -0.1}, "momentum = -0.1"),
-        ({"momentum": float("nan")}, "momentum"),
-        ({"variant": "paper"}, "variant = 'paper'"),
-        ({"variant": "three-tree"}, "server_optimizer.kind = 'three-query'"),
-        ({"alpha": 0.1}, "alpha"),
+        ({"momentum": 1.0}, coded("value-wrong", "mechanism.momentum", "momentum = 1.0")),
+        ({"momentum": -0.1}, coded("value-wrong", "mechanism.momentum", "momentum = -0.1")),
+        ({"momentum": float("nan")}, coded("value-wrong", "mechanism.momentum")),
+        ({"variant": "paper"}, coded("value-wrong", "mechanism.variant", "variant = 'paper'")),
+        (
+            {"variant": "three-tree"},
+            coded("unsupported", "mechanism.variant", "server_optimizer.kind", "'three-query'"),
+        ),
+        ({"alpha": 0.1}, coded("key-unknown", "mechanism.alpha")),
     ],
 )
-def test_bad_specs_are_named(spec: dict[str, object], names: str) -> None:
-    with pytest.raises(BadInput, match=names):
+def test_bad_specs_are_named(spec: dict[str, object], names: Coded) -> None:
+    with pytest.raises(BadInput, check=names):
         mechanisms.build({"kind": "momentum-tree", **spec}, rounds=8)
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(BadInput, match="rounds = 0"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "rounds = 0")):
         MomentumTree(0, 0.9)
-    with pytest.raises(BadInput, match="momentum = 1"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "momentum = 1")):
         MomentumTree(3, 1.0)
-    with pytest.raises(BadInput, match="scale"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "scale")):
         MomentumTree(3, 0.9, np.array([1.0, 0.0]))
-    with pytest.raises(BadInput, match="rounds = 9"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "rounds = 9")):
         MomentumTree(8, 0.9).pattern_norms([(0,)], 9)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldfare import mechanisms
+from fieldfare.errors import BadInput
 from fieldfare.factorization.released import released_gram
 from fieldfare.factorization.toeplitz import inverse
 from fieldfare.mechanisms.stamped import Stamped, stamped
@@ -17,6 +18,7 @@ from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import FixedOrder, MinSeparation, Participation
 from support.kinds import SPECS, fitting
+from support.refusals import coded
 
 KEY = bytes(range(32))
 KINDS: list[dict[str, Any]] = [
@@ -148,7 +150,7 @@ def test_a_set_of_patterns_of_ones_own_gets_a_bound(spec: dict[str, Any]) -> Non
 
 
 def test_a_block_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="a block of 6 rounds"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "a block of")):
         stamped(mechanisms.build({"kind": "nu", "nu": 0.1}, 6), 5, 20)
 
 

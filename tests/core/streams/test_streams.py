@@ -19,6 +19,7 @@ from fieldfare.streams.chunked import ChunkedStream
 from fieldfare.streams.independent import IndependentStream
 from fieldfare.streams.ops import DEVICE
 from fieldfare.streams.rows import MemoryStream, ReplayStream
+from support.refusals import Coded, coded
 
 KEY = b"a fixed key for tests, 32 bytes!"
 BETA = np.array([1.0, -0.5, -0.125, -0.0625, 0.3])
@@ -183,7 +184,7 @@ def test_horizon_is_a_wall(name: str) -> None:
     rows(stream, 4)
     with pytest.raises(HorizonError, match="round 4"):
         stream.next()
-    with pytest.raises(BadInput, match="skip to round 5"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "skip to round")):
         stream.skip(5)
     assert stream.round == 4
 
@@ -235,7 +236,7 @@ def test_adding_in_place_checks_what_it_adds_to() -> None:
     stream = make("buffers", 4, dtype=torch.float32)
     for wrong in (torch.zeros(4), torch.zeros(3, dtype=torch.float16), torch.zeros(3, 1), torch.zeros(3, dtype=int)):
         before = wrong.clone()
-        with pytest.raises(BadInput, match="does not fit"):
+        with pytest.raises(BadInput, check=coded("wrong-form", "vector of shape")):
             stream.add_to(wrong)
         assert torch.equal(before, wrong)
     assert stream.round == 0  # a refused call draws nothing
@@ -279,7 +280,7 @@ def test_a_round_that_fails_half_way_is_never_continued(name: str, threads: int)
     with pytest.raises(OSError, match="disk full"):
         stream.each_piece(fail)
     for go_on in (stream.next, stream.state_dict, lambda: stream.add_to(torch.zeros(numel))):
-        with pytest.raises(BadInput, match="torn"):
+        with pytest.raises(BadInput, check=coded("unreadable", "noise state")):
             go_on()
     stream.skip(2)
     assert np.array_equal(stream.next().numpy(), whole[2])
@@ -294,7 +295,7 @@ def test_out_is_filled_in_place_and_checked() -> None:
     out = torch.empty(3, dtype=torch.float64)
     assert stream.next(out) is out
     for wrong in (torch.empty(4, dtype=torch.float64), torch.empty(3), torch.empty(3, 1, dtype=torch.float64)):
-        with pytest.raises(BadInput, match="does not fit"):
+        with pytest.raises(BadInput, check=coded("wrong-form", "vector of shape")):
             stream.next(wrong)
     assert stream.round == 1  # a refused call draws nothing
 
@@ -304,10 +305,10 @@ def test_a_foreign_or_torn_state_is_refused() -> None:
     rows(stream, 3)
     state = stream.state_dict()
     foreign = BufferStream(3, SecureNoise(KEY[::-1]), 9, OMEGA, THETA, dtype=torch.float64)
-    with pytest.raises(BadInput, match="another key"):
+    with pytest.raises(BadInput, check=coded("differs", "noise state")):
         foreign.load_state_dict(state)
     other = BufferStream(3, SecureNoise(KEY), 9, OMEGA * 0.99, THETA, dtype=torch.float64)
-    with pytest.raises(BadInput, match="another key, mechanism"):
+    with pytest.raises(BadInput, check=coded("differs", "noise state")):
         other.load_state_dict(state)
     for damage in (
         {"round": 10},
@@ -340,29 +341,29 @@ def test_covariance_is_b_b_transposed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"numel": 0}, "numel = 0"),
-        ({"horizon": 0}, "horizon = 0"),
-        ({"restart_every": 0}, "restart_every = 0"),
-        ({"dtype": torch.float16}, "dtype"),
+        ({"numel": 0}, coded("out-of-range", "numel = 0")),
+        ({"horizon": 0}, coded("out-of-range", "horizon = 0")),
+        ({"restart_every": 0}, coded("out-of-range", "restart_every = 0")),
+        ({"dtype": torch.float16}, coded("wrong-form", "dtype")),
     ],
 )
-def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+def test_bad_arguments_are_named(arguments: dict[str, object], message: Coded) -> None:
     full = {"numel": 3, "noise": SecureNoise(KEY), "horizon": 3, **arguments}
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput, check=message):
         IndependentStream(**full)  # type: ignore[arg-type]
 
 
 def test_bad_coefficients_are_named() -> None:
     noise = SecureNoise(KEY)
-    with pytest.raises(BadInput, match="beta"):
+    with pytest.raises(BadInput, check=coded("wrong-form", "beta of shape (2,)")):
         WindowStream(3, noise, 3, np.array([1.0, np.nan]))
-    with pytest.raises(BadInput, match="singular"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "c[0]")):
         InverseBandStream(3, noise, 3, np.array([0.0, 1.0]))
-    with pytest.raises(BadInput, match="column_norms"):
+    with pytest.raises(BadInput, check=coded("wrong-form", "column_norms of shape (2,)")):
         InverseBandStream(3, noise, 3, C, column_norms=np.ones(2))
-    with pytest.raises(BadInput, match="as many"):
+    with pytest.raises(BadInput, check=coded("wrong-form", "2 omega, 1 theta")):
         BufferStream(3, noise, 3, np.ones(2), np.ones(1))
-    with pytest.raises(BadInput, match="lower-triangular"):
+    with pytest.raises(BadInput, check=coded("wrong-form", "row")):
         MemoryStream(3, noise, 3, lambda t: np.ones(3)).next()
 
 

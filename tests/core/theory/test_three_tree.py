@@ -14,6 +14,7 @@ from fieldfare.participation import FixedOrder, MinSeparation, Single
 from fieldfare.streams.base import HorizonError
 from oracles.dyadic import compose
 from oracles.three_tree import TREES, ThreeTree
+from support.refusals import Coded, coded
 
 KEY = b"a fixed key for tests, 32 bytes!"
 SHAPES = [(4, 4), (4, 7), (4, 8), (4, 23), (5, 31), (8, 64), (3, 20), (1, 5), (6, 3)]
@@ -298,37 +299,37 @@ def test_torn_and_foreign_states_are_refused() -> None:
     for t in range(9):
         stream.step(*data.sums(t))
     state = stream.state_dict()
-    with pytest.raises(BadInput, match="another key"):
+    with pytest.raises(BadInput, check=coded("bad-input", "three-tree state")):
         mechanism.stream(2, SecureNoise(bytes(32)), 1.0, dtype=torch.float64).load_state_dict(state)
-    with pytest.raises(BadInput, match="another key"):
+    with pytest.raises(BadInput, check=coded("bad-input", "three-tree state")):
         mechanism.stream(2, SecureNoise(KEY), 2.0, dtype=torch.float64).load_state_dict(state)
-    with pytest.raises(BadInput, match="torn"):
+    with pytest.raises(BadInput, check=coded("bad-input", "three-tree state")):
         stream.load_state_dict({k: v for k, v in state.items() if k != "window.1"})
-    with pytest.raises(BadInput, match="round -1"):
+    with pytest.raises(BadInput, check=coded("bad-input", "three-tree state at round -1")):
         stream.load_state_dict({**state, "round": -1})
-    with pytest.raises(BadInput, match="finite"):
+    with pytest.raises(BadInput, check=coded("bad-input", "window.1")):
         stream.load_state_dict({**state, "window.1": torch.full((2,), torch.nan, dtype=torch.float64)})
-    with pytest.raises(BadInput, match="vector of 2"):
+    with pytest.raises(BadInput, check=coded("bad-input", "window.1")):
         stream.load_state_dict({**state, "window.1": torch.zeros(3, dtype=torch.float64)})
 
 
 def test_only_its_own_fixed_order_is_accepted() -> None:
     mechanism = make(4, 23)
     for participation in (Single(), MinSeparation(4), FixedOrder(5)):
-        with pytest.raises(BadInput, match="one fixed cohort order"):
+        with pytest.raises(BadInput, check=coded("bad-input", "participation")):
             mechanism.sensitivity(participation)
-    with pytest.raises(BadInput, match="rounds = 24"):
+    with pytest.raises(BadInput, check=coded("bad-input", "rounds = 24")):
         mechanism.sensitivity(FixedOrder(4), 24)
 
 
 def test_bad_steps_are_refused() -> None:
     stream = make(2, 3).stream(2, SecureNoise(KEY), 1.0)
     good = torch.zeros(2)
-    with pytest.raises(BadInput, match="change in round 0"):
+    with pytest.raises(BadInput, check=coded("bad-input", "change in round 0")):
         stream.step(good, good, good)
-    with pytest.raises(BadInput, match="drift"):
+    with pytest.raises(BadInput, check=coded("bad-input", "drift")):
         stream.step(good, None, torch.zeros(3))
-    with pytest.raises(BadInput, match="anchor"):
+    with pytest.raises(BadInput, check=coded("bad-input", "anchor")):
         stream.step(torch.tensor([1.0, torch.inf]), None, good)
     for t in range(3):
         stream.step(good, good if t == 2 else None, good)
@@ -339,21 +340,21 @@ def test_bad_steps_are_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        ({"rounds": 0}, "rounds = 0"),
-        ({"period": 0}, "period = 0"),
-        ({"momentum": 1.0}, "momentum = 1.0"),
-        ({"mixing": 1.1}, "mixing = 1.1"),
-        ({"clips": (1.0, 0.0, 1.0)}, "clips"),
-        ({"stds": (1.0, 1.0, 1.0, float("inf"))}, "stds"),
+        ({"rounds": 0}, coded("bad-input", "rounds = 0")),
+        ({"period": 0}, coded("bad-input", "period = 0")),
+        ({"momentum": 1.0}, coded("bad-input", "momentum = 1.0")),
+        ({"mixing": 1.1}, coded("bad-input", "mixing = 1.1")),
+        ({"clips": (1.0, 0.0, 1.0)}, coded("bad-input", "clips")),
+        ({"stds": (1.0, 1.0, 1.0, float("inf"))}, coded("bad-input", "stds")),
     ],
 )
-def test_bad_arguments_are_named(change: dict[str, object], names: str) -> None:
+def test_bad_arguments_are_named(change: dict[str, object], names: Coded) -> None:
     fields = {"rounds": 8, "period": 4, "momentum": 0.8, "mixing": 0.2, "clips": (1.0, 0.1, 0.1)}
-    with pytest.raises(BadInput, match=names):
+    with pytest.raises(BadInput, check=names):
         ThreeTree(**{**fields, **change})
-    with pytest.raises(BadInput, match="numel = 0"):
+    with pytest.raises(BadInput, check=coded("bad-input", "numel = 0")):
         make(4, 8).stream(0, SecureNoise(KEY), 1.0)
-    with pytest.raises(BadInput, match="noise_multiplier = -1"):
+    with pytest.raises(BadInput, check=coded("bad-input", "noise_multiplier = -1")):
         make(4, 8).stream(1, SecureNoise(KEY), -1)
-    with pytest.raises(BadInput, match="dtype"):
+    with pytest.raises(BadInput, check=coded("bad-input", "dtype")):
         make(4, 8).stream(1, SecureNoise(KEY), 1, dtype=torch.float16)

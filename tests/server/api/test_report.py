@@ -20,6 +20,7 @@ from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.ledger import Ledger, NewRun
+from support.refusals import coded
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_a_run_that_is_not_private_says_so_everywhere(ledger_url: str) -> None:
         assert statement.summary.startswith("NOT PRIVATE")
         assert not statement.to_json()["private"]
         assert 'class="warning"' in statement.to_html()
-        with pytest.raises(BadInput, match="not private"):
+        with pytest.raises(BadInput, check=coded("not-allowed", "a registry entry for run")):
             registry_entry(ledger, "toy")
 
 

@@ -25,6 +25,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
 from support.federation import home
+from support.refusals import coded
 
 PLAN = """
 [privacy]
@@ -237,7 +238,7 @@ def test_a_run_whose_machine_is_gone_is_abandoned(tmp_path: Path) -> None:
 def test_an_export_never_overwrites_a_file_that_is_none(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text("person,label\np1,0\n")
-    with pytest.raises(BadInput, match="was not written by --export"):
+    with pytest.raises(BadInput, check=coded("already-there", "--export")):
         check_export(path)
     assert path.read_text() == "person,label\np1,0\n"
 

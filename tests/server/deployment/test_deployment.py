@@ -27,6 +27,7 @@ from fieldfare_server.deployment.certificates import PARTS, make_node, make_serv
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, QUICK_ATTEMPTS, Supervisor
 from fieldfare_server.ledger import this_process
 from fieldfare_server.ledger.sql.roles import read_passwords
+from support.refusals import coded
 
 ROOT = Path(__file__).parents[3]
 
@@ -116,13 +117,13 @@ def test_the_gate_lets_no_disguise_through(path: str) -> None:
 def test_a_second_call_overwrites_nothing(tmp_path: Path) -> None:
     make_node(tmp_path / "n", tmp_path / "x", "node-1", ["node-1"])
     before = (tmp_path / "n/node").read_bytes()
-    with pytest.raises(BadInput, match="already holds"):
+    with pytest.raises(BadInput, check=coded("already-there", "directory")):
         make_node(tmp_path / "n", tmp_path / "x", "node-1", ["node-1"])
     assert (tmp_path / "n/node").read_bytes() == before
 
 
 def test_renewal_replaces_certificates_and_nothing_else(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no certificates to renew"):
+    with pytest.raises(BadInput, check=coded("not-found", "directory")):
         renew_server(tmp_path / "s", tmp_path / "x", ["superlink"])
     make_server(tmp_path / "s", tmp_path / "x", ["superlink"])
     before = {p: p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()}

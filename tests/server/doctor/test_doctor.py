@@ -850,7 +850,8 @@ def test_an_api_that_is_away_or_not_ready(side: Side) -> None:
 )
 def test_questions_that_make_no_sense_are_refused(arguments: tuple[str, ...], side: Side) -> None:
     code, said = ask(*arguments)
-    assert (code, said["error"]) == (2, "BadInput")
+    assert code == 2
+    assert said["code"] in ("conflict", "not-found", "not-given")
 
 
 def test_a_task_that_is_not_there(tmp_path: Path) -> None:

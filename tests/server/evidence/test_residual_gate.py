@@ -25,6 +25,7 @@ from fieldfare_server.evidence.residual_test import Residual, whitened_residual
 from fieldfare_server.run.round.noise_state import NoiseState
 from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.running_noise import RunningNoise
+from support.refusals import coded
 
 Table = dict[str, Any]
 ROUNDS, NUMBERS = 9, 2**17
@@ -171,7 +172,7 @@ def test_the_bound_of_an_update_in_the_place_of_the_joint_bound_is_seen(monkeypa
 def test_noise_rows_used_twice_after_a_resume_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session refuses a stream that stands at another row; without that check, whitening sees it."""
     monkeypatch.setattr(NoiseState, "restore", lambda *_: None)
-    with pytest.raises(LedgerError, match="the noise stands at row 0"):
+    with pytest.raises(LedgerError, check=coded("out-of-turn", "round")):
         residual_of("independent", "grid", "flat", 1, "zero_out")
     monkeypatch.setattr(Rounds, "_require_noise_row", lambda *_: None)
     result = residual_of("independent", "grid", "flat", 1, "zero_out")

@@ -11,6 +11,7 @@ import fieldfare as ff
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.files.home import StateDirectory
 from support.flower_app import vector_app, vector_arrays
+from support.refusals import coded
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_an_account_without_a_directory_is_refused(account: Path, monkeypatch: p
 
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    with pytest.raises(BadInput, match="account has no directory"):
+    with pytest.raises(BadInput, check=coded("not-found", "home")):
         StateDirectory.of()
 
 

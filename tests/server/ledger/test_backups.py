@@ -23,6 +23,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.sql import backups, roles
 from support.ledgers import commit, start
 from support.postgres import Cluster
+from support.refusals import coded
 
 
 def write(url: str, done: threading.Event, keys: list[str]) -> None:
@@ -123,9 +124,9 @@ def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(
     url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
     Ledger.open(url, create=True).close()
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot be written"):
+    with pytest.raises(BadInput, check=coded("unwritable", "backup in")):
         backups.make(url, tmp_path / "file")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BadInput, match="pg_dump is not installed"):
+    with pytest.raises(BadInput, check=coded("not-installed", "backup of a PostgreSQL ledger", "pg_dump")):
         backups.make("postgresql://x@nowhere/x", copies)
     assert not list(copies.iterdir())

@@ -19,6 +19,7 @@ from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import models, rows
 from fieldfare_server.ledger.sql.proof import Disproved
 from support.ledgers import commit, digest, start
+from support.refusals import coded
 
 
 def last_row(ledger: Ledger) -> tuple[str, str, dict[str, object]]:
@@ -52,7 +53,7 @@ def test_each_change_names_who_why_old_and_new(ledger: Ledger) -> None:
     ledger.close_population("people", reason="the study is over", actor="ann")
     body = {"state": "closed", "old": {"state": "open"}, "reason": "the study is over"}
     assert last_row(ledger) == ("population.close", "ann", body)
-    with pytest.raises(BadInput, match="closed"):
+    with pytest.raises(BadInput, check=coded("not-now", "a run on population")):
         start(ledger)
     ledger.reopen_population("people", reason="one more", actor="ann")
     assert last_row(ledger)[0] == "population.reopen"
@@ -67,7 +68,7 @@ def test_nothing_changes_without_a_reason(ledger: Ledger) -> None:
         lambda: ledger.close_population("people", reason="\0", actor="x"),
         lambda: ledger.reopen_population("people", reason="", actor="x"),
     ):
-        with pytest.raises(BadInput, match="reason"):
+        with pytest.raises(BadInput, check=coded("not-given")):
             change()
     assert ledger.head() == before
 
@@ -87,9 +88,9 @@ def test_a_limit_that_no_float_can_square_is_refused(
 ) -> None:
     """It was taken; from then on every list of populations, the page and /metrics raised, or never came to an end."""
     for epsilon in (1.1e9, 1e300, 1.7e308):
-        with pytest.raises(BadInput, match="at most 1e"):
+        with pytest.raises(BadInput, check=coded("out-of-range", "epsilon")):
             ledger.raise_population("people", epsilon=epsilon, reason="x", actor="x")
-        with pytest.raises(BadInput, match="at most 1e"):
+        with pytest.raises(BadInput, check=coded("out-of-range", "epsilon")):
             ledger.create_population("huge", epsilon, 1e-6, adjacency=adjacency, actor="x")
     monkeypatch.setattr(populations, "LARGEST_EPSILON", math.inf)  # a ledger of an older version
     made = ledger.create_population("huge", 1.7e308, 1e-6, adjacency=adjacency, simulated=True, actor="x")
@@ -122,7 +123,7 @@ def test_a_larger_limit_is_the_new_guarantee_and_a_smaller_one_is_not(ledger: Le
 
 def test_delta_is_never_tightened_to_the_leak(ledger: Ledger) -> None:
     ledger.create_population("sampled", 4.0, 1e-6, adjacency="add_remove", actor="x")
-    with pytest.raises(BadInput, match="leak"):
+    with pytest.raises(BadInput, check=coded("out-of-range")):
         ledger.tighten_population("sampled", delta=1e-7, reason="x", actor="x")
     ledger.tighten_population("sampled", delta=2e-7, reason="x", actor="x")
 
@@ -131,10 +132,10 @@ def test_no_raise_goes_above_the_ceiling(ledger: Ledger) -> None:
     rules = Rules(ceiling_epsilon=2.0, ceiling_delta=1e-5)
     ledger.create_population("capped", 1.0, 1e-6, rules=rules, actor="officer")
     for change in ({"epsilon": 2.1}, {"delta": 2e-5}):
-        with pytest.raises(BadInput, match="ceiling"):
+        with pytest.raises(BadInput, check=coded("out-of-range")):
             ledger.raise_population("capped", **change, reason="x", actor="x")  # type: ignore[arg-type]
     assert ledger.raise_population("capped", epsilon=2.0, delta=1e-5, reason="x", actor="x").epsilon == 2.0
-    with pytest.raises(BadInput, match="ceiling"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "epsilon")):
         ledger.create_population("wrong", 3.0, 1e-6, rules=rules, actor="officer")
 
 
@@ -163,13 +164,13 @@ def test_a_raise_waits_for_another_person(ledger: Ledger) -> None:
     assert (view.epsilon, proposal.epsilon, proposal.state) == (1.0, 2.0, "waiting")
     with pytest.raises(BudgetRefused):
         start(ledger, 0.4, population="two")
-    with pytest.raises(BadInput, match="who proposed it"):
+    with pytest.raises(BadInput, check=coded("not-allowed", "approving proposal")):
         ledger.approve_raise(proposal.id, actor="token ann", person="aa")
     view = ledger.approve_raise(proposal.id, actor="token bob", person="bb")
     assert (view.epsilon, view.proposals) == (2.0, ())
     action, actor, body = last_row(ledger)
     assert (action, actor, body["proposal"], body["reason"]) == ("population.raise", "token bob", proposal.id, "more")
-    with pytest.raises(BadInput, match="approved already"):
+    with pytest.raises(BadInput, check=coded("not-now", "proposal")):
         ledger.approve_raise(proposal.id, actor="token cid", person="cc")
     start(ledger, 0.4, population="two")
 
@@ -181,12 +182,12 @@ def test_a_withdrawn_or_outdated_raise_is_not_approved(ledger: Ledger) -> None:
         ledger.raise_population("two", epsilon=epsilon, reason="more", actor="ann")
         ids.append(next(p.id for p in ledger.population("two").proposals if p.epsilon == epsilon))
     ledger.withdraw_raise(ids[0], reason="a mistake", actor="bob")
-    with pytest.raises(BadInput, match="withdrawn already"):
+    with pytest.raises(BadInput, check=coded("not-now", "proposal")):
         ledger.approve_raise(ids[0], actor="bob", person="bob")
     ledger.approve_raise(ids[2], actor="bob", person="bob")
-    with pytest.raises(BadInput, match="does not lower"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "budget (2.5, 1e-6) of population 'two'")):
         ledger.approve_raise(ids[1], actor="bob", person="bob")
-    with pytest.raises(BadInput, match="none of that id"):
+    with pytest.raises(BadInput, check=coded("not-found", "proposal")):
         ledger.approve_raise("nope", actor="bob", person="bob")
     assert ledger.population("two").epsilon == 3.0
 
@@ -202,7 +203,7 @@ def test_a_proposal_that_is_edited_is_refused(ledger: Ledger) -> None:
             with ledger.database.engine.begin() as connection:
                 connection.execute(text(statement))
             if refused:
-                with pytest.raises(Disproved, match="proposals"):
+                with pytest.raises(Disproved, check=coded("disproved")):
                     ledger.approve_raise(proposal.id, actor="bob", person="bob")
     ledger.approve_raise(proposal.id, actor="bob", person="bob")
 
@@ -299,13 +300,13 @@ def test_tokens_are_for_populations_and_revoked_by_name(ledger: Ledger) -> None:
         False,
         False,
     )
-    with pytest.raises(BadInput, match="population"):
+    with pytest.raises(BadInput, check=coded("not-found", "population")):
         ledger.create_token("page", ("read",), populations=("nowhere",), actor="officer")
     ledger.create_token("page", ("read",), actor="officer")
-    with pytest.raises(BadInput, match="2 valid tokens"):
+    with pytest.raises(BadInput, check=coded("conflict", "token")):
         ledger.revoke_token("page", actor="officer")
     ledger.revoke_token(view.id, actor="officer")
     assert ledger.check_token(secret) is None
     assert ledger.revoke_token("page", actor="officer").revoked_at is not None
-    with pytest.raises(BadInput, match="none of that id or name"):
+    with pytest.raises(BadInput, check=coded("not-found", "token")):
         ledger.revoke_token("nobody", actor="officer")

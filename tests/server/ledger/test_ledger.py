@@ -19,6 +19,7 @@ from fieldfare_server.ledger import Ledger, Outcome, chain
 from fieldfare_server.ledger.sql import database as database_module
 from fieldfare_server.ledger.state import budget
 from support.ledgers import PLAN, commit, digest, gaussian, start
+from support.refusals import coded
 
 
 @pytest.fixture
@@ -139,11 +140,11 @@ def test_charge_is_bounded_by_what_was_reserved_and_never_shrinks(ledger: Ledger
     run = start(ledger, 0.8)
     run.register_users(np.array([5], dtype=np.uint64))
     commit(run, [0], 0.5)
-    with pytest.raises(BudgetRefused, match="never shrinks"):
+    with pytest.raises(BudgetRefused, check=coded("charge-shrinks")):
         commit(run, [0], 0.4)
     opened = run.open_round_pending()
     assert opened is not None
-    with pytest.raises(BudgetRefused, match="reserved"):
+    with pytest.raises(BudgetRefused, check=coded("charge-above-reserved")):
         run.commit_round(opened, Outcome([0], gaussian(0.81)), digest("x"))
     assert run.spent == gaussian(0.5)
     run.commit_round(opened, Outcome([0], gaussian(0.8)), digest("x"))
@@ -166,12 +167,12 @@ def test_void_costs_nothing_and_frees_the_noise_row(ledger: Ledger) -> None:
 def test_one_open_round_at_a_time(ledger: Ledger) -> None:
     run = start(ledger)
     run.open_round([])
-    with pytest.raises(LedgerError, match="another round is open"):
+    with pytest.raises(LedgerError, check=coded("out-of-turn", "round")):
         run.open_round([])
 
 
 def test_adjacency_of_the_plan_must_be_the_populations(ledger: Ledger) -> None:
-    with pytest.raises(BadInput, match="adjacency"):
+    with pytest.raises(BadInput, check=coded("differs", "privacy.adjacency")):
         start(ledger, plan_json=PLAN.replace("zero_out", "add_remove"))
 
 
@@ -199,7 +200,7 @@ def test_a_disk_that_is_full_for_a_moment_loses_no_write(tmp_path: Path, monkeyp
         assert len(slept) == 2
         pages.append(1)
         database.patience = 0.0
-        with pytest.raises(LedgerError, match="full"):
+        with pytest.raises(LedgerError, check=coded("database-refused")):
             database.write(fill)
 
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import support.race
-from fieldfare.errors import LedgerError
+from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.sql import database
 from support.ledgers import commit, digest, start
+from support.refusals import coded
 
 RACE = Path(support.race.__file__)
 
@@ -141,9 +142,9 @@ def test_a_key_serves_one_run_only(ledger_url: str) -> None:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         ledger.create_population("toys", 4.0, 1e-6, simulated=True, actor="officer")
         start(ledger, 0.1, key_commitment=digest("key"))
-        with pytest.raises(ValueError, match="another run has used it"):
+        with pytest.raises(BadInput, check=coded("already-there", "the noise key")):
             start(ledger, 0.1, key_commitment=digest("key"))
         for _ in range(2):
             start(ledger, 0.1, population="toys", noise_source="seeded", key_commitment=digest("seed 1"))
-        with pytest.raises(ValueError, match="fixed noise seed"):
+        with pytest.raises(BadInput, check=coded("not-allowed", "a fixed noise seed on population")):
             start(ledger, 0.1, noise_source="seeded")

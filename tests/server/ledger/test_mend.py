@@ -25,6 +25,7 @@ from fieldfare_server.ledger.sql.segments import Segments
 from support.fill import ONE, fill
 from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, start
 from support.postgres import Cluster
+from support.refusals import coded
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_a_dropped_commit_charges_its_run_in_full(url: str, home: Path) -> None:
 def test_a_row_that_this_home_has_seen_and_no_copy_has_is_not_forgotten(url: str, home: Path) -> None:
     shutil.rmtree(home / "ledger.segments")
     harm(url, *HARM["the last rows are gone"])
-    with pytest.raises(OldCopy, match="would be forgotten"):
+    with pytest.raises(OldCopy, check=coded("old-copy", "mending the ledger")):
         mend(url, home)
     stuck(url, home)
 

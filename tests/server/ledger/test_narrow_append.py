@@ -20,6 +20,7 @@ from fieldfare_server.ledger import Ledger, chain
 from fieldfare_server.ledger.sql import database, roles
 from support.ledgers import commit, start
 from support.postgres import Cluster
+from support.refusals import coded
 
 pytestmark = pytest.mark.postgres
 SECONDS = float(os.environ.get("FIELDFARE_RANDOM_SQL_SECONDS", "3"))
@@ -127,7 +128,7 @@ def test_a_role_that_holds_the_head_holds_up_no_charge_for_long(
 def test_a_row_of_the_far_future_ends_no_token(apart: str) -> None:
     with (
         Ledger.open(of(apart, "api"), clock=lambda: time.time() + 10**7) as api,
-        pytest.raises(LedgerError, match="no right"),
+        pytest.raises(LedgerError, check=coded("database-no-right")),
     ):
         api.create_token("page", ("read",), actor="service")
 

@@ -19,6 +19,7 @@ from fieldfare_server.ledger.sql.proof import Disproved
 from fieldfare_server.ledger.sql.rebuild import PROJECTED
 from support.fill import fill
 from support.ledgers import start
+from support.refusals import Coded, coded
 from support.rows import everything
 
 
@@ -91,16 +92,16 @@ def test_a_table_that_is_dropped_is_made_again(full: Ledger, table: str) -> None
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
-        ("UPDATE objects SET content = CAST(content || content AS BLOB)", "missing or changed"),
-        ("DELETE FROM objects", "missing or changed"),
-        ("UPDATE audit SET actor = 'nobody' WHERE id = 3", "audit 3"),
+        ("UPDATE objects SET content = CAST(content || content AS BLOB)", coded("ledger-corrupt", "object")),
+        ("DELETE FROM objects", coded("ledger-corrupt", "object")),
+        ("UPDATE audit SET actor = 'nobody' WHERE id = 3", coded("ledger-corrupt", "rebuilding the ledger")),
     ],
 )
-def test_what_is_no_longer_what_the_journal_names_is_not_built_on(full: Ledger, statement: str, why: str) -> None:
+def test_what_is_no_longer_what_the_journal_names_is_not_built_on(full: Ledger, statement: str, why: Coded) -> None:
     lose(full, statement if full.database.path else statement.replace("BLOB", "bytea"))
     with full.read() as connection:
         before = everything(connection)
-    with pytest.raises(LedgerError, match=why):
+    with pytest.raises(LedgerError, check=why):
         full.rebuild(actor="officer")
     with full.read() as connection:
         assert everything(connection) == before

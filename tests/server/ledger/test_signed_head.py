@@ -24,6 +24,7 @@ from fieldfare_server.ledger.chain import Head, HeadFile
 from fieldfare_server.ledger.sql.segments import Segments
 from fieldfare_server.run.round.witnesses import Witnesses
 from support.ledgers import commit, start
+from support.refusals import Coded, coded
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 LEDGER, HASH = "ab" * 16, "cd" * 32
@@ -83,7 +84,7 @@ def test_what_one_process_saw_no_other_of_its_machine_goes_back_on(tmp_path: Pat
             file.write_bytes(content)  # the same file, as a database server sees it
         Path(f"{path}-shm").unlink(missing_ok=True)
         for write in (lambda: idle.create_token("t", ("read",), actor="officer"), idle.hold_head):
-            with pytest.raises(OldCopy, match="row 2 was seen already"):
+            with pytest.raises(OldCopy, check=coded("old-copy", "ledger")):
                 write()
 
 
@@ -107,24 +108,24 @@ def test_a_changed_character_is_refused(at: int) -> None:
     "text", ["", "fieldfare-head-v1", str(Head(LEDGER, 3, HASH)), "fieldfare-head-v2 " + "a" * 300]
 )
 def test_another_format_is_refused(text: str) -> None:
-    with pytest.raises(HeadRefused, match="format"):
+    with pytest.raises(HeadRefused, check=coded("head-refused", "the journal")):
         SignedHead.parse(text)
 
 
 @pytest.mark.parametrize(
     ("shown", "rows", "why"),
     [
-        (None, {}, "not shown any more"),
-        (head(9, ledger="00" * 16), {}, "another ledger"),
-        (head(9, key=OTHER_KEY), {5: HASH}, "another key"),
-        (head(4), {}, "went back"),
-        (head(5, hash="ee" * 32), {}, "forked"),
-        (head(9), {5: "ee" * 32}, "forked"),
-        (head(9), {}, "not shown to contain"),
+        (None, {}, coded("head-refused", "the journal of ledger")),
+        (head(9, ledger="00" * 16), {}, coded("head-refused", "the journal of ledger")),
+        (head(9, key=OTHER_KEY), {5: HASH}, coded("head-refused", "the journal of ledger")),
+        (head(4), {}, coded("head-refused", "the journal of ledger")),
+        (head(5, hash="ee" * 32), {}, coded("head-refused", "the journal of ledger")),
+        (head(9), {5: "ee" * 32}, coded("head-refused", "the journal of ledger")),
+        (head(9), {}, coded("head-refused", "the journal of ledger")),
     ],
 )
-def test_what_does_not_continue_is_refused(shown: SignedHead | None, rows: dict[int, str], why: str) -> None:
-    with pytest.raises(HeadRefused, match=why):
+def test_what_does_not_continue_is_refused(shown: SignedHead | None, rows: dict[int, str], why: Coded) -> None:
+    with pytest.raises(HeadRefused, check=why):
         follow(head(5), shown, rows)
 
 
@@ -164,7 +165,7 @@ def test_a_forged_head_file_is_refused(tmp_path: Path) -> None:
     forger = secrets.token_bytes(32)
     for content in (str(SignedHead.of(right.ledger, 1, right.hash, forger)), '{"ledger":"x","count":1,"hash":"y"}', ""):
         held.write_text(content)
-        with pytest.raises(LedgerError, match="ledger head"):
+        with pytest.raises(LedgerError, check=coded("head-unreadable", "ledger head")):
             Ledger.open(url, head_file=held)
     held.write_text(str(right))
     Ledger.open(url, head_file=held).close()
@@ -182,11 +183,11 @@ def test_a_missing_head_is_a_fault_where_there_are_runs(tmp_path: Path) -> None:
     url, held = a_ledger_with_a_run(tmp_path)
     kept = held.read_text()
     held.unlink()
-    with pytest.raises(LedgerError, match=r"missing.*verify --head"):
+    with pytest.raises(LedgerError, check=coded("head-missing", "ledger head", "--head")):
         Ledger.open(url, head_file=held, coordinator=True)
     with Ledger.open(url) as ledger:
         (tmp_path / ledger.runs(limit=1).items[0].id).mkdir()
-    with pytest.raises(LedgerError, match="missing"):
+    with pytest.raises(LedgerError, check=coded("head-missing", "ledger head")):
         Ledger.open(url, head_file=held)  # files of the run lie here, whatever the command is
     elsewhere = tmp_path / "laptop" / "ledger.head"
     Ledger.open(url, head_file=elsewhere).close()  # a machine that only submits holds it from now on
@@ -301,13 +302,13 @@ def test_nodes_follow_a_journal_and_refuse_a_restored_copy(tmp_path: Path, monke
         Segments.beside(held).set_aside()
     with Ledger.open(url, head_file=held, coordinator=True) as ledger:
         witnesses = Witnesses(ledger)
-        with pytest.raises(HeadRefused, match="went back"):
+        with pytest.raises(HeadRefused, check=coded("head-refused", "the journal of ledger")):
             witness.watch(context(), shown(witnesses))
         for _ in range(5):
             ledger.raise_population("people", epsilon=ledger.population("people").epsilon + 2, reason="x", actor="o")
         # It has grown past that row: a fork. The node says what it remembers, and the server's own answer convicts it.
         witnesses.hear(NODE, RecordDict(dict(write_witness(witness.remembered(context())))))
-        with pytest.raises(HeadRefused, match="forked"):
+        with pytest.raises(HeadRefused, check=coded("head-refused", "the journal of ledger")):
             witness.watch(context(), shown(witnesses))
         assert SignedHead.parse(memory.read_text()) == seen
 
@@ -319,7 +320,7 @@ def test_a_witness_that_is_empty_or_torn_is_refused_under_a_name_of_its_own(
     memory = tmp_path / "witness"
     memory.write_text(left)
     monkeypatch.setenv(witness.VARIABLE, str(memory))
-    with pytest.raises(HeadRefused, match="cannot be read") as refused:
+    with pytest.raises(HeadRefused, check=coded("head-refused", "FIELDFARE_WITNESS")) as refused:
         witness.watch(context(), RecordDict({HEAD: write_head(head(9), {})}))
     assert read_told(refused.value.told) == ("no-memory", 0, 0)
     assert memory.read_text() == left, "what it held may still be mended by hand"
@@ -365,7 +366,7 @@ def test_a_node_that_was_away_is_shown_what_it_remembers(tmp_path: Path) -> None
         for _ in range(40):
             ledger.create_token("x", ("read",), actor="officer")
         again = Witnesses(ledger)
-        with pytest.raises(HeadRefused, match="not shown to contain"):
+        with pytest.raises(HeadRefused, check=coded("head-refused", "the journal of ledger")):
             witness.watch(node, shown(again))
         again.hear(NODE, RecordDict(dict(write_witness(witness.remembered(node)))))
         witness.watch(node, shown(again))
@@ -393,7 +394,7 @@ def test_a_record_that_is_no_head_is_refused_and_none_is_fine_at_first() -> None
     assert read_head(content) == (head(5), {3: HASH})
     node = context()
     witness.watch(node, content)
-    with pytest.raises(HeadRefused, match="not shown any more"):
+    with pytest.raises(HeadRefused, check=coded("head-refused", "the journal of ledger")):
         witness.watch(node, RecordDict())
     assert read_witness(RecordDict()) is None
     assert read_witness(RecordDict(dict(write_witness(head(5))))) == 5
@@ -409,6 +410,6 @@ def test_a_forged_signed_head_in_the_ledger_is_refused_at_the_next_charge(tmp_pa
         link.execute(text("DROP TRIGGER head_forward"))
         for forged in ("x", str(head(1)), str(SignedHead.of(ledger.head().ledger, 1, "0" * 64, OTHER_KEY))):
             link.execute(text("UPDATE head SET signed = :signed"), {"signed": forged})
-            with pytest.raises(Disproved, match="head 1"):
+            with pytest.raises(Disproved, check=coded("disproved")):
                 ledger.proof.require(link)
         link.rollback()

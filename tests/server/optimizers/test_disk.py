@@ -16,6 +16,7 @@ from fieldfare.clipping import clip_, norms
 from fieldfare.clipping import parse as clipping
 from fieldfare.errors import BadInput
 from fieldfare_server.optimizers import ServerOptimizer, State, StepInfo, build, parse
+from support.refusals import Coded, coded
 
 Field = Callable[[torch.Tensor], torch.Tensor]
 DOUBLE = torch.float64
@@ -339,17 +340,17 @@ def test_auto_gain_depends_on_the_mechanisms_noise_and_on_nothing_private() -> N
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"kappa": 0.0}, "0.001"),
-        ({"kappa": 1.5}, "1.0"),
-        ({"kappa": "automatic"}, "kappa"),
-        ({"gamma": 0.5}, "one-point"),
-        ({"mode": "two-point", "gamma": 0.0}, "one-point"),
-        ({"base": {"kind": "disk"}}, "filter"),
-        ({"base": {"kind": "sgd", "momentm": 0.9}}, "momentum"),
-        ({"base": 3}, "table"),
-        ({"learning_rate": 1.0}, "base"),
+        ({"kappa": 0.0}, coded("out-of-range", "server_optimizer.kappa", "0.001")),
+        ({"kappa": 1.5}, coded("out-of-range", "server_optimizer.kappa", "1.0")),
+        ({"kappa": "automatic"}, coded("value-wrong", "server_optimizer.kappa")),
+        ({"gamma": 0.5}, coded("conflict", "server_optimizer.gamma")),
+        ({"mode": "two-point", "gamma": 0.0}, coded("conflict", "server_optimizer.gamma")),
+        ({"base": {"kind": "disk"}}, coded("conflict", "server_optimizer.base.kind")),
+        ({"base": {"kind": "sgd", "momentm": 0.9}}, coded("key-unknown", "server_optimizer.momentm")),
+        ({"base": 3}, coded("wrong-form", "server_optimizer.base")),
+        ({"learning_rate": 1.0}, coded("key-unknown", "server_optimizer.learning_rate")),
     ],
 )
-def test_refusals(table: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
+def test_refusals(table: dict[str, Any], message: Coded) -> None:
+    with pytest.raises(BadInput, check=message):
         parse({"kind": "disk"} | table)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fieldfare.errors import BadInput
 from fieldfare_server.optimizers import StepInfo, build, parse
 from fieldfare_server.optimizers.ftrl import dual_bound, gradient_of_conjugate, project_radially
+from support.refusals import Coded, coded
 
 DOUBLE = torch.float64
 
@@ -226,14 +227,17 @@ def test_noise_of_earlier_rounds_does_not_protect_the_last_user(rho: float, sigm
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"steps": "fixed"}, "radius"),
-        ({"steps": "anytime", "radius": 1.0, "schedule": {"kind": "cosine"}}, "schedule"),
-        ({"p": 1.0}, "1"),
-        ({"p": 2.5}, "2"),
+        ({"steps": "fixed"}, coded("values-conflict", "server_optimizer")),
+        (
+            {"steps": "anytime", "radius": 1.0, "schedule": {"kind": "cosine"}},
+            coded("values-conflict", "server_optimizer"),
+        ),
+        ({"p": 1.0}, coded("value-wrong", "server_optimizer.p")),
+        ({"p": 2.5}, coded("value-wrong", "server_optimizer.p")),
     ],
 )
-def test_refusals(table: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
+def test_refusals(table: dict[str, Any], message: Coded) -> None:
+    with pytest.raises(BadInput, check=message):
         parse({"kind": "ftrl"} | table)
 
 

@@ -11,6 +11,7 @@ import torch
 
 from fieldfare.errors import BadInput
 from fieldfare_server.optimizers import StepInfo, build, parse
+from support.refusals import Coded, coded
 
 ROWS = {
     row["id"]: row
@@ -65,13 +66,16 @@ def test_weight_decay_is_decoupled() -> None:
 @pytest.mark.parametrize(
     ("table", "nearest"),
     [
-        ({"kind": "sdg"}, "sgd"),
-        ({"kind": "sgd", "learning_rat": 1.0}, "learning_rate"),
-        ({"kind": "sgd", "nesterov": True}, "momentum"),
-        ({"kind": "sgd", "learning_rate": True}, "learning_rate = True: must not be true or false"),
-        ({"kind": "sgd", "schedule": {"kind": "cosin"}}, "cosine"),
+        ({"kind": "sdg"}, coded("kind-unknown", "server_optimizer.kind")),
+        ({"kind": "sgd", "learning_rat": 1.0}, coded("key-unknown", "server_optimizer.learning_rat", "learning_rate")),
+        ({"kind": "sgd", "nesterov": True}, coded("values-conflict", "server_optimizer")),
+        (
+            {"kind": "sgd", "learning_rate": True},
+            coded("values-conflict", "server_optimizer.learning_rate", "learning_rate = True"),
+        ),
+        ({"kind": "sgd", "schedule": {"kind": "cosin"}}, coded("kind-unknown", "server_optimizer.schedule.kind")),
     ],
 )
-def test_refusals(table: dict[str, Any], nearest: str) -> None:
-    with pytest.raises(BadInput, match=nearest):
+def test_refusals(table: dict[str, Any], nearest: Coded) -> None:
+    with pytest.raises(BadInput, check=nearest):
         parse(table)

@@ -35,6 +35,7 @@ from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, TinyTask, home, plan
+from support.refusals import coded
 
 LIMIT = 6.0
 
@@ -212,13 +213,13 @@ def test_a_run_above_the_limit_never_starts_once_users_have_spent_something(tmp_
     names = user_names(large.task_reference)
     with Ledger.open(state.ledger) as ledger:
         for users in (None, names):
-            with pytest.raises(BudgetRefused, match="budget is 24") as refused:
+            with pytest.raises(BudgetRefused, check=coded("budget-refused", "24")) as refused:
                 admit(large, cost_of(large), ledger, users)
         # The nearest that is named is allowed.
         nearest = float(refused.value.nearest.split("epsilon ")[1].split()[0])
         near = plan(privacy={"population": "people", "epsilon": math.floor(nearest * 100) / 100, "delta": 1e-5})
         assert admit(near, cost_of(near), ledger).margin >= 1
-    with pytest.raises(BudgetRefused, match="budget is 24"):
+    with pytest.raises(BudgetRefused, check=coded("budget-refused", "24")):
         Session.begin(state, large, identity_is_stable=True)
 
 
@@ -260,7 +261,7 @@ def test_a_closed_population_admits_nothing(tmp_path: Path) -> None:
     state = home(tmp_path)
     with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
         ledger.close_population("people", reason="enough", actor="test")
-        with pytest.raises(Refused, match="closed"):
+        with pytest.raises(Refused, check=coded("not-now", "a run on population")):
             admit(plan(), cost_of(plan()), ledger)
 
 

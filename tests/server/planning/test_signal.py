@@ -23,6 +23,7 @@ from fieldfare_server.cli.application import application
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers.base import StepInfo
 from fieldfare_server.planning.signal import noise_in_model, noise_share, reach, require_signal
+from support.refusals import coded
 
 MOMENTUM = {"kind": "sgd", "learning_rate": 0.5, "momentum": 0.9, "schedule": {"kind": "cool-down", "share": 0.5}}
 
@@ -77,7 +78,7 @@ def test_a_plan_that_drowns_whatever_the_data_is_refused_without_a_look() -> Non
     assert require_signal(cost, numel // 2) == []
     (warning,) = require_signal(cost, numel + 1)
     assert "expect little" in warning
-    with pytest.raises(BadInput, match="as long as all updates") as refused:
+    with pytest.raises(BadInput, check=coded("signal-below-noise", "signal below noise")) as refused:
         require_signal(cost, 100 * numel + 1)
     assert refused.value.code == "signal-below-noise"
     (warning,) = require_signal(cost, 100 * numel + 1, accepted=True)

@@ -25,6 +25,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.private.asking import read_answer
 from fieldfare_server.run.round.attempt import Attempt
 from support.federation import TinyTask
+from support.refusals import Coded, coded
 
 MEAN = {"kind": "mean", "measure": "age", "low": 0, "high": 100}
 SUMS = {"kind": "sums", "entries": {"a": 2, "b": 1}, "high": 10}
@@ -138,7 +139,7 @@ def test_no_reply_contributes_more_than_one() -> None:
 
 
 def test_an_app_without_a_query_ends_before_anything_is_charged(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="ClientApp"):
+    with pytest.raises(BadInput, check=coded("nodes-fail", "the nodes' ClientApp")):
         ask(querying_app(lambda partition, _: None), MEAN, tmp_path)
     with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
         assert ledger.population("people").spent_epsilon == 0
@@ -147,19 +148,19 @@ def test_an_app_without_a_query_ends_before_anything_is_charged(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("question", "keywords", "word"),
     [
-        ({"kind": "mean", "measure": "update-norm", "low": 0, "high": 1}, {}, "no such measure"),
-        ({"kind": "auc", "model": "run"}, {}, "no such measure"),
-        (MEAN, {"task": "digits"}, "its own app"),
-        (MEAN, {"adjacency": "add_remove"}, "adjacency"),
-        (MEAN, {"dialect": "cohort"}, r"run\.cohort"),
-        (MEAN, {"budget": (8, 1e-5)}, "budget"),
-        (MEAN, {"budget": None}, "there is no population of that name"),
+        ({"kind": "mean", "measure": "update-norm", "low": 0, "high": 1}, {}, coded("conflict", "question of")),
+        ({"kind": "auc", "model": "run"}, {}, coded("conflict", "question of")),
+        (MEAN, {"task": "digits"}, coded("conflict", "ask")),
+        (MEAN, {"adjacency": "add_remove"}, coded("unsupported", "privacy.adjacency")),
+        (MEAN, {"dialect": "cohort"}, coded("out-of-range", "run.cohort")),
+        (MEAN, {"budget": (8, 1e-5)}, coded("wrong-form", "budget")),
+        (MEAN, {"budget": None}, coded("not-found", "population")),
     ],
 )
 def test_what_a_grid_cannot_answer_is_refused(
-    question: dict[str, Any], keywords: dict[str, Any], word: str, tmp_path: Path
+    question: dict[str, Any], keywords: dict[str, Any], word: Coded, tmp_path: Path
 ) -> None:
-    with pytest.raises(BadInput, match=word):
+    with pytest.raises(BadInput, check=word):
         ask(querying_app(lambda partition, _: told(age=1)), question, tmp_path, **keywords)
 
 

@@ -19,6 +19,7 @@ from fieldfare_server.run.presence.selection import Eligibility, NotEnoughUsers,
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
+from support.refusals import coded
 
 USERS = np.arange(20_000)
 
@@ -167,7 +168,7 @@ def test_a_run_with_such_users_is_the_same_on_one_node_and_on_many(tmp_path: Pat
 
 def test_real_users_are_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     a_plan = plan(availability=AVAILABILITY)
-    with pytest.raises(BadInput, match="these nodes are real"):
+    with pytest.raises(BadInput, check=coded("conflict", "availability")):
         require_simulated(a_plan, None)
     require_simulated(plan(), None)
     require_simulated(a_plan, LyingGrid(1))
@@ -179,5 +180,5 @@ def test_plans_without_the_table_keep_their_digest() -> None:
     assert "availability" not in plan().to_json()
     described = plan(availability=AVAILABILITY)
     assert Plan.parse({**described.model_dump(mode="json")}).digest() == described.digest()
-    with pytest.raises(BadInput, match=r"availability\.dropout"):
+    with pytest.raises(BadInput, check=coded("value-wrong", "availability.dropout")):
         plan(availability={"dropout": 1.0})

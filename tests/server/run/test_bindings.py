@@ -30,6 +30,7 @@ from fieldfare_server.run.session import Session
 from support.clock import FakeClock
 from support.federation import TinyTask, home, plan
 from support.liars import EVERYONE, claims, error
+from support.refusals import coded
 from support.timed_grid import TimedGrid
 
 
@@ -255,7 +256,7 @@ def test_a_damaged_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     state, ledger, register = register_of(tmp_path)
     with ledger:
         (state.root / ".bindings-people.safetensors").write_bytes(b"torn")
-        with pytest.raises(CheckpointError, match="bound again as nodes claim them"):
+        with pytest.raises(CheckpointError, check=coded("checkpoint-error", "bindings")):
             Bindings(state.root, "people", register)
 
 

@@ -31,6 +31,7 @@ from fieldfare_server.run.presence.selection import Selector
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, home, plan
+from support.refusals import Coded, coded
 from support.secret_runs import (
     cohorts_of,
     require_callable,
@@ -130,19 +131,31 @@ def test_bins_follow_from_cryptographic_bits_of_the_runs_key(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"privacy__adjacency": "zero_out"}, "adjacency"),
-        ({"privacy__adjacency": "replace_one"}, "adjacency"),
-        ({"run__min_reports": 3}, "min_reports"),
-        ({"run__min_available": 3}, "min_available"),
-        ({"run__over_selection": 1.5}, "over_selection"),
-        ({"participation": {"scheme": "balls-in-bins"}}, "needs bins"),
-        ({"participation": {"scheme": "balls-in-bins", "bins": 7}}, "bins = 7"),
-        ({"participation": {"scheme": "balls-in-bins", "bins": 3, "rate": 0.5}}, "does not take rate"),
-        ({"participation": {"scheme": "poisson", "rate": 0.5, "callable": True}}, "does not take callable"),
-        ({"privacy__rounding": "discrete", "mechanism": {"kind": "independent"}}, "discrete"),
+        ({"privacy__adjacency": "zero_out"}, coded("presence-must-be-secret", "privacy.adjacency")),
+        ({"privacy__adjacency": "replace_one"}, coded("presence-must-be-secret", "privacy.adjacency")),
+        ({"run__min_reports": 3}, coded("no-redraw", "run.min_reports")),
+        ({"run__min_available": 3}, coded("min-available-shows-presence", "run.min_available")),
+        ({"run__over_selection": 1.5}, coded("no-over-selection", "run.over_selection")),
+        ({"participation": {"scheme": "balls-in-bins"}}, coded("values-conflict", "participation")),
+        (
+            {"participation": {"scheme": "balls-in-bins", "bins": 7}},
+            coded("bins-exceed-rounds", "participation.bins", "bins = 7"),
+        ),
+        (
+            {"participation": {"scheme": "balls-in-bins", "bins": 3, "rate": 0.5}},
+            coded("values-conflict", "participation"),
+        ),
+        (
+            {"participation": {"scheme": "poisson", "rate": 0.5, "callable": True}},
+            coded("values-conflict", "participation"),
+        ),
+        (
+            {"privacy__rounding": "discrete", "mechanism": {"kind": "independent"}},
+            coded("discrete-not-amplified", "privacy.rounding"),
+        ),
     ],
 )
-def test_plans_that_break_a_condition_are_refused(change: dict[str, Any], what: str) -> None:
+def test_plans_that_break_a_condition_are_refused(change: dict[str, Any], what: Coded) -> None:
     table = {**BINNED, "privacy": dict(BINNED["privacy"])}
     for key, value in change.items():
         section, _, name = key.partition("__")
@@ -150,7 +163,7 @@ def test_plans_that_break_a_condition_are_refused(change: dict[str, Any], what: 
             table["privacy"][name] = value
         else:
             table[key] = value
-    with pytest.raises(BadInput, match=what):
+    with pytest.raises(BadInput, check=what):
         plan(**table)
 
 
@@ -166,7 +179,7 @@ def test_older_plans_keep_their_digests() -> None:
 
 def test_the_cohort_that_bins_bring_is_judged() -> None:
     assert check_population_size(plan(**BINNED), 24) == []
-    with pytest.raises(BadInput, match="bins = 3"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "participation.bins", "bins = 3")):
         check_population_size(plan(**BINNED), 90)
 
 
@@ -253,7 +266,7 @@ def test_a_seed_that_another_plan_was_given_is_refused(tmp_path: Path, monkeypat
     with Ledger.open(state.ledger) as ledger:
         drawn = ledger.draw_seed("first", one.privacy.population, one.digest(), one.law(), actor="test")
     monkeypatch.setattr(Ledger, "draw_seed", lambda *args, **more: drawn)
-    with pytest.raises(LedgerError, match="seed"), Session.begin(state, other, True):
+    with pytest.raises(LedgerError, check=coded("ledger-error", "the event")), Session.begin(state, other, True):
         pass
     with Session.begin(state, one, True) as session:
         session.finish("stopped", "enough")
@@ -276,7 +289,10 @@ def test_a_seed_that_the_journal_does_not_hold_is_refused(tmp_path: Path, monkey
     """A certificate from samples that were chosen first."""
     state = home(tmp_path, adjacency="add_remove")
     monkeypatch.setattr(Ledger, "draw_seed", lambda *args, **more: (bytes(16), 1))
-    with pytest.raises(LedgerError, match="seed"), Session.begin(state, plan(**BINNED), True):
+    with (
+        pytest.raises(LedgerError, check=coded("ledger-error", "the event")),
+        Session.begin(state, plan(**BINNED), True),
+    ):
         pass
     with monkeypatch.context() as forger:  # who asks no rule
         forger.setattr(ledger_runs, "_require_seeds", lambda *_: None)

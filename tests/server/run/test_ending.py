@@ -24,6 +24,7 @@ from fieldfare_server.ledger.states import EndState
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
+from support.refusals import coded
 
 RUN = "ending"
 PRIVATE = plan(run__noise_seed=None, run__rounds=2, participation__max_participations=1)
@@ -122,7 +123,7 @@ def test_what_cannot_be_destroyed_of_one_run_stops_no_other(
         destroy(files)
 
     monkeypatch.setattr(RunFiles, "destroy", refuse)
-    with begin(state_dir) as session, pytest.raises(CheckpointError, match="the disk refuses"):
+    with begin(state_dir) as session, pytest.raises(CheckpointError, check=coded("checkpoint-error", "key")):
         session.finish("stopped", "test")
     with Session.begin(state_dir, PRIVATE, identity_is_stable=True, run_id="next") as other:
         FieldfareStrategy(other).start(LyingGrid(3))
@@ -141,7 +142,7 @@ def test_the_files_of_a_run_under_way_or_unknown_are_never_destroyed(tmp_path: P
     before = [RunFiles(state_dir.root, name).secrets() for name in (RUN, "unknown")]
     assert CliRunner().invoke(application, ["verify", "--home", str(state_dir.root)]).exit_code == 0
     assert [RunFiles(state_dir.root, name).secrets() for name in (RUN, "unknown")] == before
-    with Ledger.open(state_dir.ledger) as ledger, pytest.raises(BadInput, match="end it first"):
+    with Ledger.open(state_dir.ledger) as ledger, pytest.raises(BadInput, check=coded("not-now", "the key of run")):
         ledger.record_key_destroyed(RUN, actor="test")
 
 
@@ -170,7 +171,7 @@ def test_a_wrapped_key_is_not_on_disk_and_a_failing_command_loses_nothing(
         assert (state_dir.root / RUN / "noise.key").read_bytes() == content
     monkeypatch.delenv("FIELDFARE_KEY_WRAP")
     monkeypatch.delenv("FIELDFARE_KEY_UNWRAP")
-    with pytest.raises(CheckpointError, match="wrapped"):
+    with pytest.raises(CheckpointError, check=coded("key-wrapped", "the noise key")):
         Session.resume(state_dir, RUN, identity_is_stable=True)
     commands(monkeypatch, FLIP, FLIP)
     with Session.resume(state_dir, RUN, identity_is_stable=True) as session:

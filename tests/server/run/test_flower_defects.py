@@ -26,6 +26,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
+from support.refusals import coded
 
 
 def run(root: Path, grid: LyingGrid, **changes: object) -> tuple[Session, list[RoundReport]]:
@@ -67,9 +68,9 @@ def test_8_the_optimizer_sees_only_what_was_noised(tmp_path: Path) -> None:
 
 def test_10_no_plan_claims_a_weaker_relation_than_the_sampler_has() -> None:
     mechanism = build({"kind": "independent"}, 8)
-    with pytest.raises(BadInput, match="add_remove"):
+    with pytest.raises(BadInput, check=coded("unsupported", "adjacency", "add_remove")):
         charge_for(mechanism, Single(), 1.0, 8, "add_remove")
-    with pytest.raises(BadInput, match="add_remove"):
+    with pytest.raises(BadInput, check=coded("acts-on-counts", "privacy.adjacency", "add_remove")):
         plan(privacy__adjacency="add_remove")
     single = charge_for(mechanism, Single(), 2.0, 8, "zero_out")
     double = charge_for(mechanism, Single(), 2.0, 8, "replace_one")
@@ -127,7 +128,7 @@ def test_17_clipping_is_not_left_to_the_client(tmp_path: Path) -> None:
 
 def test_18_sensitivity_is_not_a_free_parameter() -> None:
     """It follows from C, the participation and the adjacency; nothing in a plan sets it."""
-    with pytest.raises(BadInput, match="sensitivity"):
+    with pytest.raises(BadInput, check=coded("key-unknown", "privacy.sensitivity")):
         plan(privacy__sensitivity=0.1)
     mechanism = build({"kind": "nu", "nu": 0.1}, 16)
     norms = np.linalg.norm(mechanism.strategy_matrix(16), axis=0)
@@ -143,7 +144,7 @@ def test_19_noise_is_correlated_where_the_plan_says_so(tmp_path: Path) -> None:
 
 def test_21_an_unstable_identity_is_refused_or_shown(tmp_path: Path) -> None:
     state_dir = home(tmp_path)
-    with pytest.raises(BadInput, match="trust_node_ids"):
+    with pytest.raises(BadInput, check=coded("not-allowed", "run.trust_node_ids")):
         Session.begin(state_dir, plan(participation={}), identity_is_stable=False)
     with Session.begin(state_dir, plan(run__trust_node_ids=True), identity_is_stable=False) as session:
         run_id = session.account.id

@@ -29,6 +29,7 @@ from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, TinyTask
 from support.liars import drop, error, records, values
 from support.questions import put
+from support.refusals import coded
 
 CODES = "server.run.test_items:Codes"
 ROOT = Path(__file__).parents[3]
@@ -118,7 +119,7 @@ def test_both_checkers_accept_its_certificate_and_refuse_one_without_its_leak(tm
 
 def test_a_population_without_a_leak_refuses_and_names_the_flag(tmp_path: Path) -> None:
     state = home(tmp_path, leak=None)
-    with pytest.raises(BudgetRefused, match="--leak"):
+    with pytest.raises(BudgetRefused, check=coded("leak-spent", "--leak")):
         put(state, asked(), LyingGrid(1, task=CODES))
     with Ledger.open(state.ledger) as ledger:
         assert ledger.population("people").spent_epsilon == 0

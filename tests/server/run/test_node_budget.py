@@ -38,6 +38,7 @@ from fieldfare_server.ledger.sql import odometer_tables, rows
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, home, plan
+from support.refusals import Coded, coded
 
 DELTA = 1e-5
 UNIT = Fraction(1, 2**44)
@@ -418,7 +419,7 @@ def test_a_file_of_charges_that_is_lost_is_refused_and_never_made_anew(
         node.file.write_text("epsilon = 1")
     assert node.say(0) == "no-memory"
     assert held.exists() == (case in ("empty", "other"))
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, check=coded("already-there", "the file of charges")):
         create(held) if held.exists() else (create(held), create(held))
 
 
@@ -617,25 +618,25 @@ def test_show_says_how_many_users_were_charged_and_the_most(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "names no population"),
-        ("x = 1", "not one of its keys"),
-        ("[populations.a]\nepsilon = 1\ndelta = 1e-5", "which ledger"),
-        ('[populations.a]\nhead = "x"\nepsilon = 1\ndelta = 1e-5', "format"),
-        ("epsilon = [", "not TOML"),
-        ('[populations.a]\nhead = "HEAD"\nepsilon = 0\ndelta = 1e-5', "above 0"),
-        ('[populations.a]\nhead = "HEAD"\nepsilon = 1', "must be a number"),
-        ('[populations.a]\nhead = "HEAD"\nepsilon = 1\ndelta = 1e-5\nleak = 1e-4', "below delta"),
+        ("", coded("not-given")),
+        ("x = 1", coded("unknown")),
+        ("[populations.a]\nepsilon = 1\ndelta = 1e-5", coded("not-given")),
+        ('[populations.a]\nhead = "x"\nepsilon = 1\ndelta = 1e-5', coded("head-refused", "the journal")),
+        ("epsilon = [", coded("unreadable")),
+        ('[populations.a]\nhead = "HEAD"\nepsilon = 0\ndelta = 1e-5', coded("out-of-range")),
+        ('[populations.a]\nhead = "HEAD"\nepsilon = 1', coded("wrong-form")),
+        ('[populations.a]\nhead = "HEAD"\nepsilon = 1\ndelta = 1e-5\nleak = 1e-4', coded("out-of-range", "leak")),
         (
             "".join(f'[populations.{name}]\nhead = "HEAD"\nepsilon = 1\ndelta = 1e-5\n' for name in "ab"),
-            "all of them",
+            coded("not-given"),
         ),
     ],
 )
-def test_settings_that_say_too_little_are_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_settings_that_say_too_little_are_refused(tmp_path: Path, text: str, why: Coded) -> None:
     line = str(SignedHead.of("ab" * 16, 1, "cd" * 32, bytes(32)))
     file = tmp_path / "budget.toml"
     file.write_text(text.replace("HEAD", line))
-    with pytest.raises(BadInput, match=why):
+    with pytest.raises(BadInput, check=why):
         NodeBudget.read(file)
 
 

@@ -18,6 +18,7 @@ from fieldfare_server.run.round import noise_state
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
+from support.refusals import coded
 
 RUN = "kept"
 ROUNDS = 12
@@ -155,7 +156,7 @@ def test_a_lost_or_changed_state_is_named(tmp_path: Path, proportions: None) -> 
     with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
         fault = verify(ledger, state.root, recompute=recharge).fault
     assert "noise state" in str(fault)
-    with pytest.raises(CheckpointError, match="noise state"):
+    with pytest.raises(CheckpointError, check=coded("noise-state-missing")):
         resume(state)
 
 

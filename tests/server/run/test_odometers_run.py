@@ -21,6 +21,7 @@ from fieldfare_server.ledger.state import odometers
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import JOINED_ONCE, LyingGrid, home, plan
+from support.refusals import coded
 
 USERS = 24
 
@@ -61,7 +62,7 @@ def test_runs_go_on_while_enough_users_have_enough_left(tmp_path: Path) -> None:
         assert view.spent_epsilon == pytest.approx(2.0, rel=1e-8)
         assert not view.overdrawn
         assert verify(ledger, state.root, recompute=recharge).ok
-    with pytest.raises(BudgetRefused, match="0 of 24 users have left"):
+    with pytest.raises(BudgetRefused, check=coded("users-spent", "a run of", "24")):
         finish(state, of)
 
 

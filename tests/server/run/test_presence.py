@@ -37,6 +37,7 @@ from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.clock import FakeClock
 from support.federation import USERS, LyingGrid, plan
+from support.refusals import coded
 
 ROUNDS = 3
 CLIP = 0.05
@@ -199,9 +200,9 @@ def test_plans_that_named_one_stay_readable_and_their_guarantee_says_so(tmp_path
 
 
 def test_the_schedule_is_for_add_remove_and_leaves_time_for_the_answers() -> None:
-    with pytest.raises(BadInput, match="only adjacency 'add_remove' hides times"):
+    with pytest.raises(BadInput, check=coded("times-public", "run.round_seconds", "'add_remove'")):
         plan(run__round_seconds=60.0)
-    with pytest.raises(BadInput, match="A round that is late") as refusal:
+    with pytest.raises(BadInput, check=coded("schedule-too-fast", "run.round_seconds")) as refusal:
         sampled(run__round_timeout=30.0, run__round_seconds=60.0)
     assert refusal.value.nearest.startswith("90")
     assert sampled(run__round_timeout=29.0, run__round_seconds=60.0).run.round_seconds == 60.0
@@ -210,7 +211,7 @@ def test_the_schedule_is_for_add_remove_and_leaves_time_for_the_answers() -> Non
 def test_real_people_need_a_schedule_and_simulated_ones_do_not(tmp_path: Path) -> None:
     real = population(tmp_path / "real", simulated=False)
     without = sampled(run__noise_seed=None)
-    with pytest.raises(BadInput, match="tells how many of them took part") as refusal:
+    with pytest.raises(BadInput, check=coded("not-given", "run.round_seconds")) as refusal:
         Session.begin(real, without, identity_is_stable=True)
     nearest = refusal.value.nearest
     assert nearest == "round_seconds = 0.9"

@@ -16,6 +16,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare_server.files.strategies import StoredStrategy, settle
+from support.refusals import coded
 
 TREE = {
     "privacy": {"population": "p", "noise_multiplier": 7.0, "delta": 1e-10},
@@ -97,7 +98,7 @@ def test_an_epsilon_is_kept_with_the_resolution_in_it() -> None:
     grid = Privatiser.of("grid", cost.noise_multiplier, 1.0, 10**8, 1, float(cost.mechanism.row_norms().max()))
     r, mu = grid.resolution(10**8, cost.mechanism.row_norms()), cost.sensitivity / cost.noise_multiplier
     assert 2 * mu * r + r * r <= cost.resolution
-    with pytest.raises(BadInput, match="resolution of float64"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "privacy.epsilon")):
         with_resolution(cost_of(targeted(0.1)), 1.0, 10**9, 1)
 
 

@@ -14,6 +14,7 @@ from torch import nn
 import fieldfare as ff
 from fieldfare.errors import FieldfareError
 from fieldfare.task import seeded
+from support.refusals import coded
 
 SEEN: list[dict[str, Any]] = []
 
@@ -77,7 +78,7 @@ def test_one_user_a_node_in_flowers_own_words(tmp_path: Path, mods: bool) -> Non
 
 
 def test_nodes_of_many_users_asked_in_flowers_words_say_so_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FieldfareError, match="use dialect = 'cohort'"):
+    with pytest.raises(FieldfareError, check=coded("nodes-fail", "the nodes' ClientApp", "dialect = 'cohort'")):
         start(tmp_path, ff.LocalGrid(app(2), 8, {}))
 
 

@@ -37,6 +37,7 @@ from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, TinyTask, home, plan
 from support.flower_app import vector_arrays
+from support.refusals import Coded, coded
 
 SHOW = {"show": {"share": [0, 1]}, "weight": 1.0}
 
@@ -118,7 +119,7 @@ def test_the_statistics_of_a_committed_round_have_them_and_a_resumed_run_goes_on
 
 def test_a_run_whose_task_lacks_the_measure_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
     state, a_plan = home(tmp_path), everybody(2, 2, metrics__show={"f1": [0, 1]})
-    with pytest.raises(BadInput, match="no such measure"):
+    with pytest.raises(BadInput, check=coded("bad-input", "run.task")):
         Session.begin(state, a_plan, identity_is_stable=True)
     with Ledger.open(state.ledger) as ledger:
         assert not ledger.runs().items
@@ -348,7 +349,7 @@ def test_an_app_with_its_own_evaluation_is_charged_as_without_and_fills_the_resu
 
 def test_an_app_that_cannot_evaluate_ends_before_anything_is_charged(tmp_path: Path) -> None:
     app = evaluating_app(lambda partition, _: None)
-    with pytest.raises(BadInput, match=r"@app\.evaluate.*ValueError") as refused:
+    with pytest.raises(BadInput, check=coded("nodes-fail", "the nodes' @app.evaluate", "ValueError")) as refused:
         evaluated(tmp_path).start(LocalGrid(app, 4, {}), vector_arrays(), num_rounds=2)
     assert "of a user's data" not in str(refused.value)
     with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
@@ -359,34 +360,37 @@ def test_an_app_that_cannot_evaluate_ends_before_anything_is_charged(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"metrics": None}, r"fraction_evaluate = 0.5.*metrics="),
-        ({"fraction_evaluate": 1.5}, "fraction_evaluate = 1.5"),
-        ({"dialect": "cohort"}, r"not bounded.*ff\.private\.metric"),
-        ({"fraction_evaluate": 0.0, "metrics__evaluate": True, "dialect": "cohort"}, "not bounded"),
+        ({"metrics": None}, coded("keyword-value", "fraction_evaluate = 0.5")),
+        ({"fraction_evaluate": 1.5}, coded("keyword-value", "fraction_evaluate = 1.5")),
+        ({"dialect": "cohort"}, coded("unsupported", "metrics.evaluate in dialect", "ff.private.metric")),
+        (
+            {"fraction_evaluate": 0.0, "metrics__evaluate": True, "dialect": "cohort"},
+            coded("unsupported", "metrics.evaluate in dialect"),
+        ),
     ],
 )
-def test_an_evaluation_that_cannot_be_bounded_is_refused(tmp_path: Path, changes: dict[str, Any], word: str) -> None:
+def test_an_evaluation_that_cannot_be_bounded_is_refused(tmp_path: Path, changes: dict[str, Any], word: Coded) -> None:
     if changes.pop("metrics__evaluate", False):
         changes["metrics"] = {"show": {"eval_acc": [0, 1]}, "evaluate": True}
-    with pytest.raises(BadInput, match=word):
+    with pytest.raises(BadInput, check=word):
         evaluated(tmp_path, **changes)
 
 
 def test_a_task_measures_by_itself(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"metrics\.evaluate"):
+    with pytest.raises(BadInput, check=coded("bad-input", "run.task", "metrics.evaluate")):
         Session.begin(home(tmp_path), everybody(2, 2, metrics__evaluate=True), identity_is_stable=True)
 
 
 def test_a_config_for_evaluations_that_do_not_take_place_is_refused(tmp_path: Path) -> None:
     strategy = evaluated(tmp_path, fraction_evaluate=0.0)
     grid = LocalGrid(evaluating_app(lambda partition, _: told(1.0)), 4, {})
-    with pytest.raises(BadInput, match="evaluate_config"):
+    with pytest.raises(BadInput, check=coded("conflict", "evaluate_config")):
         strategy.start(grid, vector_arrays(), num_rounds=2, evaluate_config=ConfigRecord({"x": 1}))
 
 
 def test_rows_of_a_flower_app_are_its_own(tmp_path: Path) -> None:
     metrics = {"show": {"accuracy": [0, 1]}, "rows": 3}
-    with pytest.raises(BadInput, match=r"metrics\.rows"):
+    with pytest.raises(BadInput, check=coded("client-table", "metrics.rows", "metrics.rows")):
         PrivateStrategy(epsilon=1.0, delta=1e-5, cohort=4, home=tmp_path, budget=9.0, metrics=metrics)
 
 
@@ -410,5 +414,5 @@ def test_a_loop_of_ones_own_tells_its_metrics_user_by_user() -> None:
 
 
 def test_outside_of_a_loop_there_is_no_user_to_tell_of() -> None:
-    with pytest.raises(BadInput, match="outside of a training loop"):
+    with pytest.raises(BadInput, check=coded("not-now", "ff.private.metric")):
         private.metric("share", 1.0)

@@ -36,6 +36,7 @@ from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, TinyTask, home, plan
+from support.refusals import coded
 
 WIDTH = 3000
 
@@ -314,7 +315,7 @@ def test_a_nonce_list_unlike_the_rounds_is_refused(edit: str, tmp_path: Path) ->
     with Ledger.open(state_dir.ledger) as ledger, ledger.database.engine.begin() as connection:
         connection.exec_driver_sql("DROP TRIGGER rounds_keep")
         connection.exec_driver_sql(edit)
-    with pytest.raises(LedgerError, match="nonce"):
+    with pytest.raises(LedgerError, check=coded("disproved")):
         Session.resume(state_dir, "odd", identity_is_stable=True)
     with Ledger.open(state_dir.ledger) as ledger:
         fault = verify(ledger).fault
@@ -332,7 +333,7 @@ def test_commits_need_exactly_the_nonce_that_their_run_has(tmp_path: Path) -> No
             account = session.account
             opened, nothing = account.open_round([]), np.zeros(0, dtype=np.int64)
             for nonce in wrong:
-                with pytest.raises(BadInput, match="nonce"):
+                with pytest.raises(BadInput, check=coded("differs", "the nonce of round")):
                     account.commit_round(
                         opened, Outcome([], session.released.spent, nonce=nonce, charges=nothing), "0" * 64
                     )
@@ -385,5 +386,5 @@ def test_nodes_without_their_memory_say_so(tmp_path: Path, monkeypatch: pytest.M
     memory = tmp_path / "witness"
     memory.write_text("")
     monkeypatch.setenv(witness.VARIABLE, str(memory))
-    with pytest.raises(JournalRefused, match="the file in which the newest head was kept cannot be read"):
+    with pytest.raises(JournalRefused, check=coded("journal-refused", "the ledger's journal")):
         train(home(tmp_path))

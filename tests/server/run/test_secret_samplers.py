@@ -33,6 +33,7 @@ from fieldfare_server.run.pricing import SAMPLED_COHORTS, most_users
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, home, plan
+from support.refusals import Coded, coded
 from support.secret_runs import (
     cohorts_of,
     never,
@@ -105,11 +106,11 @@ def test_of_more_than_the_cap_a_lot_keeps_that_many() -> None:
 
 
 def test_more_users_than_the_plan_states_are_refused() -> None:
-    with pytest.raises(BadInput, match="enrolled = 24"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "participation.enrolled", "enrolled = 24")):
         cohorts_of(TruncatedPoisson(0.25, 20, 24), 1, np.arange(25))
     selector = Selector(TruncatedPoisson(0.25, 20, 24), 6, 1)
     rng = np.random.default_rng(0)
-    with pytest.raises(BadInput, match="more users than the plan states"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "participation.enrolled")):
         selector.select(0, np.arange(3), never, rng, rng.random, known=np.arange(25))
 
 
@@ -134,40 +135,43 @@ def test_draws_follow_from_cryptographic_bits_of_the_runs_key(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"privacy__adjacency": "zero_out"}, "adjacency"),
-        ({"privacy__adjacency": "replace_one"}, "adjacency"),
-        ({"run__min_reports": 3}, "min_reports"),
-        ({"run__min_available": 3}, "min_available"),
-        ({"run__over_selection": 1.5}, "over_selection"),
-        ({"privacy__rounding": "discrete"}, "discrete"),
-        ({"participation__period": 2}, "does not take period"),
+        ({"privacy__adjacency": "zero_out"}, coded("presence-must-be-secret", "privacy.adjacency")),
+        ({"privacy__adjacency": "replace_one"}, coded("presence-must-be-secret", "privacy.adjacency")),
+        ({"run__min_reports": 3}, coded("no-redraw", "run.min_reports")),
+        ({"run__min_available": 3}, coded("min-available-shows-presence", "run.min_available")),
+        ({"run__over_selection": 1.5}, coded("no-over-selection", "run.over_selection")),
+        ({"privacy__rounding": "discrete"}, coded("discrete-not-amplified", "privacy.rounding")),
+        ({"participation__period": 2}, coded("values-conflict", "participation")),
     ],
 )
 def test_plans_that_break_a_condition_are_refused(
-    participation: dict[str, Any], change: dict[str, Any], what: str
+    participation: dict[str, Any], change: dict[str, Any], what: Coded
 ) -> None:
     table = secret(dict(participation))
     table["privacy"] = dict(table["privacy"])
-    with pytest.raises(BadInput, match=what):
+    with pytest.raises(BadInput, check=what):
         plan(**{**table, **change})
 
 
 @pytest.mark.parametrize(
     ("participation", "what"),
     [
-        ({"scheme": "random-allocation"}, "needs bins"),
-        ({"scheme": "random-allocation", "bins": 7}, "bins = 7"),
-        ({"scheme": "truncated-poisson", "rate": 0.25}, "needs cap, enrolled"),
-        ({"scheme": "truncated-poisson", "rate": 0.25, "cap": 0, "enrolled": 9}, "cap"),
-        ({"scheme": "poisson", "rate": 0.25, "cap": 9}, "does not take cap"),
-        ({"scheme": "b-min-sep", "separation": 3}, "needs rate"),
-        ({"scheme": "b-min-sep", "rate": 0.5}, "needs separation"),
-        ({"scheme": "b-min-sep", "separation": 3, "rate": 1.5}, "rate"),
-        ({"scheme": "b-min-sep", "separation": 3, "rate": 0.5, "bins": 3}, "does not take bins"),
+        ({"scheme": "random-allocation"}, coded("values-conflict", "participation")),
+        ({"scheme": "random-allocation", "bins": 7}, coded("bins-exceed-rounds", "participation.bins", "bins = 7")),
+        ({"scheme": "truncated-poisson", "rate": 0.25}, coded("values-conflict", "participation")),
+        (
+            {"scheme": "truncated-poisson", "rate": 0.25, "cap": 0, "enrolled": 9},
+            coded("value-wrong", "participation.cap"),
+        ),
+        ({"scheme": "poisson", "rate": 0.25, "cap": 9}, coded("values-conflict", "participation")),
+        ({"scheme": "b-min-sep", "separation": 3}, coded("values-conflict", "participation")),
+        ({"scheme": "b-min-sep", "rate": 0.5}, coded("values-conflict", "participation")),
+        ({"scheme": "b-min-sep", "separation": 3, "rate": 1.5}, coded("value-wrong", "participation.rate")),
+        ({"scheme": "b-min-sep", "separation": 3, "rate": 0.5, "bins": 3}, coded("values-conflict", "participation")),
     ],
 )
-def test_a_sampler_needs_its_own_keys(participation: dict[str, Any], what: str) -> None:
-    with pytest.raises(BadInput, match=what):
+def test_a_sampler_needs_its_own_keys(participation: dict[str, Any], what: Coded) -> None:
+    with pytest.raises(BadInput, check=what):
         plan(**secret(participation))
 
 
@@ -185,7 +189,7 @@ def test_correlated_noise_is_refused_before_anything_is_reserved(participation: 
 
 
 def test_a_cap_that_costs_delta_is_refused_and_the_nearest_is_taken() -> None:
-    with pytest.raises(BadInput, match="cap = 12") as refusal:
+    with pytest.raises(BadInput, check=coded("out-of-range", "participation.cap", "cap = 12")) as refusal:
         cost_of(plan(**secret({**CAPPED, "cap": 12})))
     near = int(str(refusal.value.nearest).removeprefix("cap = "))
     assert 12 < near <= 20
@@ -204,13 +208,13 @@ def test_older_plans_keep_their_digests() -> None:
 def test_the_number_of_users_is_judged() -> None:
     # 24 users bring 8 or 6 a round; the plan's cohort is 6.
     assert check_population_size(plan(**secret(CAPPED)), USERS) == []
-    with pytest.raises(BadInput, match="enrolled = 24"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "participation.enrolled", "enrolled = 24")):
         check_population_size(plan(**secret(CAPPED, run__cohort=7)), USERS + 1)
-    with pytest.raises(BadInput, match="bins = 3"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "participation.bins", "bins = 3")):
         check_population_size(plan(**secret(ALLOCATED)), 90)
     # A user of b-min-sep takes part every 2 + 1 / .5 = 4 rounds.
     assert check_population_size(plan(**secret(SPACED)), 24) == []
-    with pytest.raises(BadInput, match=r"rate = 0\.5.*22\.5 of 90"):
+    with pytest.raises(BadInput, check=coded("out-of-range", "participation.rate", "rate = 0.5", "22.5", "90")):
         check_population_size(plan(**secret(SPACED)), 90)
 
 

@@ -28,6 +28,7 @@ from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from oracles.patterns import min_sep
 from support.federation import USERS, LyingGrid, home, plan
+from support.refusals import coded
 from support.secret_runs import cohorts_of, never, require_callable, require_same_draws_after_a_crash, words_of
 
 SPACED: dict[str, Any] = {"scheme": "b-min-sep", "separation": 2, "rate": 0.5}
@@ -113,7 +114,7 @@ def test_coins_belong_to_a_user_and_a_round_and_to_no_attempt_at_it(tmp_path: Pa
 
 
 def test_b_min_sep_needs_secret_words() -> None:
-    with pytest.raises(BadInput, match="BMinSep needs secret bits"):
+    with pytest.raises(BadInput, check=coded("not-given", "words")):
         Selector(BMinSep(2, 0.5), 6, 1)
 
 

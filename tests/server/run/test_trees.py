@@ -89,7 +89,7 @@ def test_a_strategy_for_trees(base: Any) -> None:
 
 def test_a_task_whose_model_is_a_forest_costs_nothing(tmp_path: Path) -> None:
     plan = ff.Plan(task=Forests(), epsilon=8, delta=1e-5, rounds=1, cohort=1)
-    with pytest.raises(BadInput, match="trees"):
+    with pytest.raises(BadInput, check=coded("faulty", "run.task")):
         ff.simulate(plan, budget=10, ledger=tmp_path, progress=False)
     assert not any(tmp_path.rglob("ledger.sqlite3"))
 

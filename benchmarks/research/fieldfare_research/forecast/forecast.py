@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare_research.forecast import search
 from fieldfare_research.forecast.search import MOST_ROUNDS, Assumed, CohortOption, Setting
 from fieldfare_research.forecast.suggestions import Suggestion, suggest
@@ -56,7 +56,7 @@ def predict(cost: Cost, assumed: Assumed, cohorts: Sequence[float] = ()) -> Fore
     """
     rounds, cohort = cost.plan.run.rounds, cost.plan.run.cohort
     if rounds > MOST_ROUNDS:
-        raise BadInput(f"run.rounds = {rounds}", "forecasts look at every round's noise.", str(MOST_ROUNDS))
+        raise OutOfRange(f"run.rounds = {rounds}", "forecasts look at every round's noise.", str(MOST_ROUNDS))
     problem = assumed.problem(rounds * cohort)
     settings = search.best_settings(problem, search.noise_per_clip(cost), cost.mechanism.noising_matrix(rounds))
     # Noise of size 0 needs no correlations: one column stands for the whole matrix.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fieldfare.arrays import Floats, lfilter
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange
 from fieldfare.factorization.spectra import eigenvalue_vector
 
 
@@ -51,7 +51,7 @@ class Regression:
     def __post_init__(self) -> None:
         eigenvalue_vector(self.eigenvalues, self.eta)
         if not self.rho > 0:
-            raise BadInput(f"rho = {self.rho}", "must be positive.")
+            raise OutOfRange(f"rho = {self.rho}", "must be positive.")
 
     @property
     def spectrum(self) -> Floats:

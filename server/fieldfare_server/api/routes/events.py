@@ -29,9 +29,7 @@ async def events(
         str | None, Header(max_length=64, description="any name of the page that listens; it has one stream at a time")
     ] = None,
 ) -> StreamingResponse:
-    """Ledger rows as they are committed. `reset` means that the client missed too much: load everything
-    again.
-    """
+    """Ledger rows as they are committed. `reset` means that the client missed too much: load everything again."""
     broker: Broker = request.app.state.broker
     try:
         address = request.client.host if request.client else "unknown"

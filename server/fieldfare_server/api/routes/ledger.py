@@ -31,9 +31,7 @@ def audit(
     run: Annotated[str | None, Query(max_length=LONGEST_NAME, pattern=NAME)] = None,
     as_: Format = "json",
 ) -> Response:
-    """Append-only rows, newest first. The hash of a row covers the row before it. As CSV: all from the cursor
-    on.
-    """
+    """Append-only rows, newest first. The hash of a row covers the row before it. As CSV: all from the cursor on."""
     if as_ == "csv":
         return csv_of(AuditRow, whole(lambda at, most: answers.audit(at, most, run), cursor), "fieldfare-audit.csv")
     return conditional(request, answers.audit(cursor, limit, run))

@@ -81,9 +81,7 @@ def population_history(
     "/{name}/participation", response_model=PopulationHistogram, responses=responses(304, 401, 403, 404, 422, 429, 503)
 )
 def population_participation(request: Request, caller: Reader, answers: AnswersOf, name: PopulationName) -> Response:
-    """How many users took part in how many rounds of all runs together: counts of users, never one user's
-    own.
-    """
+    """How many users took part in how many rounds of all runs together: counts of users, never one user's own."""
     caller.require(name)
     return conditional(request, answers.population_participation(name))
 
@@ -120,9 +118,7 @@ def charge(caller: Charger, answers: AnswersOf, name: PopulationName, asked: New
 
 @router.post("/{name}/raise", responses=_CHANGE)
 def raise_(caller: Admin, answers: AnswersOf, name: PopulationName, change: Change) -> Population:
-    """Raise a budget. Where two persons are needed it waits: `proposals` shows it until another admin
-    approves it.
-    """
+    """Raise a budget. Where two persons are needed it waits: `proposals` shows it until another admin approves it."""
     caller.require(name)
     return answers.change(
         name,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import NotFound, TooFew, Unreadable, WrongForm
 from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import auc
@@ -61,7 +61,7 @@ class CsvTask(Task):
         trained = np.flatnonzero(~self._kept(table))
         if not trained.size:
             why = f"has {len(table)} users, and all of them are held out for the score."
-            raise BadInput(self.file.name, why, "more users, or a smaller held_out")
+            raise TooFew(self.file.name, why, "more users, or a smaller held_out")
         return table.select(trained)
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
@@ -69,7 +69,7 @@ class CsvTask(Task):
         rows = table.rows(np.flatnonzero(self._kept(table))).columns
         if bool((rows["y"] == rows["y"][0]).all()):
             why = "all rows of held-out users have the same target, and AUC tells two apart."
-            raise BadInput(self.file.name, why, "rows of both targets, or a larger held_out")
+            raise TooFew(self.file.name, why, "rows of both targets, or a larger held_out")
         with torch.no_grad():
             return {"auc": auc(model(rows["x"])[:, 0], rows["y"])}
 
@@ -83,12 +83,12 @@ class CsvTask(Task):
             if column not in header:
                 commas = len(header) != 1 or not {";", "\t"}.intersection(header[0])
                 why = f"is not in the first line of {self.file.name}, which must name the columns."
-                raise BadInput(f"column {column!r}", why, ", ".join(header) if commas else "commas between columns")
+                raise NotFound(f"column {column!r}", why, ", ".join(header) if commas else "commas between columns")
         if twice := {column for column in header if header.count(column) > 1}:
-            raise BadInput(f"column {min(twice)!r}", f"stands twice in the first line of {self.file.name}.")
+            raise WrongForm(f"column {min(twice)!r}", f"stands twice in the first line of {self.file.name}.")
         read = [column for column in header if column not in (self.user, self.target)]
         if not read:
-            raise BadInput(self.file.name, "has no column to predict from.", "a column of numbers")
+            raise WrongForm(self.file.name, "has no column to predict from.", "a column of numbers")
         return read
 
     def _all(self) -> UserTable:
@@ -99,20 +99,22 @@ class CsvTask(Task):
             for number, cells in lines:
                 where = f"{self.file.name}, line {number}"
                 if len(cells) != len(header):
-                    raise BadInput(where, f"has {len(cells)} cells; the first line names {len(header)} columns.")
+                    raise WrongForm(where, f"has {len(cells)} cells; the first line names {len(header)} columns.")
                 row = dict(zip(header, cells, strict=True))
                 # Rows without a name would all be one user's.
                 if not row[self.user]:
-                    raise BadInput(f"{where}, column {self.user!r}", "is empty: whose row is it?", "a name or a number")
+                    raise WrongForm(
+                        f"{where}, column {self.user!r}", "is empty: whose row is it?", "a name or a number"
+                    )
                 if row[self.target] not in ("0", "1", "0.0", "1.0"):
-                    raise BadInput(
+                    raise WrongForm(
                         f"{where}, column {self.target!r}", f"{row[self.target]!r} is not a target.", "0 or 1"
                     )
                 users.append(row[self.user])
                 inputs.append([_number(f"{where}, column {column!r}", row[column]) for column in columns])
                 targets.append(float(row[self.target]))
             if not users:
-                raise BadInput(self.file.name, "has no row below its first line.")
+                raise TooFew(self.file.name, "has no row below its first line.")
             # float32, because models are; data are read once.
             values = {"x": np.array(inputs, np.float32), "y": np.array(targets, np.float32)}
             self._table = UserTable.grouped(np.array(users), values)
@@ -128,9 +130,9 @@ class CsvTask(Task):
                         yield reader.line_num, [cell.strip() for cell in cells]
         except OSError as error:
             near = ", ".join(sorted(path.name for path in self.file.parent.glob("*.csv")))
-            raise BadInput(name, f"cannot be read: {error.strerror}.", near) from None
+            raise Unreadable(name, f"cannot be read: {error.strerror}.", near) from None
         except (UnicodeDecodeError, csv.Error):
-            raise BadInput(name, "is not CSV in UTF-8.", "save it again as 'CSV UTF-8'") from None
+            raise Unreadable(name, "is not CSV in UTF-8.", "save it again as 'CSV UTF-8'") from None
 
 
 def _number(where: str, cell: str) -> float:
@@ -140,5 +142,5 @@ def _number(where: str, cell: str) -> float:
         value = math.nan
     if not abs(value) < 1e38:  # NaN, infinity, and what float32 cannot hold
         said = repr(cell) if cell else "an empty cell"
-        raise BadInput(where, f"{said} is not a number below 1e38.", "a number, or leave the row out")
+        raise WrongForm(where, f"{said} is not a number below 1e38.", "a number, or leave the row out")
     return value

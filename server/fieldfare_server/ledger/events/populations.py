@@ -82,8 +82,8 @@ class Tightened(Event):
     reason: str
     old: Mapping[str, Any]
     largest: int | None = None
-    """What is committed of the user who has least left, beyond what all are charged alike, where there are odometers:
-    the log alone has no odometers at hand."""
+    """What is committed of the user who has least left, beyond what all are charged alike, where there are
+    odometers: the log alone has no odometers at hand."""
 
 
 @dataclass(frozen=True)

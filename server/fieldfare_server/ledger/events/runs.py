@@ -51,8 +51,8 @@ class Started(Event):
     largest: int | None = None
     """As of `populations.Tightened`."""
     noise: Mapping[str, object] | None = None
-    """`multiplier`; of discrete noise also `scale`, in cells, and `values`, which it releases in all. None in rows that
-    commit d6c95ba or an earlier one wrote."""
+    """`multiplier`; of discrete noise also `scale`, in cells, and `values`, which it releases in all. None in
+    rows that commit d6c95ba or an earlier one wrote."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""What may happen to a charge of another trainer: it is reserved before it happens, then committed, or released if it
-never did.
+"""What may happen to a charge of another trainer: it is reserved before it happens, then committed, or
+released if it never did.
 
 Which users another trainer touched is unknown, so each charge is one common term in every user's account, never n
 updates. A reservation counts like a charge until it is released: a trainer that dies between the two stays charged. A
 request may be repeated after a lost answer: the same key names the same charge. The same key with another loss or other
-words, from another trainer, or after the charge was committed or released, is refused: a second training needs a second
-charge. A trainer closes its own charges only: what another has reserved may have happened.
+words, from another trainer, or after the charge was committed or released, is refused: a second training
+needs a second charge. A trainer closes its own charges only: what another has reserved may have happened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fieldfare.accounting.filter import Price
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import BudgetRefused, Differs, NotAllowed, NotFound, NotGiven, NotNow, WrongForm
 from fieldfare.text import decimal
 from fieldfare_server.ledger.events import charges as events
 from fieldfare_server.ledger.events.base import Record, require
@@ -33,14 +33,14 @@ _FINAL = {"commit": "committed", "release": "released"}
 def check(key: str, what: str, why: str) -> None:
     """Raise `BadInput` unless a charge has a usable key, and says what was trained and why."""
     if not 0 < len(key) <= LONGEST_KEY or not key.isprintable() or key.strip() != key:
-        raise BadInput(f"key {key[:80]!r}", f"a key is 1 to {LONGEST_KEY} printable characters.", "my-training-1")
+        raise WrongForm(f"key {key[:80]!r}", f"a key is 1 to {LONGEST_KEY} printable characters.", "my-training-1")
     for field, text in (("what", what), ("why", why)):
         if not text:
-            raise BadInput(f"{field} of charge {key!r}", "the journal needs it: what was trained, and why.")
+            raise NotGiven(f"{field} of charge {key!r}", "the journal needs it: what was trained, and why.")
 
 
 def reserve(state: State, name: str, price: Price | None, asked: Mapping[str, str]) -> events.ChargeReserved | None:
-    """A loss that is set aside for every user of a population; None where it is reserved already.
+    """Set a loss aside for every user of a population; None where it is reserved already.
 
     Args:
         price: what it takes; None where a charge of that key was known.
@@ -55,14 +55,14 @@ def reserve(state: State, name: str, price: Price | None, asked: Mapping[str, st
         _require_same(earlier, asked)
         return None
     if population.row.state != "open":
-        raise BadInput(f"a charge to population {name!r}", f"it is {population.row.state}.", "another population")
+        raise NotNow(f"a charge to population {name!r}", f"it is {population.row.state}.", "another population")
     assert price is not None
     largest = population.largest(population.terms) if population.row.individual else None
     return events.ChargeReserved(**asked, price=price.to_json(), largest=largest)
 
 
 def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iterator[Fact]:
-    """A charge that is held. Raises `BudgetRefused` if it does not fit."""
+    """Yield a charge that is held. Raises `BudgetRefused` if it does not fit."""
     population = state.populations[record.place]
     require(event.key not in population.charges, "its key names another charge")
     require(population.row.state == "open", "a closed population is charged")
@@ -79,7 +79,7 @@ def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iter
 
 
 def carried(state: State, record: Record, event: events.ChargeCarried) -> Iterator[Fact]:
-    """A charge that is spent. What was spent stays charged, even where it does not fit."""
+    """Yield a charge that is spent. What was spent stays charged, even where it does not fit."""
     require(event.key not in state.populations[record.place].charges, "its key names another charge")
     price = Price.from_json(event.price)
     require(price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
@@ -106,30 +106,30 @@ def _row(record: Record, event: events.ChargeReserved | events.ChargeCarried) ->
 def close(
     state: State, name: str, key: str, how: str, actor: str, anyones: bool
 ) -> events.ChargeCommitted | events.ChargeReleased | None:
-    """The end of a reserved charge; None where it was closed so already.
+    """End a reserved charge; None where it was closed so already.
 
     anyones: also one that another than `actor` reserved, which is for administrators.
 
-    Raises `BadInput` for an unknown key, another's charge, and a charge that was closed the other way: what was
-    committed is spent.
+    Raises `BadInput` for an unknown key, another's charge, and a charge that was closed the other way: what
+    was committed is spent.
     """
     charge = find(state, name).charges.get(key)
     if charge is None:
-        raise BadInput(f"charge {key[:80]!r}", f"population {name!r} has none with that key.", "reserve it first")
+        raise NotFound(f"charge {key[:80]!r}", f"population {name!r} has none with that key.", "reserve it first")
     if not anyones and charge.who != actor:
-        raise BadInput(f"to {how} charge {key!r}", f"{charge.who} reserved it.", f"{charge.who}, or an administrator")
+        raise NotAllowed(f"to {how} charge {key!r}", f"{charge.who} reserved it.", f"{charge.who}, or an administrator")
     if charge.state == _FINAL[how]:
         return None
     return _CLOSE[how](key)
 
 
 def closed(state: State, record: Record, event: events.ChargeCommitted | events.ChargeReleased) -> Iterator[Fact]:
-    """A charge that is spent, or that returns. Raises `BadInput` for one that is closed."""
+    """Yield a charge that is spent, or that returns. Raises `BadInput` for one that is closed."""
     charge = state.populations[record.place].charges[event.key]
     how = event.action.partition(".")[2]
     if charge.state != "reserved":
         why = "what is spent never returns." if charge.state == "committed" else "it was released, and is not held."
-        raise BadInput(f"to {how} charge {event.key!r}, which is {charge.state}", why, "another key")
+        raise NotNow(f"to {how} charge {event.key!r}, which is {charge.state}", why, "another key")
     yield charge._replace(state=_FINAL[how], closed_at=record.at)
 
 
@@ -138,13 +138,13 @@ def _require_same(earlier: ChargeRow, asked: Mapping[str, str]) -> None:
     words = {"who": "trainer's charge", "loss": "loss", "what": "training", "why": "reason"}
     for column, value in asked.items():
         if getattr(earlier, column) != value:
-            raise BadInput(
+            raise Differs(
                 f"charge {earlier.key!r}",
                 f"that key names another {words[column]}, {getattr(earlier, column)!r}; nothing was charged.",
                 "another key",
             )
     if earlier.state != "reserved":
-        raise BadInput(
+        raise NotNow(
             f"charge {earlier.key!r}",
             f"it is {earlier.state}, and one charge pays for one training; nothing was charged.",
             "another key for another training",
@@ -158,6 +158,7 @@ def _refusal(name: str, price: Price, committed: Price, terms: budget.Terms) -> 
             f"a charge on population {name!r}",
             f"it takes {decimal(price.leak, 3)} of the population's leak, of which {decimal(left, 3)} is left.",
             "a loss without delta, or a population that was created with a leak (--leak)",
+            code="leak-spent",
         )
     left_mu = budget.room(committed, terms).mu
     return BudgetRefused(

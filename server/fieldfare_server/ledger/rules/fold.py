@@ -64,7 +64,7 @@ RULES: dict[type[Event], Rule] = {
 
 
 def decide(state: State, record: Record) -> tuple[Fact, ...]:
-    """The facts that an event makes in `state`, which stays. Raises `Refused` if it is not allowed."""
+    """Return the facts that an event makes in `state`, which stays. Raises `Refused` if it is not allowed."""
     return tuple(RULES[type(record.event)](state, record, record.event))
 
 

@@ -3,8 +3,8 @@
 The guarantee of a population is the largest budget that it ever had (`bound_*`): runs were chosen under it. A budget
 that is tightened limits what comes; it takes nothing back from what was promised before.
 
-A function with a record says which facts its event makes, or refuses it: when it is written, and when it is read again.
-The others make the event of what a person asks.
+A function with a record says which facts its event makes, or refuses it: when it is written, and when it is
+read again. The others make the event of what a person asks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fieldfare.accounting.filter import Price, default_leak
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import (
+    AlreadyThere,
+    BadInput,
+    BudgetRefused,
+    Conflict,
+    NotAllowed,
+    NotFound,
+    NotGiven,
+    NotNow,
+    OutOfRange,
+    Unknown,
+    Unsupported,
+    WrongForm,
+)
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, PRESENCE, Adjacency, hides_presence
 from fieldfare.text import decimal
@@ -58,24 +71,24 @@ class Rules:
     def check(self, epsilon: float, delta: float) -> None:
         """Raise `BadInput` unless the rules are possible and allow the budget (epsilon, delta)."""
         if self.ceiling_epsilon is not None and not math.isfinite(self.ceiling_epsilon):
-            raise BadInput(f"ceiling_epsilon = {self.ceiling_epsilon}", "must be finite.", f"{2 * epsilon:g}")
+            raise OutOfRange(f"ceiling_epsilon = {self.ceiling_epsilon}", "must be finite.", f"{2 * epsilon:g}")
         if self.ceiling_delta is not None and not 0 < self.ceiling_delta < 1:
-            raise BadInput(f"ceiling_delta = {self.ceiling_delta}", "must be between 0 and 1.", decimal(delta))
+            raise OutOfRange(f"ceiling_delta = {self.ceiling_delta}", "must be between 0 and 1.", decimal(delta))
         _require_below(epsilon, delta, self.ceiling_epsilon, self.ceiling_delta)
         seconds = self.reservation_seconds
         if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-            raise BadInput(f"reservation_seconds = {seconds}", "must be positive and finite.", "86400")
+            raise OutOfRange(f"reservation_seconds = {seconds}", "must be positive and finite.", "86400")
 
 
 def find(state: State, name: str) -> FoldedPopulation:
-    """The population of this name. Raises `BadInput` that names the populations there are."""
+    """Return the population of this name. Raises `BadInput` that names the populations there are."""
     if not (is_name(name) and name in state.populations):
         known = ", ".join(sorted(state.populations)) or "create it: `fieldfare population create`"
-        raise BadInput(f"population {name[:100]!r}", "the ledger has none of that name.", known)
+        raise NotFound(f"population {name[:100]!r}", "the ledger has none of that name.", known)
     return state.populations[name]
 
 
-# -- create ---------------------------------------------------------------------------------------------------------
+# -- create --------------------------------------------------------------------------------------------------
 
 
 def create(
@@ -91,17 +104,17 @@ def create(
     rules: Rules | None = None,
     person: str,
 ) -> events.Created:
-    """A new population. It waits for a second person where one would be needed to raise another's budget: a second
-    population of the same users is a raise by another name.
+    """Make a population. It waits for a second person where one would be needed to raise another's budget: a
+    second population of the same users is a raise by another name.
 
     salt: SHA-256 of its fresh salt. leak: D; None: the default. person: who asks, as in `raise_budget`.
 
-    Raises `BadInput` on an impossible budget, one above its own ceiling, and one that one person could raise where
-    others need two.
+    Raises `BadInput` on an impossible budget, one above its own ceiling, and one that one person could raise
+    where others need two.
     """
     rules = rules or Rules()
     if adjacency not in ADJACENCIES:
-        raise BadInput(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
+        raise Unknown(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
     _require_budget(epsilon, delta)
     rules.check(epsilon, delta)
     strict = sorted(name for name, each in state.populations.items() if each.row.two_persons)
@@ -132,12 +145,12 @@ def create(
 
 
 def created(state: State, record: Record, event: events.Created) -> Iterator[Fact]:
-    """A population, with no user."""
+    """Yield a population, with no user."""
     name = record.place
     if not is_name(name):
-        raise BadInput(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
+        raise WrongForm(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
     if name in state.populations:
-        raise BadInput(f"population {name!r}", "there is one of that name.", "another name")
+        raise AlreadyThere(f"population {name!r}", "there is one of that name.", "another name")
     require(0 <= event.leak < event.delta, "its leak is not below its delta")
     kept = event.accounting == odometers.INDIVIDUAL
     require(not kept or not hides_presence(event.adjacency), "its odometers would tell who is there")
@@ -173,7 +186,7 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
         )
 
 
-# -- raise ----------------------------------------------------------------------------------------------------------
+# -- raise ---------------------------------------------------------------------------------------------------
 
 
 def raise_budget(
@@ -196,7 +209,7 @@ def raise_budget(
 
 
 def approve(state: State, proposal_id: str, person: str) -> tuple[str, events.Raised]:
-    """(the population's name, the raise that waited, as `person` approves it). Raises `BadInput` if none waits."""
+    """Return its population's name, and the raise as `person` approves it. Raises `BadInput` if none waits."""
     proposal = waiting(state, proposal_id)
     old = _old(state.populations[proposal.population].row)
     return proposal.population, events.Raised(
@@ -205,12 +218,12 @@ def approve(state: State, proposal_id: str, person: str) -> tuple[str, events.Ra
 
 
 def withdraw(state: State, proposal_id: str, reason: str) -> tuple[str, events.Withdrawn]:
-    """(the population's name, the end of a raise that waited). Raises `BadInput` if none of that id waits."""
+    """Return the population's name, and the end of a raise that waited. Raises `BadInput` if none of that id waits."""
     return waiting(state, proposal_id).population, events.Withdrawn(proposal_id, reason)
 
 
 def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[Fact]:
-    """A raise that waits."""
+    """Yield a raise that waits."""
     row = state.populations[record.place].row
     require(row.two_persons, "a raise is proposed where none is needed")
     _require_old(event.old, row)
@@ -218,7 +231,7 @@ def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[F
 
 
 def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]:
-    """A budget after its raise."""
+    """Yield a budget after its raise."""
     row = state.populations[record.place].row
     if row.state == "proposed":
         require((event.epsilon, event.delta) == (row.epsilon, row.delta), "a new population opens with another budget")
@@ -230,7 +243,7 @@ def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]
         same = (proposal.epsilon, proposal.delta) == (event.epsilon, event.delta)
         require(same, "another raise was proposed")
         if proposal.person == event.person:
-            raise BadInput(
+            raise NotAllowed(
                 f"approving proposal {proposal.id}",
                 "who proposed it cannot approve it.",
                 "the token of another person",
@@ -244,7 +257,7 @@ def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]
 
 
 def withdrawn(state: State, record: Record, event: events.Withdrawn) -> Iterator[Fact]:
-    """A raise, or a new population, that waits no more."""
+    """Yield a raise, or a new population, that waits no more."""
     proposal, row = waiting(state, event.proposal, record.place), state.populations[record.place].row
     yield proposal._replace(state="withdrawn", decided_at=record.at, decided_by=record.actor)
     if row.state == "proposed":
@@ -270,19 +283,19 @@ def _proposal(
 
 
 def waiting(state: State, proposal_id: str, population: str | None = None) -> ProposalRow:
-    """A raise that waits. population: whose it must be. Raises `BadInput`."""
+    """Return a raise that waits. population: whose it must be. Raises `BadInput`."""
     proposal = state.proposals.get(proposal_id)
     if proposal is None:
-        raise BadInput(
+        raise NotFound(
             f"proposal {proposal_id[:100]!r}", "there is none of that id.", "one that `fieldfare population show` lists"
         )
     if proposal.state != "waiting":
-        raise BadInput(f"proposal {proposal_id}", f"it is {proposal.state} already.", "a new proposal")
+        raise NotNow(f"proposal {proposal_id}", f"it is {proposal.state} already.", "a new proposal")
     require(population in (None, proposal.population), "it was proposed for another population")
     return proposal
 
 
-# -- tighten, close, reopen -----------------------------------------------------------------------------------------
+# -- tighten, close, reopen ----------------------------------------------------------------------------------
 
 
 def tighten(state: State, name: str, epsilon: float | None, delta: float | None, reason: str) -> events.Tightened:
@@ -298,7 +311,7 @@ def tighten(state: State, name: str, epsilon: float | None, delta: float | None,
 
 
 def tightened(state: State, record: Record, event: events.Tightened) -> Iterator[Fact]:
-    """A budget after it was lowered.
+    """Yield a budget after it was lowered.
 
     Raises `BudgetRefused`, naming the least epsilon, if what is committed would not fit.
     """
@@ -318,7 +331,7 @@ def tightened(state: State, record: Record, event: events.Tightened) -> Iterator
     yield row._replace(epsilon=event.epsilon, delta=event.delta)
 
 
-# -- windows and notes ----------------------------------------------------------------------------------------------
+# -- windows and notes ---------------------------------------------------------------------------------------
 
 
 def set_window(state: State, name: str, epsilon: float | None, every: str | None, reason: str) -> events.WindowSet:
@@ -331,24 +344,24 @@ def set_window(state: State, name: str, epsilon: float | None, every: str | None
 
 
 def window_set(state: State, record: Record, event: events.WindowSet) -> Iterator[Fact]:
-    """A population with another window, or none. What began before counts in it."""
+    """Yield a population with another window, or none. What began before counts in it."""
     row, (epsilon, every) = state.populations[record.place].row, (event.window_epsilon, event.window_every)
     what = f"a window of population {row.name!r}"
     _require_open(row)
     require(event.old == _old_window(row), "the old window that it names is another")
     if (epsilon is None) != (every is None):
-        raise BadInput(what, "it has an epsilon and a length, or neither.", "--epsilon 2 --every week")
+        raise Conflict(what, "it has an epsilon and a length, or neither.", "--epsilon 2 --every week")
     if epsilon is not None:
         if every not in EVERY:
-            raise BadInput(f"every = {str(every)[:40]!r}", "there is no such window.", ", ".join(EVERY))
+            raise Unknown(f"every = {str(every)[:40]!r}", "there is no such window.", ", ".join(EVERY))
         _require_budget(epsilon, row.delta)
         if epsilon > row.epsilon:
-            raise BadInput(what, "it would hold more than the budget, and limit nothing.", f"{row.epsilon:g} or less")
+            raise OutOfRange(what, "it would hold more than the budget, and limit nothing.", f"{row.epsilon:g} or less")
     if (epsilon, every) == (row.window_epsilon, row.window_every):
-        raise BadInput(what, "it is so already." if every else "there is none.")
+        raise NotNow(what, "it is so already." if every else "there is none.")
     held = row.window_epsilon
     if row.two_persons and held is not None and not (every == row.window_every and (epsilon or math.inf) < held):
-        raise BadInput(
+        raise NotAllowed(
             what,
             "raises of its budget need two persons, so one person only makes its window smaller.",
             f"less than epsilon {held:g} a {row.window_every}",
@@ -357,7 +370,7 @@ def window_set(state: State, record: Record, event: events.WindowSet) -> Iterato
 
 
 def noted(state: State, record: Record, event: events.Noted) -> Iterator[Fact]:
-    """A note, which makes no fact."""
+    """Take a note, which makes no fact."""
     require(record.place in state.populations, "it is on no population")
     yield from ()
 
@@ -377,20 +390,20 @@ def reopen(state: State, name: str, reason: str) -> events.Reopened:
 
 
 def closed(state: State, record: Record, event: events.Closed | events.Reopened) -> Iterator[Fact]:
-    """A population that is closed, or open again. Raises `BadInput` if it is already."""
+    """Yield a population that is closed, or open again. Raises `BadInput` if it is already."""
     row = state.populations[record.place].row
     now = "closed" if isinstance(event, events.Closed) else "open"
     if row.state in (now, *NEVER_OPEN):
-        raise BadInput(f"population {row.name!r}", f"it is {row.state} already.")
+        raise NotNow(f"population {row.name!r}", f"it is {row.state} already.")
     require(event.state == now, "it names another state")
     yield row._replace(state=now)
 
 
-# -- users and their odometers --------------------------------------------------------------------------------------
+# -- users and their odometers -------------------------------------------------------------------------------
 
 
 def register(population: FoldedPopulation, first: int, count: int, hashes: str) -> events.Registered:
-    """New users, each pledged to every run under way that is charged to odometers, in the order of their starts.
+    """Add users, each pledged to the runs under way that are charged to odometers, by their starts.
 
     Args:
         population: as the log proves it, where it has odometers.
@@ -405,7 +418,7 @@ def register(population: FoldedPopulation, first: int, count: int, hashes: str) 
 
 
 def registered(state: State, record: Record, event: events.Registered) -> Iterator[Fact]:
-    """Users, and what the runs under way may cost each of them."""
+    """Yield users, and what the runs under way may cost each of them."""
     population = state.populations[record.place]
     require(event.first == population.row.users, "users are not numbered one after another")
     require(event.count >= 0, "fewer users than none are registered")
@@ -420,29 +433,29 @@ def registered(state: State, record: Record, event: events.Registered) -> Iterat
 
 
 def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterator[Fact]:
-    """Ended runs that are charged to odometers, and odometers that hold what they cost.
+    """Yield ended runs that are charged to odometers, and odometers that hold what they cost.
 
     Raises `BadInput`: a population where presence is secret, a run that is not ended or not of this population.
     """
     row = state.populations[record.place].row
     if hides_presence(row.adjacency):
-        raise BadInput(f"odometers of population {row.name!r}", f"under {PRESENCE!r} who took part is secret.")
+        raise Unsupported(f"odometers of population {row.name!r}", f"under {PRESENCE!r} who took part is secret.")
     require(event.users == row.users, "it counts other users")
     for run_id, digest in event.runs.items():
         run = state.runs[run_id].row
         if run.population != row.name or run.active or run.individual:
-            raise BadInput(f"run {run_id}", "it is not an ended run of this population that is charged to all alike.")
+            raise NotNow(f"run {run_id}", "it is not an ended run of this population that is charged to all alike.")
         yield Recharge(run_id, digest)
         yield run._replace(accounting=odometers.INDIVIDUAL)
     yield row._replace(accounting=odometers.INDIVIDUAL)
     yield Odometers(row.name, event.odometers)
 
 
-# -- what several rules ask -----------------------------------------------------------------------------------------
+# -- what several rules ask ----------------------------------------------------------------------------------
 
 
 def committed_of(population: FoldedPopulation, largest: int | None) -> Price:
-    """What is committed of the user who has least left. largest: `largest` of then, as an event says."""
+    """Return what is committed of the user who has least left. largest: `largest` of then, as an event says."""
     require((largest is not None) == population.row.individual, "it names the largest odometer, or none")
     require(largest is None or largest >= 0, "it names a largest odometer below 0")
     return population.with_largest(largest or 0)
@@ -468,7 +481,7 @@ def _require_raise(row: PopulationRow, epsilon: float, delta: float) -> None:
     _require_budget(epsilon, delta)
     _require_open(row)
     if epsilon < row.epsilon or delta < row.delta or (epsilon, delta) == (row.epsilon, row.delta):
-        raise BadInput(
+        raise OutOfRange(
             _budget(row, epsilon, delta),
             "raising a budget does not lower it.",
             f"above ({row.epsilon:.6g}, {decimal(row.delta, 3)}), or `fieldfare population tighten`",
@@ -480,34 +493,34 @@ def _require_tightening(row: PopulationRow, epsilon: float, delta: float) -> Non
     _require_open(row)
     _require_budget(epsilon, delta)
     if epsilon > row.epsilon or delta > row.delta or (epsilon, delta) == (row.epsilon, row.delta):
-        raise BadInput(
+        raise OutOfRange(
             _budget(row, epsilon, delta),
             "tightening lowers a budget.",
             f"below ({row.epsilon:.6g}, {decimal(row.delta, 3)}), or a raise",
         )
     if row.leak >= delta:
         what = _budget(row, epsilon, delta)
-        raise BadInput(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
+        raise OutOfRange(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
 
 
 def _require_open(row: PopulationRow) -> None:
     if row.state in NEVER_OPEN:
-        raise BadInput(f"population {row.name!r}", f"it is {row.state}: a second person has not approved it.")
+        raise NotNow(f"population {row.name!r}", f"it is {row.state}: a second person has not approved it.")
     if row.state != "open":
-        raise BadInput(f"population {row.name!r}", "it is closed.", "reopen it, or a new population")
+        raise NotNow(f"population {row.name!r}", "it is closed.", "reopen it, or a new population")
 
 
 def _require_below(epsilon: float, delta: float, ceiling_epsilon: float | None, ceiling_delta: float | None) -> None:
     if ceiling_epsilon is not None and epsilon > ceiling_epsilon:
-        raise BadInput(f"epsilon = {epsilon:g}", "is above the population's ceiling.", f"{ceiling_epsilon:g}")
+        raise OutOfRange(f"epsilon = {epsilon:g}", "is above the population's ceiling.", f"{ceiling_epsilon:g}")
     if ceiling_delta is not None and delta > ceiling_delta:
-        raise BadInput(f"delta = {decimal(delta)}", "is above the population's ceiling.", decimal(ceiling_delta))
+        raise OutOfRange(f"delta = {decimal(delta)}", "is above the population's ceiling.", decimal(ceiling_delta))
 
 
 def require_reason(reason: str, what: str) -> str:
-    """`reason`. Raises `BadInput` if it says nothing."""
+    """Return `reason`. Raises `BadInput` if it says nothing."""
     if not reason.strip():
-        raise BadInput(what, "it needs a reason, for the journal.")
+        raise NotGiven(what, "it needs a reason, for the journal.")
     return reason
 
 
@@ -516,11 +529,11 @@ def _require_budget(epsilon: float, delta: float) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadInput(f"{name} = {value!r}", "is not a number.", {"epsilon": "1.0"}.get(name, "1e-6"))
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise BadInput(f"epsilon = {epsilon}", "must be positive and finite.", "1.0")
+        raise OutOfRange(f"epsilon = {epsilon}", "must be positive and finite.", "1.0")
     if epsilon > LARGEST_EPSILON:
-        raise BadInput(f"epsilon = {epsilon:g}", f"must be at most {LARGEST_EPSILON:g}.", f"{LARGEST_EPSILON:g}")
+        raise OutOfRange(f"epsilon = {epsilon:g}", f"must be at most {LARGEST_EPSILON:g}.", f"{LARGEST_EPSILON:g}")
     if not 0 < delta < 1:
-        raise BadInput(f"delta = {delta}", "must be between 0 and 1.", "1e-6")
+        raise OutOfRange(f"delta = {delta}", "must be between 0 and 1.", "1e-6")
 
 
 def _up(value: float) -> str:

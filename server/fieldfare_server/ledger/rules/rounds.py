@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.errors import BudgetRefused, LedgerError
+from fieldfare.errors import BudgetRefused, OutOfTurn
 from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server.ledger.events import runs as events
 from fieldfare_server.ledger.events.base import Record, require
@@ -17,14 +17,12 @@ from fieldfare_server.ledger.state.state import FoldedRun, State
 
 
 def opened(state: State, record: Record, event: events.Opened) -> Iterator[Fact]:
-    """An attempt at the next round. Raises `LedgerError` if another round is open."""
+    """Yield an attempt at the next round. Raises `LedgerError` if another round is open."""
     run, index = under_way(state, record), _index(record)
     if run.open is not None:
-        raise LedgerError(
-            f"round {index} of run {run.row.id}", "another round is open.", "commit or void that one first"
-        )
+        raise OutOfTurn(f"round {index} of run {run.row.id}", "another round is open.", "commit or void that one first")
     if not index == run.row.next_round < run.row.rounds:
-        raise LedgerError(f"round {index} of run {run.row.id}", f"the ledger stands at round {run.row.next_round}.")
+        raise OutOfTurn(f"round {index} of run {run.row.id}", f"the ledger stands at round {run.row.next_round}.")
     require(event.noise_row == index, "its noise row is that of another round")
     require(event.attempt == run.tries, "attempts are not numbered one after another")
     yield RoundRow(
@@ -50,7 +48,7 @@ def opened(state: State, record: Record, event: events.Opened) -> Iterator[Fact]
 
 
 def closed(state: State, record: Record, event: events.RoundClosed) -> Iterator[Fact]:
-    """A masked round whose set is final. Training is deterministic: a second set would give away their difference."""
+    """Yield a masked round whose set is final: a second set of the same updates would tell their difference."""
     _, row = _open(state, record, event.attempt)
     require(not row.closing, "it is closed already")
     require(event.nodes > 1 and len(bytes.fromhex(event.closing)) == 32, "it names no sum of several nodes")
@@ -58,7 +56,7 @@ def closed(state: State, record: Record, event: events.RoundClosed) -> Iterator[
 
 
 def voided(state: State, record: Record, event: events.Voided) -> Iterator[Fact]:
-    """A round that released nothing: no charge, no participation, and its noise row is free again.
+    """Yield a round that released nothing: no charge, no participation, and its noise row is free again.
 
     Raises `LedgerError` for one that is closed: only the end of its run ends it.
     """
@@ -68,7 +66,7 @@ def voided(state: State, record: Record, event: events.Voided) -> Iterator[Fact]
 
 
 def committed(state: State, record: Record, event: events.Committed) -> Iterator[Fact]:
-    """A round that is charged, who took part in it, and its run.
+    """Yield a round that is charged, who took part in it, and its run.
 
     Raises `BudgetRefused` unless its charge is at least what was spent before, and at most what the run reserved.
     """
@@ -105,12 +103,17 @@ def require_charge(run: str, index: int, before: PrivacyLoss, spent: PrivacyLoss
     """Raise `BudgetRefused` unless `spent` is at least what was spent `before`, and at most what the run `planned`."""
     charge = f"the charge of round {index} of run {run}"
     if not budget.at_most(before, spent):
-        raise BudgetRefused(charge, f"a charge never shrinks: {spent} is less than {before}, which is spent already.")
+        raise BudgetRefused(
+            charge,
+            f"a charge never shrinks: {spent} is less than {before}, which is spent already.",
+            code="charge-shrinks",
+        )
     if not budget.at_most(spent, planned):
         raise BudgetRefused(
             charge,
             f"{spent} is more than {planned}, which the run reserved.",
             "end the run with its last committed model",
+            code="charge-above-reserved",
         )
 
 
@@ -133,5 +136,5 @@ def _open(state: State, record: Record, attempt: int) -> tuple[FoldedRun, RoundR
     run, key = under_way(state, record), (_index(record), attempt)
     if run.open != key:
         now = run.attempts[key].row.state if key in run.attempts else "unknown"
-        raise LedgerError(f"round {key[0]} (attempt {attempt}) of run {run.row.id}", f"it is {now}.")
+        raise OutOfTurn(f"round {key[0]} (attempt {attempt}) of run {run.row.id}", f"it is {now}.")
     return run, run.attempts[key].row

@@ -14,7 +14,20 @@ from typing import Any
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, is_price, require_priced
 from fieldfare.accounting.individual import Demand, Units
-from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.errors import (
+    AlreadyThere,
+    BudgetRefused,
+    Conflict,
+    Differs,
+    LedgerError,
+    NotAllowed,
+    NotGiven,
+    NotNow,
+    OutOfRange,
+    OutOfTurn,
+    Unknown,
+    WrongForm,
+)
 from fieldfare.names import is_name
 from fieldfare.participation import CALLED, PRESENCE, hides_presence
 from fieldfare_server.ledger.events import runs as events
@@ -29,7 +42,7 @@ from fieldfare_server.ledger.states import STATE_AFTER, EndState, Request
 
 
 def new_run_id() -> str:
-    """A fresh run id: 48 random bits in hex."""
+    """Draw a fresh run id: 48 random bits in hex."""
     return secrets.token_hex(6)
 
 
@@ -74,16 +87,16 @@ class NewRun:
         """Raise `BadInput` on anything malformed."""
         _adjacency(self.plan_json)
         if not is_name(self.id) or len(self.id) > 40:
-            raise BadInput(f"run id {self.id!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
+            raise WrongForm(f"run id {self.id!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
         if self.rounds < 1:
-            raise BadInput(f"rounds = {self.rounds}", "must be at least 1.", "1")
+            raise OutOfRange(f"rounds = {self.rounds}", "must be at least 1.", "1")
         if not is_name(self.noise_source) or len(self.noise_source) > 40:
-            raise BadInput(
+            raise WrongForm(
                 f"noise source {self.noise_source!r}", "a source has a name of at most 40 letters and digits."
             )
         require_priced(self.planned)
         if self.leak is not None and not 0 <= self.leak < 1:
-            raise BadInput(f"leak = {self.leak}", "must be at least 0, and below delta.", "1e-7")
+            raise OutOfRange(f"leak = {self.leak}", "must be at least 0, and below delta.", "1e-7")
 
 
 class Overdrawn(BudgetRefused):
@@ -94,11 +107,11 @@ class Overdrawn(BudgetRefused):
         self.committed, self.terms = committed, terms
 
 
-# -- start ----------------------------------------------------------------------------------------------------------
+# -- start ---------------------------------------------------------------------------------------------------
 
 
 def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple[events.Started, Units | None]:
-    """(the start of `run` at the price `cost`, what it may cost each user; None: all alike).
+    """Return the start of `run` at the price `cost`, and what it may cost each user; None: all alike.
 
     Under individual accounting the run is pledged to each user, up to what that user has left (`odometers`).
 
@@ -142,14 +155,14 @@ def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple
 
 
 def started(state: State, record: Record, event: events.Started) -> Iterator[Fact]:
-    """A run, and what it was pledged. Raises `Overdrawn` if its price does not fit."""
+    """Yield a run, and what it was pledged. Raises `Overdrawn` if its price does not fit."""
     name = record.run or ""
     population = state.populations[record.place]
     _require_open(population.row, event.noise_source)
     if name in state.runs:
-        raise BadInput(f"run id {name!r}", "there is a run of that id.", "leave the id out")
+        raise AlreadyThere(f"run id {name!r}", "there is a run of that id.", "leave the id out")
     if event.noise_source != SEEDED and event.key_commitment in state.keys:
-        raise BadInput(
+        raise AlreadyThere(
             "the noise key", "another run has used it; the same noise under two sums would cancel.", "a fresh key"
         )
     require(event.format == FORMAT, "it is a run of another format")
@@ -159,6 +172,7 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
     require((event.pledged is not None) == individual, "it is pledged otherwise than it is charged")
     price = Price.from_json(event.price)
     _require_fitting(state, population, event, price)
+    # By the time in the row, not by a clock: whoever reads the log again decides the same.
     window = population.window(record.at)
     if window is not None:
         window.require(budget.run_in_words(record.place, budget.loss(event.planned), population.terms), price)
@@ -205,7 +219,7 @@ def _require_fitting(state: State, population: FoldedPopulation, event: events.S
 
 
 def certify(state: State, population: str, plan_digest: str, law: str) -> events.SeedDrawn:
-    """A fresh seed for the certified charge of a plan, with its number among all that its law was given, from 1.
+    """Draw a seed for the certified charge of a plan, with its number among those of its law, from 1.
 
     The i-th certificate may fail with half the probability of the one before, so a second try is paid for, also by a
     plan that differs in other things than its law, such as the noise: that is chosen after the number is known.
@@ -215,7 +229,7 @@ def certify(state: State, population: str, plan_digest: str, law: str) -> events
 
 
 def certified(state: State, record: Record, event: events.SeedDrawn) -> Iterator[Fact]:
-    """A seed of a charge that is certified before its run is started."""
+    """Yield a seed of a charge that is certified before its run is started."""
     require(record.place in state.populations, "a charge is certified for no population")
     require(record.run not in state.runs, "a charge is certified after its run was started")
     law = event.law or event.plan_digest
@@ -232,11 +246,11 @@ def _require_seeds(state: State, population: str, event: events.Started) -> None
         require(found in state.seeds, "the seed of its certified charge is not in the journal")
 
 
-# -- while it is under way ------------------------------------------------------------------------------------------
+# -- while it is under way -----------------------------------------------------------------------------------
 
 
 def under_way(state: State, record: Record) -> FoldedRun:
-    """The run of a record. Raises `LedgerError` unless it is under way."""
+    """Return the run of a record. Raises `LedgerError` unless it is under way."""
     run = state.runs[record.run or ""]
     require(run.row.active, "the run has ended")
     require(record.population in (None, run.row.population), "it is a run of another population")
@@ -246,40 +260,41 @@ def under_way(state: State, record: Record) -> FoldedRun:
 def require_resumable(run: RunRow, key_commitment: str) -> None:
     """Raise `LedgerError` unless the run is under way and `key_commitment` is that of its noise key."""
     if not run.active:
-        raise LedgerError(f"resuming run {run.id}", f"it has ended: {run.state}.", "start a new run")
+        raise OutOfTurn(f"resuming run {run.id}", f"it has ended: {run.state}.", "start a new run")
     if run.key_commitment != key_commitment:
         raise LedgerError(
             f"resuming run {run.id}",
             "the noise key is not the one it was started with; other noise would break the guarantee.",
             "the key file that belongs to it",
+            code="other-key",
         )
 
 
 def resumed(state: State, record: Record, event: events.Resumed) -> Iterator[Fact]:
-    """A run that a coordinator took over."""
+    """Yield a run that a coordinator took over."""
     row = under_way(state, record).row
     yield row._replace(message="", state=STATE_AFTER[row.request])  # type: ignore[index]
 
 
 def interrupted(state: State, record: Record, event: events.RunInterrupted) -> Iterator[Fact]:
-    """A run that nobody holds."""
+    """Yield a run that nobody holds."""
     yield under_way(state, record).row._replace(state="interrupted", message=event.message)
 
 
 def request(state: State, run_id: str, wish: Request | None) -> events.Requested:
-    """What a person asks of a run's coordinator. Raises `BadInput` if the run has ended or is stopping."""
+    """Ask something of a run's coordinator. Raises `BadInput` if the run has ended or is stopping."""
     if wish not in STATE_AFTER:
-        raise BadInput(f"request {wish!r}", "there is no such request.", "stop, pause")
+        raise Unknown(f"request {wish!r}", "there is no such request.", "stop, pause")
     row = state.runs[run_id].row
     if not row.active:
-        raise BadInput(f"request to run {run_id}", f"it has ended: {row.state}.")
+        raise NotNow(f"request to run {run_id}", f"it has ended: {row.state}.")
     if row.request == "stop" and wish != "stop":
-        raise BadInput(f"request to run {run_id}", "it was asked to stop, which is not taken back.")
+        raise NotNow(f"request to run {run_id}", "it was asked to stop, which is not taken back.")
     return events.Requested(wish)
 
 
 def requested(state: State, record: Record, event: events.Requested) -> Iterator[Fact]:
-    """A run that was asked something."""
+    """Yield a run that was asked something."""
     row = under_way(state, record).row
     # An interrupted run has no coordinator that could act: the request waits for the one that resumes it.
     after = row.state if row.state == "interrupted" else STATE_AFTER[event.request]  # type: ignore[index]
@@ -288,13 +303,13 @@ def requested(state: State, record: Record, event: events.Requested) -> Iterator
 
 CLOSED_AT_END = "its run ended before it was committed"
 
-# -- its end --------------------------------------------------------------------------------------------------------
+# -- its end -------------------------------------------------------------------------------------------------
 
 
 def finish(
     state: State, run_id: str, end: EndState, message: str, settled: str | None, *, whole: bool = False
 ) -> events.Finished:
-    """The end of a run.
+    """End a run.
 
     Args:
         settled: digest of what ended runs have cost each user, with this one; None where it is charged to all alike.
@@ -307,7 +322,7 @@ def finish(
 
 
 def finished(state: State, record: Record, event: events.Finished) -> Iterator[Fact]:
-    """A run that has ended, and a population that it costs no more than it spent."""
+    """Yield a run that has ended, and a population that it costs no more than it spent."""
     run = under_way(state, record)
     row, population = run.row, state.populations[record.place].row
     if run.open is not None:
@@ -328,28 +343,28 @@ def finished(state: State, record: Record, event: events.Finished) -> Iterator[F
 
 
 def key_destroyed(state: State, record: Record, event: events.KeyDestroyed) -> Iterator[Fact]:
-    """The key of a run that has ended is gone. Raises `BadInput` while it lives."""
+    """Note that the key of an ended run is gone. Raises `BadInput` while it lives."""
     row = state.runs[record.run or ""].row
     if row.active:
-        raise BadInput(f"the key of run {row.id}", f"the run is {row.state}.", "end it first")
+        raise NotNow(f"the key of run {row.id}", f"the run is {row.state}.", "end it first")
     require(event.key_commitment == row.key_commitment, "it is the key of another run")
     yield from ()
 
 
 def audited(state: State, record: Record, event: Event) -> Iterator[Fact]:
-    """A residual test of a run that there is."""
+    """Take a residual test of a run that there is."""
     require(record.run in state.runs, "a run is audited that was never started")
     yield from ()
 
 
-# -- what a plan must say -------------------------------------------------------------------------------------------
+# -- what a plan must say ------------------------------------------------------------------------------------
 
 
 def _require_open(population: PopulationRow, noise_source: str) -> None:
     if population.state != "open":
-        raise BadInput(f"a run on population {population.name!r}", f"it is {population.state}.", "another population")
+        raise NotNow(f"a run on population {population.name!r}", f"it is {population.state}.", "another population")
     if noise_source == SEEDED and not population.simulated:
-        raise BadInput(
+        raise NotAllowed(
             f"a fixed noise seed on population {population.name!r}",
             "who knows the seed can take the noise away, so the run would not be private.",
             "no seed, or a population created as simulated",
@@ -359,7 +374,7 @@ def _require_open(population: PopulationRow, noise_source: str) -> None:
 def _require_adjacency(population: PopulationRow, run: NewRun) -> None:
     adjacency = _adjacency(run.plan_json)
     if adjacency is not None and adjacency != population.adjacency:
-        raise BadInput(
+        raise Differs(
             f"privacy.adjacency = {adjacency!r}",
             f"the budget of population {population.name!r} is for {population.adjacency!r}.",
             repr(population.adjacency),
@@ -373,7 +388,7 @@ def _require_schedule(population: PopulationRow, run: NewRun) -> None:
     table = json.loads(run.plan_json).get("run")
     if not isinstance(table, dict) or table.get("round_seconds") is None:
         timeout = table.get("round_timeout", 600.0) if isinstance(table, dict) else 600.0
-        raise BadInput(
+        raise NotGiven(
             "run.round_seconds",
             f"population {population.name!r} is of real people under {PRESENCE!r}, and the time that a round takes "
             "tells how many of them took part: a plan must name the seconds between two releases.",
@@ -387,7 +402,7 @@ def _require_callable(population: PopulationRow, run: NewRun) -> None:
     if population.simulated or not isinstance(spec, dict) or spec.get("scheme") not in CALLED:
         return
     if spec.get("callable") is not True:
-        raise BadInput(
+        raise Conflict(
             "participation.callable = false",
             f"population {population.name!r} is of real people, and scheme {spec['scheme']!r} calls each in the rounds "
             "that were drawn for them; people who come when they like decide that themselves, and it may show.",
@@ -403,6 +418,6 @@ def _adjacency(plan_json: str) -> object:
     except ValueError:
         plan = None
     if not isinstance(plan, dict):
-        raise BadInput("the plan", "it is not a JSON object.")
+        raise WrongForm("the plan", "it is not a JSON object.")
     privacy = plan.get("privacy")
     return privacy.get("adjacency") if isinstance(privacy, dict) else None

@@ -12,7 +12,7 @@ from fieldfare_server.ledger.state.state import State
 
 
 def created(state: State, record: Record, event: tokens.TokenCreated) -> Iterator[Fact]:
-    """A token that is valid."""
+    """Yield a token that is valid."""
     require(event.id not in state.tokens, "a token is created twice, which would revive a revoked one")
     yield TokenRow(
         id=event.id,
@@ -28,41 +28,41 @@ def created(state: State, record: Record, event: tokens.TokenCreated) -> Iterato
 
 
 def revoked(state: State, record: Record, event: tokens.TokenRevoked) -> Iterator[Fact]:
-    """A token that is useless from now on."""
+    """Yield a token that is useless from now on."""
     yield state.tokens[event.id]._replace(revoked_at=record.at)
 
 
 def used(state: State, record: Record, event: tokens.TokenUsed) -> Iterator[Fact]:
-    """A token that there is was used."""
+    """Note that a token was used."""
     require(event.id in state.tokens, "a token is used that was never created")
     yield from ()
 
 
 def node_admitted(state: State, record: Record, event: nodes.NodeAdmitted) -> Iterator[Fact]:
-    """A node is registered for a number of users."""
+    """Register a node for a number of users."""
     require(len(event.key) == 64 and event.most_users >= 1, "a node is admitted for no users")
     yield from ()
 
 
 def node_released(state: State, record: Record, event: nodes.NodeReleased) -> Iterator[Fact]:
-    """A node's users are free."""
+    """Set a node's users free."""
     require(len(event.key) == 64, "a node without a key is released")
     yield from ()
 
 
 def head_key_changed(state: State, record: Record, event: heads.HeadKeyChanged) -> Iterator[Fact]:
-    """The key that signs heads changed, or enrolled another. Whom the line convinces is for those who hold a head."""
+    """Note that the key of heads changed, or enrolled another. Whom that convinces is for who holds a head."""
     KeyLine.parse(event.line)  # raises ValueError
     yield from ()
 
 
 def mended(state: State, record: Record, event: heads.Mended) -> Iterator[Fact]:
-    """Rows were dropped. What is charged for them has rows of its own."""
+    """Note that rows were dropped. What is charged for them has rows of its own."""
     require(0 <= event.kept < record.number, "more rows stayed than there are")
     yield from ()
 
 
 def converted(state: State, record: Record, event: heads.Converted) -> Iterator[Fact]:
-    """The log begins with what an older one said."""
+    """Begin the log with what an older one said."""
     require(record.number == 1 and event.count >= 1 and event.omitted >= 0, "only a log's beginning is converted")
     yield from ()

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from sqlalchemy import make_url
 
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import LedgerError, NotInstalled, Unwritable
 from fieldfare_server.files.atomic import sync_directory
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import Journal
@@ -48,7 +48,7 @@ def make(url: str, directory: Path, *, keep: int = 7) -> Path:
         part.replace(target)
         sync_directory(directory)
     except OSError as error:
-        raise BadInput(
+        raise Unwritable(
             f"backup in {directory}", f"cannot be written ({error.strerror}).", "another directory"
         ) from None
     finally:
@@ -97,7 +97,9 @@ def _dump_postgres(url: str, target: Path) -> None:
     parsed = make_url(url)
     program = shutil.which("pg_dump")
     if program is None:
-        raise BadInput("backup of a PostgreSQL ledger", "pg_dump is not installed here.", "the database's own machine")
+        raise NotInstalled(
+            "backup of a PostgreSQL ledger", "pg_dump is not installed here.", "the database's own machine"
+        )
     shown = parsed.set(drivername="postgresql", password=None).render_as_string()
     secret = {} if parsed.password is None else {"PGPASSWORD": str(parsed.password)}
     try:

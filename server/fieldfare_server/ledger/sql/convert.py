@@ -5,8 +5,9 @@ the old log ended, and has every old row after it, in order, with its time, its 
 version left unsaid. Three kinds of rows differ in more:
 
 * A run of format 0 has noise of map 2 without nonces. It goes on as a run whose source says so (`formats.BOX_MULLER`),
-  at the price that the rule of then gives it. Where the present rule would charge it otherwise, would not have admitted
-  it, or cannot draw its coming noise, its rows give way to one `charge.carry` row with the price of what it has spent.
+  at the price that the rule of then gives it. Where the present rule would charge it otherwise, would not
+  have admitted it, or cannot draw its coming noise, its rows give way to one `charge.carry` row with the
+  price of what it has spent.
 * Of a round of a secret population nothing is kept that tells who took part or how many, in no table either.
 * Changes of the head's key belong to the old ledger's chain, and end with it.
 
@@ -30,7 +31,7 @@ from fieldfare.accounting import PrivacyLoss, discretised
 from fieldfare.accounting.filter import PLAIN_SHARE, SAMPLED_SHARE, Price, leak_of_run, pay, reserve
 from fieldfare.cost import StoredPrice
 from fieldfare.costing import cost_as_priced
-from fieldfare.errors import FieldfareError, LedgerError, OldCopy
+from fieldfare.errors import FieldfareError, LedgerCorrupt, LedgerError, OldCopy
 from fieldfare.mechanisms import describe
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
@@ -140,7 +141,7 @@ class _Old:
         """Of populations with a run of format 0: the loss of all ended runs that stay."""
         self._left: dict[str, float] = {}
 
-    # -- what is in it ------------------------------------------------------------------------------------------
+    # -- what is in it ---------------------------------------------------------------------------------------
 
     def survey(self, rows: Iterable[Row], held: chain.Head | None) -> bool:
         """Read every row once; returns whether all of them are of the one format.
@@ -151,14 +152,14 @@ class _Old:
         for row in rows:
             number += 1
             if (row["id"], row["previous"], row["hash"]) != (number, previous, hash_row(row)):
-                raise LedgerError(f"row {number} of the log", "it was changed after it was written.", "a backup")
+                raise LedgerCorrupt(f"row {number} of the log", "it was changed after it was written.", "a backup")
             previous = row["hash"]
             if held is not None and held.count == number and held.hash != previous:
                 raise OldCopy("the ledger", f"its row {number} is not the one that was seen.", "the newest copy")
             self._meet(row)
             same = same and [json.loads(row["body"])] == [json.loads(new["body"]) for new in self.translate(row)]
         if (number, previous) != (self.head.count, self.head.hash):
-            raise LedgerError(f"row {number + 1} of the log", "it is missing.", "a backup")
+            raise LedgerCorrupt(f"row {number + 1} of the log", "it is missing.", "a backup")
         if held is not None and (held.ledger, held.count <= number) != (self.head.ledger, True):
             raise OldCopy("the ledger", f"row {held.count} of ledger {held.ledger} was seen.", "the newest copy")
         for run_id, run in self.first.items():
@@ -191,7 +192,7 @@ class _Old:
             run.active = run.active and action != "run.finish"
         if action == "population.odometers" and set(body["runs"]) & set(self.first):
             why = "its users' odometers were computed from runs of format 0, which are no longer computed."
-            raise LedgerError(f"population {name}", why, "a backup from before `fieldfare odometers`")
+            raise LedgerCorrupt(f"population {name}", why, "a backup from before `fieldfare odometers`")
 
     def _store(self, run_id: str, run: _First) -> str | None:
         """Store the strategy of a run of format 0; None where the present rule charges it otherwise."""
@@ -212,7 +213,7 @@ class _Old:
             return None
         return cost.strategy
 
-    # -- its rows in the one format ------------------------------------------------------------------------------
+    # -- its rows in the one format --------------------------------------------------------------------------
 
     def translate(self, row: Row) -> Iterator[Row]:
         """The rows that stand for `row`, without their links."""
@@ -285,7 +286,7 @@ def _carry(run_id: str, run: _First, row: Row) -> Iterator[Row]:
     yield {**row, "action": "charge.carry", "round": None, "body": chain.canonical(body)}
 
 
-# -- the conversion ---------------------------------------------------------------------------------------------------
+# -- the conversion ------------------------------------------------------------------------------------------
 
 
 def held_head(path: Path | None) -> chain.Head | None:

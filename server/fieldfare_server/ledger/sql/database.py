@@ -1,8 +1,8 @@
 """Transactions on SQLite and PostgreSQL with the same meaning: writers one after another, all or nothing, durable.
 
-SQLite: WAL, synchronous=FULL, `BEGIN IMMEDIATE`. PostgreSQL: every writer first locks the one row of `head`, and
-then reads what the writer before it has committed. Every write carries a random event number that its journal row
-keeps (unique), so that a commit whose answer got lost is recognised instead of repeated.
+SQLite: WAL, synchronous=FULL, `BEGIN IMMEDIATE`. PostgreSQL: every writer first locks the one row of `head`,
+and then reads what the writer before it has committed. Every write carries a random event number that its
+journal row keeps (unique), so that a commit whose answer got lost is recognised instead of repeated.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """A read-only transaction on one consistent snapshot.
 
-        Waits for a database that cannot be reached. Raises `LedgerError` if the database goes away in the middle, or
-        is corrupt.
+        Waits for a database that cannot be reached. Raises `LedgerError` if the database goes away in the
+        middle, or is corrupt.
         """
         try:
             with self._connect(_SNAPSHOT) as connection, connection.begin():
@@ -126,11 +126,12 @@ class Database:
 
         `head` is the row of that table, which the transaction has locked.
 
-        If the database goes away, the transaction is tried again for `patience` seconds, and on a full disk of this
-        machine for `FULL_DISK` seconds. If an earlier try was committed after all (its event is in the journal), that
-        try's result is returned. Raises `LedgerError` when the database stays away or full, or is read-only or corrupt.
-        Then nothing was committed, unless the answer to the commit itself was lost: the ledger shows on resume which it
-        is.
+        If the database goes away, the transaction is tried again for `patience` seconds, and on a full disk
+        of this machine for `FULL_DISK` seconds. If an earlier try was committed after all (its event is in
+        the journal), that try's result is returned. Raises `LedgerError` when the database stays away or
+        full, or is read-only or corrupt.
+        Then nothing was committed, unless the answer to the commit itself was lost: the ledger shows on
+        resume which it is.
         """
         event_number = secrets.token_hex(16)
         began = time.monotonic()
@@ -191,8 +192,8 @@ class Database:
     def _open(self, begin: bytes) -> Connection:
         """A connection; of PostgreSQL, one that answers and in which `begin` has begun a transaction.
 
-        The one round trip replaces a pooled connection that died, sets the isolation and begins: psycopg would take a
-        round trip for each.
+        The one round trip replaces a pooled connection that died, sets the isolation and begins: psycopg
+        would take a round trip for each.
         """
         for _ in range(_POOLED + 1):
             connection = self.engine.connect()
@@ -317,8 +318,8 @@ _POSTGRES = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    # Keepalives watch idle connections only: without this, a statement that is under way when the network fails waits
-    # a quarter of an hour.
+    # Keepalives watch idle connections only: without this, a statement that is under way when the network
+    # fails waits a quarter of an hour.
     "tcp_user_timeout": 20_000,
     # A writer that stops in the middle of a transaction must not block all others for ever.
     "options": "-c synchronous_commit=on -c lock_timeout=20s -c idle_in_transaction_session_timeout=60s",
@@ -375,8 +376,8 @@ def _is_full(error: Exception) -> bool:
 
 
 _TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03", "53000", "53100", "53200", "53300", "25006")
-"""Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or connections; a
-standby that is not promoted yet."""
+"""Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or
+connections; a standby that is not promoted yet."""
 
 
 def is_empty(engine: Engine) -> bool:

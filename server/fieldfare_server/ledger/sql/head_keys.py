@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import Differs, LedgerError
 from fieldfare.head_keys import KeyLine, successor
 from fieldfare.signatures import public_key
 from fieldfare.signed_head import SignedHead
@@ -54,9 +54,7 @@ def rotate(
         _, enrolled = successor(ledger, old, [line for line in lines if KeyLine.parse(line).old == old])
         signer = _own_key(file, shown) if offline is None else offline
         if public_key(signer) not in {old, *enrolled}:
-            raise BadInput(
-                WHAT, "the key that is given was never enrolled for it.", "the one of `fieldfare head enrol`"
-            )
+            raise Differs(WHAT, "the key that is given was never enrolled for it.", "the one of `fieldfare head enrol`")
         made = [KeyLine.of(ledger, "rotate", old, new, signer)]
         made += [KeyLine.of(ledger, "enrol", new, each, after.key()) for each in sorted(enrolled)]
 
@@ -78,7 +76,7 @@ def rotate(
 def _own_key(file: chain.HeadFile, shown: SignedHead) -> bytes:
     own = file.key()
     if public_key(own) != shown.key:
-        raise BadInput(
+        raise Differs(
             WHAT, "this home has another one.", "the coordinator's home; or --offline-key, if one is enrolled"
         )
     return own

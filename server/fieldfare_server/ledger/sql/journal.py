@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, insert, select, text, update
 
-from fieldfare.errors import LedgerError, OldCopy
+from fieldfare.errors import LedgerCorrupt, LedgerError, OldCopy
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import Event, Record
@@ -184,9 +184,10 @@ class Journal:
     def check(self) -> None:
         """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit.
 
-        So too where no head is held of a ledger that has runs, if this is their coordinator: if `coordinator` says so,
-        or if files of one of the runs lie here. It held a head once, and who removed it may have put an old copy of the
-        ledger back. Another machine, such as one that submits plans, holds the head from now on.
+        So too where no head is held of a ledger that has runs, if this is their coordinator: if `coordinator`
+        says so, or if files of one of the runs lie here. It held a head once, and who removed it may have put
+        an old copy of the ledger back. Another machine, such as one that submits plans, holds the head from
+        now on.
         """
         if self._seen is None and self._file is not None:
             self._seen = self._file.read()
@@ -195,7 +196,7 @@ class Journal:
             row = _read_row(connection, end.count)
             fits = row is None if end.count == 0 else row is not None and row["hash"] == end.hash == chain.row_hash(row)
         if not fits:
-            raise LedgerError(
+            raise LedgerCorrupt(
                 f"ledger {self.database.name}",
                 f"its journal does not end in the row {end.count} that it should end in.",
                 "`fieldfare ledger mend`, which first says what it would do",
@@ -248,6 +249,7 @@ class Journal:
                 "unnoticed.",
                 "`fieldfare verify --head` with a head that a node, the page or a witness kept; if there is none, "
                 "`fieldfare verify --hold` accepts the ledger as it is",
+                code="head-missing",
             )
 
     def write(
@@ -283,8 +285,8 @@ class Journal:
     def admit(self, work: Callable[[Connection, Entry], T]) -> T:
         """`write` what charges a budget or changes one: the one door for both.
 
-        `Entry.state` is what the log proves, and the rules decide by it. Raises `Disproved`, with nothing changed,
-        unless every table says the same.
+        `Entry.state` is what the log proves, and the rules decide by it. Raises `Disproved`, with nothing
+        changed, unless every table says the same.
         """
         # What is new in a long journal is read before the transaction, for which other writers wait.
         self.proof.advance()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert, select, update
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import RunHeld
 from fieldfare_server.ledger.holders import process_is_gone
 from fieldfare_server.ledger.sql import models
 
@@ -67,7 +67,7 @@ def renew(connection: Connection, run_seq: int, run_id: str, token: int, now: fl
         .values(beat=models.leases.c.beat + 1, renewed_at=now)
     )
     if renewed.rowcount != 1:
-        raise LedgerError(
+        raise RunHeld(
             f"a write to run {run_id}", "this coordinator no longer holds it: it ended, or another one took over."
         )
 

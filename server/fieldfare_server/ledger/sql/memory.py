@@ -1,8 +1,8 @@
 """What a reader remembers between two questions, so that an answer costs what is new and not what the ledger holds.
 
-Nothing here decides a charge: `proof` compares the tables with the journal for that. An ended run never changes again,
-so `Memory` reads it once. It follows the journal, which names every run and charge that did change, and reads those
-rows again; a journal that went back or forked makes it begin afresh.
+Nothing here decides a charge: `proof` compares the tables with the journal for that. An ended run never
+changes again, so `Memory` reads it once. It follows the journal, which names every run and charge that did
+change, and reads those rows again; a journal that went back or forked makes it begin afresh.
 """
 
 from __future__ import annotations

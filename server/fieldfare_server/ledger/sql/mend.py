@@ -1,8 +1,8 @@
 """Which rows of a journal stay, where some stop every budget: `fieldfare ledger mend`.
 
 What the copies beside this home's heads hold is taken first, then the rows of the database that go on from there. A row
-that no rule allows is dropped, and the rows after it keep their order under new numbers: it made nothing, so they say
-what they said. Rows that no chain ties to the others prove nothing, and are dropped too.
+that no rule allows is dropped, and the rows after it keep their order under new numbers: it made nothing, so
+they say what they said. Rows that no chain ties to the others prove nothing, and are dropped too.
 
 No charge falls. A dropped commit may have been released, so its run is charged all that it reserved. Where a row that
 proves nothing may have been anything, so is every run under way, and every population takes no new charge until a
@@ -127,7 +127,7 @@ class Examination:
                 )
         self._charge()
 
-    # -- which rows there are -----------------------------------------------------------------------------------
+    # -- which rows there are --------------------------------------------------------------------------------
 
     def _frames(self) -> Iterator[Frame]:
         """All rows that are chained: those of the copy, then those of the ledger that go on from it."""
@@ -158,7 +158,7 @@ class Examination:
             return end if shown == row else None
         return None
 
-    # -- which of them stay -------------------------------------------------------------------------------------
+    # -- which of them stay ----------------------------------------------------------------------------------
 
     def _take(self, frame: Frame) -> None:
         named = set[tuple[object, ...]]()
@@ -212,7 +212,7 @@ class Examination:
         for population in self._state.populations.values():
             population.chunks.clear()
 
-    # -- what is charged for the others -------------------------------------------------------------------------
+    # -- what is charged for the others ----------------------------------------------------------------------
 
     def _charge(self) -> None:
         under_way = [run.row.id for each in self._state.populations.values() for run in each.runs]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, create_engine, inspect, text
 
-from fieldfare.errors import LedgerError, NoLedger
+from fieldfare.errors import LedgerError, LedgerVersion, NoLedger
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.sql import roles
 from fieldfare_server.ledger.sql.database import Database
@@ -137,12 +137,12 @@ def check(database: Database) -> None:
             f"ledger {database.name}", "there is no ledger in this database.", "open it with create=True, once"
         )
     if known(actual):
-        raise LedgerError(
+        raise LedgerVersion(
             f"ledger {database.name}",
             f"its version is {actual}, this program writes {wanted}.",
             "back it up, then run `fieldfare migrate` (Ledger.migrate)",
         )
-    raise LedgerError(
+    raise LedgerVersion(
         f"ledger {database.name}",
         f"its version {actual} is newer than this program, which writes {wanted}.",
         "the program that wrote it",

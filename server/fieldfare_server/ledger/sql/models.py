@@ -79,8 +79,8 @@ objects = Table(
     Column("hash", String(64), primary_key=True),
     Column("content", LargeBinary, nullable=False),
 )
-"""Plans, salts and statistics, which the journal names by SHA-256. Append-only (triggers). With these, `users` and
-`participations`, whose rows it names too, every other table can be made again (`rebuild`)."""
+"""Plans, salts and statistics, which the journal names by SHA-256. Append-only (triggers). With these,
+`users` and `participations`, whose rows it names too, every other table can be made again (`rebuild`)."""
 
 populations = Table(
     "populations",
@@ -112,9 +112,9 @@ populations = Table(
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
 """`settled`: the composed loss of every finished run, informative: `budget.sums` decides by the prices in `runs`.
-`leak`: D of the filter, fixed at creation. `bound_*`: the largest budget that there ever was, which is the guarantee.
-`ceiling_*`: no raise goes above (NULL: no ceiling). `two_persons`: a raise waits for a second person.
-`window_*`: what may begin in each calendar day, week, month or year (NULL: no window).
+`leak`: D of the filter, fixed at creation. `bound_*`: the largest budget that there ever was, which is the
+guarantee. `ceiling_*`: no raise goes above (NULL: no ceiling). `two_persons`: a raise waits for a second
+person. `window_*`: what may begin in each calendar day, week, month or year (NULL: no window).
 `reservation_seconds`: how long a run without a coordinator keeps its reservation (NULL: without end).
 `accounting`: "individual" where odometers are kept (`odometers`)."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare_server.ledger.events.nodes import NodeAdmitted, NodeReleased
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import Database
@@ -71,7 +71,7 @@ def admit(journal: Journal, key: str, name: str, most_users: int, actor: str) ->
     """State for how many users the node `key` is registered. Raises `BadInput` on a number or key that is none."""
     _require_key(key)
     if not 1 <= most_users <= MOST_USERS:
-        raise BadInput(f"most users = {most_users}", f"must be in [1, {MOST_USERS}].", "1")
+        raise OutOfRange(f"most users = {most_users}", f"must be in [1, {MOST_USERS}].", "1")
     event = NodeAdmitted(key, clean(name, 200), most_users)
     journal.write(lambda connection, entry: entry.append(event, actor))
 
@@ -85,4 +85,4 @@ def release(journal: Journal, key: str, name: str, actor: str) -> None:
 
 def _require_key(key: str) -> None:
     if len(key) != 64 or not _HEX.issuperset(key):
-        raise BadInput(f"node {key[:80]!r}", "a node is named by the SHA-256 of its public key, in 64 hex digits.")
+        raise WrongForm(f"node {key[:80]!r}", "a node is named by the SHA-256 of its public key, in 64 hex digits.")

@@ -20,7 +20,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select
 
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import Differs, LedgerCorrupt
 from fieldfare_server.ledger.sql import blobs, models
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.odometers import (
@@ -136,11 +136,11 @@ def taken(
             units = decode(charged or b"", count)
             total[blobs.decode(blob, count)] += units
         except (ValueError, IndexError) as error:
-            raise LedgerError(f"round {index}", f"what it cost its users is corrupt: {error}.") from None
+            raise LedgerCorrupt(f"round {index}", f"what it cost its users is corrupt: {error}.") from None
         if proven is not None:
             found[index] = digest(units)
     if proven is not None and found != proven:
-        raise LedgerError(
+        raise LedgerCorrupt(
             f"what a run of {len(proven)} rounds has cost its users",
             "it is not what the journal proves, so it is not settled.",
             "`fieldfare verify` names the row that was changed",
@@ -166,7 +166,7 @@ def assemble(rows: Iterable[Mapping[str, Any]], users: int, table: str) -> Units
             values[first : first + count] = decode(row["blob"], count)
             end = first + count
         except (TypeError, ValueError) as error:
-            raise LedgerError(f"table {table}", f"row {first} is corrupt: {error}.") from None
+            raise LedgerCorrupt(f"table {table}", f"row {first} is corrupt: {error}.") from None
     return values
 
 
@@ -201,7 +201,7 @@ def settle(connection: Connection, population: FoldedPopulation, run_id: str, *,
     users = population.row.users
     before = settled(connection, number, users)
     if digest(before) != _settled_digest(connection, population.row.name):
-        raise LedgerError(
+        raise LedgerCorrupt(
             f"the odometers of population {population.row.name!r}",
             "they are not what the journal proves, so no run is settled.",
             "`fieldfare verify` names what was changed",
@@ -225,7 +225,7 @@ def recompute(connection: Connection, population: Row[object], charges: Mapping[
         query = select(c.count.label("size"), c.users).join(models.runs, models.runs.c.seq == c.run_seq)
         taken = connection.execute(query.where(models.runs.c.id == run_id).order_by(c.index)).all()
         if [part.size for part in taken] != [units.size for units in rounds]:
-            raise BadInput(f"run {run_id}", "the charges are not those of its rounds.")
+            raise Differs(f"run {run_id}", "the charges are not those of its rounds.")
         for part, units in zip(taken, rounds, strict=True):
             spent[blobs.decode(part.users, part.size)] += units
     return spent

@@ -1,12 +1,12 @@
 """Whether the tables say what the journal proves, asked before every charge: the journal is the budget.
 
 `Proof` replays the journal once and keeps the state that it gives. Each further check costs the rows that are new
-since, and compares with the tables: every population, every token, every run under way and every run that changed, the
-open rounds, the guards, every charge of another trainer, and in turn `_SLICE` of the runs that have ended. The first
-check of a process reads all of the ledger: every run, and every closed round, participation and user too. The odometers
-and pledges of all users are read and hashed at every check, and decoded when their bytes, or what the journal says of
-them, are new. What a charge is admitted by is the replayed
-state, never a column.
+since, and compares with the tables: every population, every token, every run under way and every run that
+changed, the open rounds, the guards, every charge of another trainer, and in turn `_SLICE` of the runs that
+have ended. The first
+check of a process reads all of the ledger: every run, and every closed round, participation and user too. The
+odometers and pledges of all users are read and hashed at every check, and decoded when their bytes, or what
+the journal says of them, are new. What a charge is admitted by is the replayed state, never a column.
 
 `evidence.verify` is the first check and more: charges recomputed from participation, checkpoints, nonces.
 """
@@ -174,7 +174,7 @@ class Replay:
             raise fault
         return self._state
 
-    # -- following ----------------------------------------------------------------------------------------------
+    # -- following -------------------------------------------------------------------------------------------
 
     def _step(self, connection: Connection, most: int) -> None:
         """Follow at most `most` rows, compare the tables if those were the last, and note what does not fit."""
@@ -234,7 +234,7 @@ class Replay:
     def _take(self, row: dict[str, Any]) -> Record:
         return apply(self._state, row)
 
-    # -- rows that never change again ---------------------------------------------------------------------------
+    # -- rows that never change again ------------------------------------------------------------------------
 
     def _compare_closed(self, connection: Connection) -> None:
         """Compare rounds that were closed, and users that were registered, in the rows just read; then drop them."""
@@ -280,7 +280,7 @@ class Replay:
         for key in _closed(run):
             del run.attempts[key]
 
-    # -- rows that may change -----------------------------------------------------------------------------------
+    # -- rows that may change --------------------------------------------------------------------------------
 
     def _compare(self, connection: Connection) -> None:
         """Compare the tables with the replayed state, all of which was followed."""
@@ -478,7 +478,7 @@ class Proof(Replay):
                 raise Disproved(self._name, str(unfit)) from None
 
 
-# -- comparisons ----------------------------------------------------------------------------------------------------
+# -- comparisons ---------------------------------------------------------------------------------------------
 
 
 def dictionaries(result: CursorResult[Any]) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Making every table again from the journal and what it names by hash.
 
-Kept are the journal and its head, `objects`, `users` and `participations`: content, each row of which the journal names
-by hash. Everything else is the fold of the journal, and is deleted and made again, row for row and number for number.
+Kept are the journal and its head, `objects`, `users` and `participations`: content, each row of which the
+journal names by hash. Everything else is the fold of the journal, and is deleted and made again, row for row
+and number for number.
 Who holds a run now is not in the journal: leases are left as they are, and a run without one gets one that is free.
 """
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, and_, delete, func, insert, select, text, update
 
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import LedgerError
+from fieldfare.errors import LedgerCorrupt
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import Record, Unfit
 from fieldfare_server.ledger.rules.fold import apply
@@ -86,7 +87,7 @@ def rebuild(connection: Connection, load: Callable[[], None] | None = None) -> l
         try:
             lost = _fold(connection, known)
         except Unfit as unfit:
-            raise LedgerError("rebuilding the ledger", str(unfit), "`fieldfare verify`, and a backup") from unfit
+            raise LedgerCorrupt("rebuilding the ledger", str(unfit), "`fieldfare verify`, and a backup") from unfit
         if load is not None:
             connection.execute(_LINK)
         _require_numbered(connection, numbers)
@@ -145,7 +146,7 @@ class _Known(Contents):
     def __getitem__(self, name: str) -> object:
         found = self.find(name)
         if found is None:
-            raise LedgerError(f"object {name}", "the journal names it, and it is missing or changed.", "a backup")
+            raise LedgerCorrupt(f"object {name}", "the journal names it, and it is missing or changed.", "a backup")
         return found
 
     def find(self, name: str) -> object:
@@ -180,7 +181,7 @@ class _Known(Contents):
         query = _TAKEN.where(_q.run_seq == self._numbers[run]).order_by(_q.index)
         rows = self._connection.execute(query if index is None else query.where(_q.index == index)).all()
         if index is not None and not rows:
-            raise LedgerError(f"round {index} of run {run}", "who took part is missing.", "a backup")
+            raise LedgerCorrupt(f"round {index} of run {run}", "who took part is missing.", "a backup")
         for row in rows:
             yield blobs.decode(row.users, row.number), odometer_tables.decode(row.charges or b"", row.number)
 
@@ -200,7 +201,7 @@ def _require_numbered(connection: Connection, before: set[tuple[str, int]]) -> N
     if before <= _numbers(connection) and connection.execute(_STRAY).first() is None:
         return
     why = "its rows cannot be numbered again as others refer to them: a version before 0005 left gaps on PostgreSQL."
-    raise LedgerError("rebuilding the ledger", why, "a backup")
+    raise LedgerCorrupt("rebuilding the ledger", why, "a backup")
 
 
 def _free_leases(connection: Connection, fence: int) -> None:

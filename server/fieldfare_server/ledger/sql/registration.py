@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import Connection, select
 
-from fieldfare.errors import BadInput, BudgetRefused, LedgerError
+from fieldfare.errors import BudgetRefused, LedgerCorrupt, OutOfRange
 from fieldfare.participation import hides_presence
 from fieldfare_server.ledger.rules.populations import register
 from fieldfare_server.ledger.sql import models
@@ -27,7 +27,7 @@ def hashes_of(connection: Connection, population_id: int, name: str, first: int 
     query = select(c.first, c.hashes).where(c.population_id == population_id, c.first >= first).order_by(c.first)
     for begins, hashes in connection.execute(query):
         if begins != at:
-            raise LedgerError(f"users of population {name}", f"user {at} is missing.")
+            raise LedgerCorrupt(f"users of population {name}", f"user {at} is missing.")
         chunks.append(np.frombuffer(hashes, dtype="<u8").astype(np.uint64))
         at += chunks[-1].size
     return np.concatenate(chunks)
@@ -36,8 +36,9 @@ def hashes_of(connection: Connection, population_id: int, name: str, first: int 
 def require_apart(connection: Connection, population_id: int, names: NDArray[np.uint64]) -> None:
     """Raise `BudgetRefused` if a user of a population is in another one of this ledger, too: it would have two budgets.
 
-    Each other population's hashes are made anew, with its salt, from the pseudonyms at hand, so that nothing is stored
-    by which a reader of the database could match users. Where a population hides who is there the answer would tell
+    Each other population's hashes are made anew, with its salt, from the pseudonyms at hand, so that nothing
+    is stored by which a reader of the database could match users. Where a population hides who is there the
+    answer would tell
     that: nothing is compared, and budgets are added up instead (`Reader.together`). Two simulated
     populations may have the same users.
 
@@ -93,7 +94,7 @@ class Registration:
         if array.size == 0:
             return np.empty(0, dtype=np.int64)
         if not np.issubdtype(array.dtype, np.integer) or array.min() < 0 or array.max() >= self.count:
-            raise BadInput("user indices", f"must be integers in [0, {self.count}), from register_users.")
+            raise OutOfRange("user indices", f"must be integers in [0, {self.count}), from register_users.")
         return array.astype(np.int64, copy=False)
 
     def _register(self, wanted: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -26,7 +26,7 @@ from typing import Literal, TypeAlias
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import LedgerError, Unreadable, WrongForm
 from fieldfare_server.ledger.events.log import EVENTS
 from fieldfare_server.ledger.sql.database import CALLER, Database
 
@@ -291,9 +291,9 @@ def read_passwords(directory: Path) -> dict[Part, str]:
         except FileNotFoundError:
             continue
         except (OSError, UnicodeError) as error:
-            raise BadInput(f"password {path}", f"cannot be read ({error}).") from None
+            raise Unreadable(f"password {path}", f"cannot be read ({error}).") from None
         if len(password) < SHORTEST:
-            raise BadInput(f"password {path}", f"has fewer than {SHORTEST} characters.", "32 random ones")
+            raise WrongForm(f"password {path}", f"has fewer than {SHORTEST} characters.", "32 random ones")
         found[part] = password
     return found
 

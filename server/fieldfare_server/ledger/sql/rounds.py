@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import Differs, LedgerCorrupt, WrongForm
 from fieldfare.nonces import NONCE_BYTES
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain
@@ -115,21 +115,21 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
     charges, nonce = outcome.charges, outcome.nonce
     if (charges is None) == run.individual or (charges is not None and charges.shape != users.shape):
         needed = "what the round costs each participant" if run.individual else "no charges of single users"
-        raise BadInput(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")
+        raise Differs(f"the charges of round {round.index} of run {run.id}", f"the run needs {needed}.")
     order = np.argsort(users, kind="stable")
     users = _kept(run, users[order])
     blob = blobs.encode(users)
     if not run.hides_presence and not np.isin(users, round.cohort, assume_unique=True).all():
-        raise BadInput(f"participants of round {round.index}", "some of them are not in its cohort.")
+        raise Differs(f"participants of round {round.index}", "some of them are not in its cohort.")
     if len(checkpoint) != 64 or not _HEX.issuperset(checkpoint):
-        raise BadInput(f"checkpoint digest {checkpoint[:80]!r}", "a digest is SHA-256 in 64 hex digits.")
+        raise WrongForm(f"checkpoint digest {checkpoint[:80]!r}", "a digest is SHA-256 in 64 hex digits.")
     if (nonce is None) == run.nonces or (nonce is not None and len(nonce) != NONCE_BYTES):
         needed = f"a nonce of {NONCE_BYTES} bytes" if run.nonces else "no nonce"
-        raise BadInput(f"the nonce of round {round.index} of run {run.id}", f"the run needs {needed}.")
+        raise Differs(f"the nonce of round {round.index} of run {run.id}", f"the run needs {needed}.")
     try:
         encoded = chain.canonical(dict(outcome.statistics))
     except (TypeError, ValueError) as error:
-        raise BadInput(f"statistics of round {round.index}", f"not finite JSON ({error}).") from None
+        raise WrongForm(f"statistics of round {round.index}", f"not finite JSON ({error}).") from None
     # Under sampling epsilon is a numerical convolution: compute it here, not while all other writers wait.
     epsilon = budget.epsilon(outcome.spent, run.delta)
     return Commitment(
@@ -195,7 +195,7 @@ def find_open(connection: Connection, run_seq: int) -> OpenRound | None:
     try:
         cohort = np.zeros(0, np.int64) if lost else blobs.decode(row["cohort"], row["cohort_size"])
     except ValueError as error:
-        raise LedgerError(f"open round {row['index']}", f"its cohort is corrupt: {error}.") from None
+        raise LedgerCorrupt(f"open round {row['index']}", f"its cohort is corrupt: {error}.") from None
     return OpenRound(row["index"], row["attempt"], row["noise_row"], cohort, row["id"], row["checkpoint"])
 
 
@@ -208,7 +208,7 @@ def nonces(connection: Connection, run: RunFacts, next_round: int) -> list[bytes
     query = select(c.index, c.nonce).where(c.run_seq == run.seq, c.state == "committed").order_by(c.index)
     having = [(index, nonce) for index, nonce in connection.execute(query) if nonce is not None]
     if [index for index, _ in having] != list(range(next_round if run.nonces else 0)):
-        raise LedgerError(
+        raise LedgerCorrupt(
             f"run {run.id}",
             f"{next_round} rounds are committed, and {len(having)} of them have a nonce.",
             "the ledger's backup: without its nonces a run is never continued",

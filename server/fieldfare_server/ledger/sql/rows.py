@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import from_units
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import LedgerCorrupt, NotFound
 from fieldfare.names import QUESTION, is_name
 from fieldfare.participation import PRESENCE, hides_presence
 from fieldfare.participation_record import ParticipationRecord
@@ -93,7 +93,7 @@ def population_row(connection: Connection, name: str) -> Row[object]:
     if row is None:
         names = connection.execute(select(models.populations.c.name).order_by(models.populations.c.name)).scalars()
         known = ", ".join(names) or "create it: `fieldfare population create`"
-        raise BadInput(f"population {name[:100]!r}", "the ledger has none of that name.", known)
+        raise NotFound(f"population {name[:100]!r}", "the ledger has none of that name.", known)
     return row
 
 
@@ -109,7 +109,7 @@ def charge_row(connection: Connection, population: Row[object], key: str) -> Row
     c = models.charges.c
     row = connection.execute(select(models.charges).where(c.population_id == population.id, c.key == key)).first()
     if row is None:
-        raise BadInput(f"charge {key[:80]!r}", f"population {population.name!r} has none with that key.")
+        raise NotFound(f"charge {key[:80]!r}", f"population {population.name!r} has none with that key.")
     return row
 
 
@@ -118,7 +118,7 @@ def proposal_row(connection: Connection, proposal_id: str) -> Row[object]:
     query = select(models.proposals).where(models.proposals.c.id == proposal_id)
     row = connection.execute(query).first() if is_name(proposal_id) else None
     if row is None:
-        raise BadInput(
+        raise NotFound(
             f"proposal {proposal_id[:100]!r}", "there is none of that id.", "one that `fieldfare population show` lists"
         )
     return row
@@ -135,15 +135,15 @@ def run_row(connection: Connection, run_id: str, query: Select[object] = _RUN) -
     """The row of a run, or (query `RUN_SHOWN`) what `run_view` takes. Raises `BadInput` if there is none."""
     row = connection.execute(query, {"id": run_id}).first() if is_name(run_id) else None
     if row is None:
-        raise BadInput(f"run {run_id!r}"[:100], "the ledger has none of that id.", "one that `fieldfare runs` lists")
+        raise NotFound(f"run {run_id!r}"[:100], "the ledger has none of that id.", "one that `fieldfare runs` lists")
     return row
 
 
 def reservations(connection: Connection, population: str | None = None) -> list[tuple[str, float, float]]:
     """(run, seconds, end) of each run under way whose population states how long reservations last.
 
-    seconds: what the population states. end: seconds since 1970 at which the reservation goes unless the lease is
-    renewed before. population: only runs of this one; None: of all.
+    seconds: what the population states. end: seconds since 1970 at which the reservation goes unless the
+    lease is renewed before. population: only runs of this one; None: of all.
     """
     r, p, lease = models.runs.c, models.populations.c, models.leases.c
     query = (
@@ -162,7 +162,7 @@ def reservations(connection: Connection, population: str | None = None) -> list[
         ]
     except TypeError:
         why = "a reservation_seconds is not a number, so its reservations do not expire."
-        raise LedgerError("table populations", why, "`fieldfare verify` names the row that was changed") from None
+        raise LedgerCorrupt("table populations", why, "`fieldfare verify` names the row that was changed") from None
 
 
 def expired_runs(connection: Connection, now: float, population: str | None) -> list[tuple[str, float]]:
@@ -207,7 +207,7 @@ def terms_of(population: Row[object]) -> budget.Terms:
     return budget.Terms(population.epsilon, population.delta, population.leak)
 
 
-# -- what secret presence hides ------------------------------------------------------------------------------------
+# -- what secret presence hides ------------------------------------------------------------------------------
 
 
 def hides_counts(connection: Connection, population_id: int) -> bool:
@@ -223,7 +223,7 @@ _SECRET = _COUNTS | {"blind", "cohort", "hashes", "participants"}
 """Those, and the members that would let a reader test a guess."""
 
 
-# -- views ----------------------------------------------------------------------------------------------------------
+# -- views ---------------------------------------------------------------------------------------------------
 
 
 def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> dict[str, Any]:

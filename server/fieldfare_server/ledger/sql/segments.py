@@ -29,7 +29,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import LedgerCorrupt, LedgerError
 from fieldfare_server import faults
 from fieldfare_server.files.atomic import replace_file, sync_directory
 from fieldfare_server.ledger import chain
@@ -240,7 +240,7 @@ class Segments:
                     last, name, _ = self._fields(path, line, 3)
                     yield chain.Head(start.ledger, int(last), name)
 
-    # -- one line -----------------------------------------------------------------------------------------------
+    # -- one line --------------------------------------------------------------------------------------------
 
     def _append(self, start: chain.Head, frame: Frame) -> chain.Head:
         """Append and sync one line after `start`; returns where it ends."""
@@ -300,7 +300,7 @@ class Segments:
             raise self._refuse(f"{path.name} is torn or was changed.")
         return fields
 
-    # -- files --------------------------------------------------------------------------------------------------
+    # -- files -----------------------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
         """The segments, in order."""
@@ -370,7 +370,7 @@ class Segments:
         return self._key
 
     def _refuse(self, why: str, nearest: str = "another copy of them, or of the ledger") -> LedgerError:
-        return LedgerError(f"segments {self.directory}", why, nearest)
+        return LedgerCorrupt(f"segments {self.directory}", why, nearest)
 
 
 def _ends(path: Path, size: int) -> tuple[bytes, list[bytes], int]:

@@ -1,7 +1,8 @@
 """What an event needs to be decided, read from the tables: for writes that charge nothing, without following the log.
 
-A budget is never decided here: what is committed of a population is not read (`FoldedPopulation.alike` stays empty), so
-these states serve rounds, requests, tokens and the like. `Journal.admit` gives the state that the log proves.
+A budget is never decided here: what is committed of a population is not read (`FoldedPopulation.alike` stays
+empty), so these states serve rounds, requests, tokens and the like. `Journal.admit` gives the state that the
+log proves.
 """
 
 from __future__ import annotations

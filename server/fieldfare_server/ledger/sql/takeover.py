@@ -7,7 +7,7 @@ import time
 from sqlalchemy import Connection
 
 from fieldfare.accounting.filter import Price
-from fieldfare.errors import BudgetRefused, LedgerError
+from fieldfare.errors import BudgetRefused, RunHeld
 from fieldfare_server.ledger.events.runs import Resumed
 from fieldfare_server.ledger.rules.populations import find
 from fieldfare_server.ledger.rules.runs import NewRun, require_resumable, start
@@ -29,8 +29,8 @@ def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) 
         BudgetRefused: the prices of what is spent, reserved and planned exceed the budget, too few users have enough
             left, or the calendar window holds less.
         BadInput: a leak out of range, a loss known by zCDP alone, an unknown or closed population, another adjacency, a
-            taken id, a key that another run has used, a fixed seed on real people, or, where presence is secret on real
-            people, a plan without `run.round_seconds`.
+            taken id, a key that another run has used, a fixed seed on real people, or, where presence is
+            secret on real people, a plan without `run.round_seconds`.
     """
     run.check()
     while True:
@@ -69,9 +69,8 @@ def take_over(
 ) -> int:
     """Take the lease of a run, waiting at most `wait` seconds for it to come free; returns the new token.
 
-    silent: seconds that must have passed since it was renewed, free or not.
-    Raises `LedgerError` if the run has ended, another coordinator holds it, or `key_commitment` is not that of the
-    run's noise key.
+    silent: seconds that must have passed since it was renewed, free or not. Raises `LedgerError` if the run
+    has ended, another coordinator holds it, or `key_commitment` is not that of the run's noise key.
     """
     with journal.database.read() as connection:
         run = run_row(connection, run_id)
@@ -87,7 +86,7 @@ def take_over(
             if token is not None:
                 return token
         if now - begin >= wait:
-            raise LedgerError(
+            raise RunHeld(
                 f"run {run_id}",
                 f"it is held by {seen.holder}.",
                 f"stop that coordinator; the run is free {seen.seconds:g} s after it fell silent",

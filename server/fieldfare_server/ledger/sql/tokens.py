@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, RowMapping, func, select, text
 
-from fieldfare.errors import BadInput, LedgerError
+from fieldfare.errors import Conflict, LedgerError, NotFound, NotGiven, OutOfRange, Unknown, WrongForm
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.events.base import Unfit
 from fieldfare_server.ledger.events.tokens import TokenCreated, TokenRevoked, TokenUsed
@@ -41,9 +41,9 @@ def create(
 ) -> tuple[str, views.TokenView]:
     """(secret, view) of a new token for `populations` (None: all). The secret is `ff_` + id + `_` + 64 hex digits."""
     if not scopes or not set(scopes) <= set(SCOPES):
-        raise BadInput(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(SCOPES))
+        raise Unknown(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(SCOPES))
     if not name.strip() or len(name) > 200:
-        raise BadInput(f"token name {name[:80]!r}", "a token has a name of 1 to 200 characters.")
+        raise WrongForm(f"token name {name[:80]!r}", "a token has a name of 1 to 200 characters.")
     name, actor = clean(name, 200), clean(actor, 200)
     number = secrets.token_hex(6)
     secret = f"ff_{number}_{secrets.token_hex(32)}"
@@ -51,14 +51,14 @@ def create(
 
     def work(connection: Connection, entry: Entry) -> views.TokenView:
         if expires_at is not None and not expires_at > entry.now:
-            raise BadInput(f"token {name!r}", "it would have expired already.", "a later time")
+            raise OutOfRange(f"token {name!r}", "it would have expired already.", "a later time")
         if expires_at is not None and expires_at > LATEST:
-            raise BadInput(f"token {name!r}", "it would expire after the year 9999.", "no expiry, or an earlier one")
+            raise OutOfRange(f"token {name!r}", "it would expire after the year 9999.", "no expiry, or an earlier one")
         limited = (
             None if populations is None else sorted({population_row(connection, each).name for each in populations})
         )
         if limited == []:
-            raise BadInput(f"token {name!r}", "it would be for no population at all.", "a population's name")
+            raise NotGiven(f"token {name!r}", "it would be for no population at all.", "a population's name")
         event = TokenCreated(
             number, name, ordered, expires_at, None if limited is None else tuple(limited), _digest(secret)
         )
@@ -93,9 +93,9 @@ def _find(connection: Connection, token: str) -> RowMapping:
     valid = [each for each in named if each["revoked_at"] is None]
     if len(valid) > 1:
         ids = ", ".join(each["id"] for each in valid)
-        raise BadInput(f"token {token!r}", f"{len(valid)} valid tokens have this name.", f"one of the ids {ids}")
+        raise Conflict(f"token {token!r}", f"{len(valid)} valid tokens have this name.", f"one of the ids {ids}")
     if not named:
-        raise BadInput(f"token {token!r}", "the ledger has none of that id or name.", "one that is listed")
+        raise NotFound(f"token {token!r}", "the ledger has none of that id or name.", "one that is listed")
     return (valid or named)[-1]
 
 
@@ -114,9 +114,10 @@ def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> Non
 class TokenCheck:
     """Checks secrets against `tokens`, and each row against the journal. Thread-safe.
 
-    A clock that goes back makes no expired token valid again. Time is at least that of every journal row since the
-    token was made, and the latest that this process has seen; and a token that is presented after its time is revoked
-    then, for good. (Since it was made: a clock that was far ahead once spoils no token that is made afterwards.)
+    A clock that goes back makes no expired token valid again. Time is at least that of every journal row
+    since the token was made, and the latest that this process has seen; and a token that is presented after
+    its time is revoked then, for good. (Since it was made: a clock that was far ahead once spoils no token
+    that is made afterwards.)
     """
 
     def __init__(self, database: Database, clock: Clock, revoke: Callable[[str], object]) -> None:
@@ -131,8 +132,8 @@ class TokenCheck:
     def __call__(self, secret: str) -> views.TokenView | None:
         """The token of this secret if it is neither revoked nor expired, and the journal says the same; else None.
 
-        The row is found by the token's public id and its digest is compared in constant time, so that neither the
-        index nor the comparison tells how much of a guess was right.
+        The row is found by the token's public id and its digest is compared in constant time, so that neither
+        the index nor the comparison tells how much of a guess was right.
         """
         digest = _digest(secret)
         shape = _SECRET.fullmatch(secret)

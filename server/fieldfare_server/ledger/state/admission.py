@@ -131,14 +131,17 @@ class Counted:
 def count(room: Units, demand: Demand, newcomer_room: int = 0) -> Counted:
     """Whether there is a timetable whose participations the users can pay for; spec/budgets.md 2.3.
 
-    A user is counted with as many participations as their room pays where each is as dear as the plan allows. Exact
-    for users who all stay (`fieldfare.capacity`); under fixed order necessary, because places are dealt later.
+    A user is counted with as many participations as their room pays where each is as dear as the plan allows.
+    Exact for users who all stay (`fieldfare.capacity`); under fixed order necessary, because places are dealt
+    later.
 
     Args:
         room: of each user who can be asked, shape (n,).
         newcomer_room: of each of `demand.newcomers`.
     """
     costs = np.asarray(demand.costs, dtype=np.int64)
+    # costs[i] is the most that i + 1 participations cost, so the place of a user's room says how many it pays
+    # for.
     new = int(np.searchsorted(costs, newcomer_room, side="right"))
     pays = np.concatenate([np.searchsorted(costs, room, side="right"), np.full(demand.newcomers, new)])
     return Counted(
@@ -239,4 +242,5 @@ def refusal(position: Position, found: Counted, demand: Demand) -> BudgetRefused
         f"a run of epsilon {float(epsilon(less)) * 0.999:.4g}, fewer rounds, or a smaller cohort"
         if (less := largest(room, demand, position.newcomer))
         else "fewer rounds, a smaller cohort, or other users",
+        code="users-spent",
     )

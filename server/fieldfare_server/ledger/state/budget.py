@@ -10,8 +10,9 @@ next run plans, must stay within M and within D.
 | amplified by sampling | its whole price | the whole price, once a round was committed |
 | under individual accounting | its leak; mu^2 of each user by that user's odometer (`odometers`) | the same |
 
-A sampled run that stopped early has no cheaper price that holds: when to stop was chosen by what it released. A round
-that was opened and never committed released nothing, so a run without a committed round has spent nothing.
+A sampled run that stopped early has no cheaper price that holds: when to stop was chosen by what it released.
+A round that was opened and never committed released nothing, so a run without a committed round has spent
+nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import NamedTuple
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, Rectangle, leak_of_run, pay, price, reserve
 from fieldfare.accounting.filter import Terms as Terms
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import BudgetRefused, OutOfRange
 from fieldfare.text import decimal
 
 NOTHING = PrivacyLoss()
@@ -42,7 +43,7 @@ def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
     return small.part_of(large)
 
 
-# -- what runs cost -------------------------------------------------------------------------------------------------
+# -- what runs cost ------------------------------------------------------------------------------------------
 
 
 class RunCharge(NamedTuple):
@@ -91,13 +92,14 @@ def parts(run: RunCharge) -> Sums:
 
 
 def begun(run: RunCharge) -> Price:
-    """What a run takes of a user who takes all part in it that the plan allows: its price, and what it spent at its
-    end."""
+    """What a run takes of a user who takes all part in it that the plan allows: its price, and what it spent
+    at its end."""
     return run.price if run.active else paid(run)
 
 
 def paid(run: RunCharge) -> Price:
     """What of its price a run has spent."""
+    # Nothing was released, so not even the share of the leak that the run took is spent.
     if run.rounds == 0 and loss(run.spent) == NOTHING:
         return Price()
     return pay(loss(run.planned), loss(run.spent), run.price)
@@ -115,7 +117,7 @@ def stored_price(text: str) -> Price:
     return Price.from_json(text)
 
 
-# -- what still fits ------------------------------------------------------------------------------------------------
+# -- what still fits -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
             f"{decimal(terms.leak - committed.leak, 3)} is left.",
             f"a leak of at most {_down(terms.leak - committed.leak)}"
             + (", or a population created with --leak" if planned.leak else ""),
+            code="leak-spent",
         )
     own = f", {terms.gauge(cost):.6g} {planned.words.price}" if planned.words.price else ""
     return BudgetRefused(
@@ -194,8 +197,8 @@ def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str
 
 
 def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | None:
-    """`planned` with just so much more noise that its price at `leak` is at most `free`; None without a leak, and where
-    more noise would need another certificate."""
+    """`planned` with just so much more noise that its price at `leak` is at most `free`; None without a leak,
+    and where more noise would need another certificate."""
     if leak <= 0 or planned.quieter(1.0) is None:
         return None
 
@@ -230,7 +233,9 @@ def larger(old: tuple[float, float], new: tuple[float, float], leak: float) -> t
 def require_leak(leak: float, delta: float) -> float:
     """`leak` as D of a population. Raises `BadInput` unless 0 <= leak < delta."""
     if not 0 <= leak < delta:
-        raise BadInput(f"leak = {leak}", f"must be at least 0 and below delta = {decimal(delta)}.", decimal(delta / 10))
+        raise OutOfRange(
+            f"leak = {leak}", f"must be at least 0 and below delta = {decimal(delta)}.", decimal(delta / 10)
+        )
     return leak
 
 

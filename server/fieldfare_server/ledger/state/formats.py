@@ -9,8 +9,8 @@ FORMAT: Final = 3
 SEEDED: Final = "seeded"
 """The noise source of a run with a fixed seed: not private. Every other source has a random key for this run alone."""
 BOX_MULLER: Final = "-box-muller"
-"""Ends the name of a source whose floats are those of map 2, drawn from key and row alone. A converted run has one
-(`sql.convert`): its coming rounds must subtract the very rows that its past rounds added."""
+"""Ends the name of a source whose floats are those of map 2, drawn from key and row alone. A converted run
+has one (`sql.convert`): its coming rounds must subtract the very rows that its past rounds added."""
 
 
 def has_nonces(noise_source: str) -> bool:

@@ -147,8 +147,8 @@ class State:
     """What a log says after the events whose facts `take` was given, in order."""
 
     def __init__(self, thorough: bool = True) -> None:
-        """thorough: rules check again what costs minutes or gigabytes in a ledger of millions of rounds: that each
-        sampled run's price is what its plan costs, and that no two rounds have one nonce."""
+        """thorough: rules check again what costs minutes or gigabytes in a ledger of millions of rounds: that
+        each sampled run's price is what its plan costs, and that no two rounds have one nonce."""
         self.thorough = thorough
         self.populations: dict[str, FoldedPopulation] = {}
         self.runs: dict[str, FoldedRun] = {}
@@ -199,6 +199,8 @@ class State:
             population.charge(run, 1)
             return
         before = run.row
+        # A run counts with its price while it is under way, and with what it spent after its end. The old
+        # charge leaves whole and the new one joins: the sum is exact, so nothing of the old one stays behind.
         if before.ended_at != row.ended_at or before.accounting != row.accounting:
             population.charge(run, -1)
             run.row = row
@@ -213,6 +215,8 @@ class State:
         run.attempts[key] = FoldedAttempt(row)
         if row.state == "open":
             run.open = key
+            # A masked round is open twice: with its cohort, and with its set final (`closing`). It is one
+            # attempt.
             run.tries += not row.closing
             self.counts["rounds"] += not row.closing
             return
@@ -224,6 +228,7 @@ class State:
 
     def _participation(self, row: ParticipationRow) -> None:
         attempts = self.runs[row.run].attempts
+        # Who took part follows in the same event as the round that was committed: it is the newest attempt.
         newest = next(reversed(attempts))
         attempts[newest] = FoldedAttempt(attempts[newest].row, row)
         self.counts["participations"] += 1
@@ -234,6 +239,7 @@ class State:
 
     def _charge(self, row: ChargeRow) -> None:
         population = self.populations[row.population]
+        # A charge counts from its reservation on: a release takes it out, a commit changes nothing.
         if row.state != "committed":
             price, sign = budget.stored_price(row.price), 1 if row.state == "reserved" else -1
             population.alike.add(price, sign)

@@ -128,4 +128,5 @@ class Window:
             f"{decimal(self.terms.delta, 3)}.",
             " or ".join(each for each in (f"the same from {renews} UTC on" if waiting else "", now) if each)
             or f"a run of at most epsilon {self.terms.epsilon:.4g} from {renews} UTC on",
+            code="window-full",
         )

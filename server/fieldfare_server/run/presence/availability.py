@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Conflict
 from fieldfare.hashing import uniforms
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import AvailabilitySpec
@@ -71,9 +71,7 @@ class SimulatedAvailability:
         return here
 
     def seconds(self, round: int, users: Users) -> NDArray[np.float64]:
-        """Return simulated seconds until each of `users` answers, shape (n,); infinite for a user who never
-        does.
-        """
+        """Return simulated seconds until each of `users` answers, shape (n,); infinite for a user who never does."""
         spec, names = self._spec, self._names(users)
         # The middle of a cell of 2^-53 is never 0, whose normal quantile is infinite.
         seconds = spec.response_seconds * np.exp(spec.speed_spread * ndtri(self._draw(names, _SPEED) + 2.0**-54))
@@ -82,9 +80,7 @@ class SimulatedAvailability:
         return np.asarray(seconds)
 
     def answering(self, round: int, cohort: Users) -> Users:
-        """Return those of `cohort` whose answers count, increasing: the first `most` of those who answer in
-        time.
-        """
+        """Return those of `cohort` whose answers count, increasing: the first `most` of those who answer in time."""
         seconds = self.seconds(round, cohort)
         # Ties are broken by lot: the order of names would favour the same users in every round.
         order = np.lexsort((self._draw(self._names(cohort), _TIE, round), seconds))
@@ -122,16 +118,14 @@ def is_simulated(grid: Grid | None) -> bool:
 
 
 def require_callable(plan: Plan, grid: Grid | None) -> None:
-    """Refuse a sampler whose users must come when they are drawn, where the server cannot command that they
-    do.
-    """
+    """Refuse a sampler whose users must come when they are drawn, where the server cannot command that they do."""
     if plan.secret and not plan.participation.callable and not is_simulated(grid):
         raise not_callable(plan)
 
 
 def not_callable(plan: Plan) -> BadInput:
     """Return the refusal of a plan that does not state that real users can be called at will."""
-    return BadInput(
+    return Conflict(
         "participation.callable = false",
         f"scheme {plan.participation.scheme!r} calls each user in the rounds that were drawn for them; real users who "
         "come when they like decide that themselves, and it may show.",
@@ -159,4 +153,4 @@ def require_simulated(plan: Plan, grid: Grid | None) -> None:
             code="masked-not-rehearsed",
         )
     if plan.availability is not None and not is_simulated(grid):
-        raise BadInput("availability", "describes simulated users, and these nodes are real.", "a plan without it")
+        raise Conflict("availability", "describes simulated users, and these nodes are real.", "a plan without it")

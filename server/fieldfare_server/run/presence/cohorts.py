@@ -83,19 +83,13 @@ class Cohorts:
         return self._availability.wait(round, available, select)
 
     def spread(self, round: int, users: Users, voids: int, most: int, proven: Iterable[int]) -> Users:
-        """Return `users`, of whom each node that is not `proven` has at most `most`, by randomness of this
-        attempt.
-        """
+        """Return `users`, of whom each node that is not `proven` has at most `most`, by randomness of this attempt."""
         return self.roster.spread(users, most, proven, self._noise.generator(f"spread.{voids}", round))
 
     def require_lasting(self, round: int) -> None:
-        """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from
-        `round` on.
-        """
+        """Raise `NotEnoughUsers` where the users known by now, if they stay, cannot fill all rounds from `round` on."""
         self._selector.require_lasting(round, self.roster.known(), self._account.participation)
 
     def answering(self, round: int, cohort: Users) -> Users:
-        """Return those of `cohort` who are sent the round: all of them, or the simulated users whose answers
-        count.
-        """
+        """Return those of `cohort` who are sent the round: all of them, or the simulated users whose answers count."""
         return cohort if self._availability is None else self._availability.answering(round, cohort)

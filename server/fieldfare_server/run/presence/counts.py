@@ -47,9 +47,7 @@ class Counts(ABC):
         """Return `count` where it may be shown, else None."""
 
     def note_attempt(self, good: Collection[int], failed: Collection[int]) -> Counter[str]:
-        """Note which nodes answered an instruction well, or failed; returns what the round's record says of
-        it.
-        """
+        """Note which nodes answered an instruction well, or failed; returns what the round's record says of it."""
         return Counter()
 
     @property

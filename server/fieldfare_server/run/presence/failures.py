@@ -68,9 +68,7 @@ _CLASS = re.compile(r"<class '([\w.]{1,100})'>")
 
 
 JOURNAL = "journal refused"
-"""The reason by which the replies of nodes are counted that do not find the journal to go on from what they
-saw.
-"""
+"""The reason by which the replies of nodes are counted that do not find the journal to go on from what they saw."""
 _JOURNAL = f"<class '{HeadRefused.__name__}'> "
 BUDGET = "node's own budget"
 """The reason by which the replies of nodes are counted whose own budget refuses."""
@@ -182,9 +180,7 @@ class Failures:
         self._counts[Fault(None, reason)] += 1
 
     def note_silence(self, silent: Collection[int], asked: int, seconds: float, online: int) -> None:
-        """Note that the nodes `silent` did not answer in time; `asked` nodes were asked, and `online` are
-        there.
-        """
+        """Note that the nodes `silent` did not answer in time; `asked` nodes were asked, and `online` are there."""
         if silent:
             self._silent.update(silent)
             # A few that are silent prove nothing about the others.
@@ -215,7 +211,7 @@ class Failures:
         if self._budget.total() > self._counts.total():
             return self._budget_refused()
         self._remember(self._describe())
-        return BadInput(self._part, f"{self._describe()}.", self._advise())
+        return BadInput(self._part, f"{self._describe()}.", self._advise(), code="nodes-fail")
 
     def _journal_refused(self) -> JournalRefused:
         """Return the refusal for an older journal, the gravest of what may be wrong, so no other fault is

@@ -69,7 +69,7 @@ class Presence(ABC):
             return Scheduled(session, grid)
         return InProcess(session, grid) if is_simulated(grid) else Federation(session, grid)
 
-    # -- before a round -----------------------------------------------------------------------------------------------
+    # -- before a round --------------------------------------------------------------------------------------
 
     @property
     def timeout(self) -> float:
@@ -83,9 +83,7 @@ class Presence(ABC):
 
     @property
     def judged_from(self) -> float:
-        """From when on, of `time.monotonic`, wrong answers at the first look are taken for those of all
-        nodes.
-        """
+        """From when on, of `time.monotonic`, wrong answers at the first look are taken for those of all nodes."""
         return (self._began or 0.0) + min(SETTLING, self.timeout)
 
     def settle(self) -> None:
@@ -101,9 +99,7 @@ class Presence(ABC):
         return False
 
     def await_opening(self) -> None:
-        """Wait until a round of users who may not be counted can open: at most the timeout, for the first
-        node.
-        """
+        """Wait until a round of users who may not be counted can open: at most the timeout, for the first node."""
         deadline = time.monotonic() + self.timeout
         self.settle()
         self.roster.look(self.grid)
@@ -138,9 +134,7 @@ class Presence(ABC):
             return None
 
     def rest(self) -> None:
-        """Wait before an attempt that follows void ones; less where a request came, or users who were
-        missing.
-        """
+        """Wait before an attempt that follows void ones; less where a request came, or users who were missing."""
         session, roster, goal, seconds = self.session, self.roster, self.session.plan.report_goal, self.patience.pause
         deadline, missing = time.monotonic() + seconds, roster.reserve().size < goal
         while (left := deadline - time.monotonic()) > 0 and session.account.request() is None:
@@ -156,7 +150,7 @@ class Presence(ABC):
         self.session.heartbeat()
         time.sleep(seconds)
 
-    # -- during a round -----------------------------------------------------------------------------------------------
+    # -- during a round --------------------------------------------------------------------------------------
 
     def exchange(self, messages: Sequence[Message], copies: int) -> Iterable[ReceivedReply]:
         """Send `messages`; yield the answers as they arrive, until all have or the round's time is over.
@@ -183,7 +177,7 @@ class Presence(ABC):
         with self.session.interrupts.allowed(at_once=False):
             self.session.heartbeat()
 
-    # -- after a round ------------------------------------------------------------------------------------------------
+    # -- after a round ---------------------------------------------------------------------------------------
 
     def note_attempt(self, asked: Collection[int], good: Collection[int], silent: set[int], full: bool) -> Counter[str]:
         """Remember how the nodes `asked` answered; returns what the round's record says of it, by reason.
@@ -206,9 +200,7 @@ class Presence(ABC):
             raise fault
 
     def note_void(self, round: int, reports: int) -> None:
-        """Note that an attempt had too few reports. Raises `BadInput` where every further one would have as
-        few.
-        """
+        """Note that an attempt had too few reports. Raises `BadInput` where every further one would have as few."""
         self.patience.note_void()
         count = self.counts.shown(reports)
         log.warning("round %d void: %s reports", round, "too few" if count is None else count)
@@ -272,9 +264,7 @@ class Scheduled(Federation):
         assert session.account.schedule is not None
         self._pace = Pace(session.account.schedule, session.account.clock)
         self._at_scheduled_time = False
-        """Whether a scheduled time has just come, at which the last round was released: the next opens at
-        once.
-        """
+        """Whether a scheduled time has just come, at which the last round was released: the next opens at once."""
 
     @property
     def settling(self) -> float:

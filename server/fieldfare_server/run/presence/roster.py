@@ -61,9 +61,7 @@ LONGEST_BACK_OFF = 600.0
 FIRST_PATIENCE = 120.0
 """Seconds that a first question may stay without an answer: a node may load its data before it answers."""
 LOOK_EVERY = 1.0
-"""Seconds between two looks for answers while a round waits for its updates; each is a write to Flower's
-database.
-"""
+"""Seconds between two looks for answers while a round waits for its updates; each is a write to Flower's database."""
 PART_WAIT = 10.0
 """Seconds that one look may wait for the rest of an answer whose upload is under way, or broke off."""
 TOO_MANY_USERS = "users: more than the node was registered for"
@@ -100,9 +98,7 @@ class _Question:
 
 
 class Roster:
-    """Users by index in the population, and the node that hosts each: the first node that claims a user hosts
-    it.
-    """
+    """Users by index in the population, and the node that hosts each: the first node that claims a user hosts it."""
 
     def __init__(
         self,
@@ -162,7 +158,7 @@ class Roster:
         """Why nodes do not answer as they should, here and in rounds."""
         self._receiver = Receiver()
 
-    # -- who is there -----------------------------------------------------------------------------------------------
+    # -- who is there ----------------------------------------------------------------------------------------
 
     def look(self, grid: Grid) -> None:
         """Ask the nodes whose question is due, and take in the answers that are there. Waits for nothing.
@@ -341,7 +337,7 @@ class Roster:
         self._told = self.refused.copy()
         return new
 
-    # -- users ------------------------------------------------------------------------------------------------------
+    # -- users -----------------------------------------------------------------------------------------------
 
     def register(self) -> None:
         """Register the users of all nodes that answered since the last call.
@@ -399,9 +395,7 @@ class Roster:
         return self._available
 
     def reserve(self) -> Users:
-        """Return indices of all users whose node is online, set aside or not, in the order of their
-        pseudonyms.
-        """
+        """Return indices of all users whose node is online, set aside or not, in the order of their pseudonyms."""
         return self._users_of(self._online) if self._online & self._set_aside else self.available()
 
     def _users_of(self, nodes: set[int]) -> Users:

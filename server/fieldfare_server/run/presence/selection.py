@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfare.capacity import Capacity, is_plentiful
-from fieldfare.errors import BadInput, Refused
+from fieldfare.errors import Conflict, NotGiven, OutOfRange, Refused, Unsupported
 from fieldfare.participation import (
     BINNED,
     IN_STEP,
@@ -60,9 +60,7 @@ from fieldfare_server.run.presence.secret_draws import SecretBins, SecretRests, 
 
 Users: TypeAlias = NDArray[np.int64]
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
-"""Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger
-answers.
-"""
+"""Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers."""
 
 Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
 """(round, user indices) -> which of them have enough left of their budget, shape (n,); None: all."""
@@ -130,9 +128,7 @@ class TooFewHere(NotEnoughUsers):
 
 
 class Selector:
-    """Chooses the cohorts of one run. It has no state that a resumed run would miss: places follow from the
-    key.
-    """
+    """Chooses the cohorts of one run. It has no state that a resumed run would miss: places follow from the key."""
 
     def __init__(
         self,
@@ -163,16 +159,18 @@ class Selector:
             BadInput: a scheme or number that cannot be enforced.
         """
         if not isinstance(participation, (Single, MinSeparation, FixedOrder, *SAMPLED)):
-            raise BadInput(f"participation {type(participation).__name__}", "no selector enforces it.", "MinSeparation")
+            raise Unsupported(
+                f"participation {type(participation).__name__}", "no selector enforces it.", "MinSeparation"
+            )
         for name, value in (("rounds", rounds), ("cohort", cohort)):
             if value < 1:
-                raise BadInput(f"{name} = {value}", "must be at least 1.", "1")
+                raise OutOfRange(f"{name} = {value}", "must be at least 1.", "1")
         if not 0 <= fewest <= cohort:
-            raise BadInput(f"fewest = {fewest}", f"must be in [0, cohort = {cohort}].", str(cohort))
+            raise OutOfRange(f"fewest = {fewest}", f"must be in [0, cohort = {cohort}].", str(cohort))
         if not 1 <= over_selection < math.inf:
-            raise BadInput(f"over_selection = {over_selection}", "must be a finite number of at least 1.", "1.0")
+            raise OutOfRange(f"over_selection = {over_selection}", "must be a finite number of at least 1.", "1.0")
         if isinstance(participation, SAMPLED) and over_selection != 1:
-            raise BadInput(
+            raise Conflict(
                 f"over_selection = {over_selection}",
                 "sampling includes every user independently; asking more users would be another scheme.",
                 "1.0",
@@ -186,14 +184,14 @@ class Selector:
         self._places: _Places | SecretBins | SecretRests | None = None
         if isinstance(participation, (*BINNED, BMinSep)):
             if words is None:
-                raise BadInput("words", f"{type(participation).__name__} needs secret bits that place users.")
+                raise NotGiven("words", f"{type(participation).__name__} needs secret bits that place users.")
             if isinstance(participation, BMinSep):
                 self._places = SecretRests(participation, words)
             else:
                 self._places = SecretBins(participation, words)
         elif isinstance(participation, IN_STEP):
             if order is None:
-                raise BadInput("order", f"{type(participation).__name__} needs a generator that places users.")
+                raise NotGiven("order", f"{type(participation).__name__} needs a generator that places users.")
             balanced = isinstance(participation, FixedOrder)
             self._places = _Places(self._separation, int(order.integers(0, 2**63)), balanced)
 
@@ -225,7 +223,7 @@ class Selector:
                 be empty.
         """
         if not 0 <= round < self.rounds:
-            raise BadInput(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
+            raise OutOfRange(f"round {round}", f"must be in [0, {self.rounds}).", str(self.rounds - 1))
         users = np.asarray(available, dtype=np.int64)
         pool = self._in_place(round, users)
         if isinstance(self._places, SecretBins | SecretRests):
@@ -280,7 +278,7 @@ class Selector:
         assert isinstance(self.participation, TruncatedPoisson)
         everyone = available if known is None else np.asarray(known, dtype=np.int64)
         if everyone.size > self.participation.enrolled:
-            raise BadInput(
+            raise OutOfRange(
                 f"participation.enrolled = {self.participation.enrolled}",
                 "more users than the plan states have enrolled, and the cap on a round's users is charged for no more.",
                 "a run that states how many users there ever are",

@@ -53,9 +53,7 @@ _KINDS = {"FedAdam": "fedadam", "FedYogi": "fedyogi", "FedAdagrad": "fedadagrad"
 
 
 def refuse_overrides(owner: type, kept: type, refused: Mapping[str, tuple[str, str]]) -> None:
-    """Raise `BadInput`, with file and line, where `owner` has another method than `kept` of a name in
-    `refused`.
-    """
+    """Raise `BadInput`, with file and line, where `owner` has another method than `kept` of a name in `refused`."""
     for name, (why, nearest) in refused.items():
         method = getattr(owner, name, None)
         if method is not getattr(kept, name, None):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fieldfare import clipping
 from fieldfare.clipping import ClippingSpec, Flat
-from fieldfare.errors import BadInput
+from fieldfare.errors import Unsupported
 from fieldfare.lazily import torch
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
@@ -69,9 +69,7 @@ class PublicRound:
 
 
 Configure: TypeAlias = "Callable[[int, torch.Tensor], ConfigRecord]"
-"""What the app sends to training loops with a round's index and its point, flat float32 (d,): with
-`server-round`.
-"""
+"""What the app sends to training loops with a round's index and its point, flat float32 (d,): with `server-round`."""
 
 
 def same_config(config: ConfigRecord) -> Configure:
@@ -204,7 +202,7 @@ class PlainDialect:
     ) -> tuple[list[Message], Reader | None]:
         (point, *others), (weight, *more), (share, *queries), _ = round.points
         if others or more or queries or (weight, share) != (1.0, 1.0):
-            raise BadInput(
+            raise Unsupported(
                 "server_optimizer",
                 "it asks clients to train from several points, which Flower's own messages cannot say.",
                 "kind = 'sgd' or 'fedadam'; or dialect = 'cohort'",

@@ -143,7 +143,7 @@ class OwnModel:
             whole[name] = trained[first] if first in trained else kept[first]
         return whole
 
-    # -- in the run's directory -----------------------------------------------------------------------------------
+    # -- in the run's directory ------------------------------------------------------------------------------
 
     def layout(self) -> str:
         """Return the SHA-256 of names, types, shapes and roles: what a resumed run must find again. Values

@@ -1,6 +1,4 @@
-"""The plan of a Flower app: from keywords, from a plan file, and from `dp.*` keys of Flower's run
-configuration.
-"""
+"""The plan of a Flower app: from keywords, from a plan file, and from `dp.*` keys of Flower's run configuration."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ RENAMED = {"clipping_norm": "clip", "num_sampled_clients": "cohort", "num_rounds
 
 
 def refuse_flowers(name: str, value: object, of: str = "") -> BadInput:
-    """Return the refusal of an argument of FedAvg's that a private run cannot honour; `of` stands before its
-    name.
-    """
+    """Return the refusal of an argument of FedAvg's that a private run cannot honour; `of` stands before its name."""
     why = "clients' metrics, example counts and shares of nodes would leave un-noised or weigh users differently."
     return BadInput(f"{of}{name} = {value!r}", why, FLOWERS[name], code="keyword-value")
 

@@ -118,9 +118,7 @@ class ShownRounds:
             log.info("aggregate_train: Received %s results and %s failures", results, failures)
 
     def take_model(self) -> None:
-        """Put the last committed model into the result. Once, when the rounds are over: it is a copy of the
-        model.
-        """
+        """Put the last committed model into the result. Once, when the rounds are over: it is a copy of the model."""
         if self._session.next_round:
             self._result.arrays = self._session.model.record(self._session.params)
 

@@ -20,7 +20,22 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
-from fieldfare.errors import BadInput, BudgetRefused, LedgerError, NoLedger
+from fieldfare.errors import (
+    BadInput,
+    BudgetRefused,
+    Conflict,
+    Differs,
+    LedgerError,
+    NoLedger,
+    NotAllowed,
+    NotFound,
+    NotGiven,
+    NotNow,
+    OutOfRange,
+    Unknown,
+    Unsupported,
+    WrongForm,
+)
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.plan import Plan
 from fieldfare.shown import Shown
@@ -250,23 +265,23 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         of_plain = self._deltas or self._clip_on_nodes or self._charge_on_nodes or self._buffers == "private"
         if self.dialect == "cohort" and of_plain:
             why = "reply, clip_on_nodes, charge_on_nodes and buffers are the plain dialect's."
-            raise BadInput("dialect = 'cohort'", why, "'plain'")
+            raise Conflict("dialect = 'cohort'", why, "'plain'")
 
     def _read_run_config(self, grid: Grid) -> None:
         """Read the run's own `dp.*` keys, or refuse where they cannot be seen or were given otherwise."""
         shown, given = run_configuration(grid), self._run_config
         if shown is None and given is None:
             why = "this grid does not show the run's configuration, so dp.* keys in it would do nothing."
-            raise BadInput("run_config", why, "run_config=context.run_config")
+            raise WrongForm("run_config", why, "run_config=context.run_config")
         keys = {key: value for key, value in (shown or {}).items() if key.startswith(PREFIX) and value != ""}
         told = keys if given is None else given
         odd = next((key for key, value in keys.items() if told.get(key) != value), None)
         if odd is not None:
             why = f"run_config= says {told.get(odd)!r}."
-            raise BadInput(f"run-config {odd} = {keys[odd]!r}", why, "run_config=context.run_config")
+            raise WrongForm(f"run-config {odd} = {keys[odd]!r}", why, "run_config=context.run_config")
         self._configure(told)
 
-    # -- Flower's interface -----------------------------------------------------------------------------------------
+    # -- Flower's interface ----------------------------------------------------------------------------------
 
     def start(
         self,
@@ -312,7 +327,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         _require_function("evaluate_fn", evaluate_fn, "round", "arrays")
         _positive("timeout", timeout)
         if not isinstance(grid, Grid):
-            raise BadInput(f"grid = {grid!r}", "reaches no nodes.", "the grid of @app.main(), or ff.LocalGrid")
+            raise WrongForm(f"grid = {grid!r}", "reaches no nodes.", "the grid of @app.main(), or ff.LocalGrid")
         self._read_run_config(grid)
         model = self._make_model(initial_arrays)
         outlast_server_errors(grid)
@@ -323,7 +338,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             log.info("Starting %s strategy:", type(self).__name__)
             if evaluation and not (plan.metrics is not None and plan.metrics.evaluate):
                 near = "fraction_evaluate=1.0 and metrics={'show': {'accuracy': [0, 1]}}"
-                raise BadInput("evaluate_config", "no node evaluates, so nobody would read it.", near)
+                raise Conflict("evaluate_config", "no node evaluates, so nobody would read it.", near)
             self._evaluation = evaluation
             log_start(plan, initial_arrays, config, evaluation)
             self._log_summary = partial(log_summary, plan, model, self.dialect, there.kind, self._home.root)
@@ -341,9 +356,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             log_lines(describe(self._make_plan(None, None, None) if stored is None else stored))
 
     def privacy_spent(self) -> object:
-        """Return what the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before
-        `start`.
-        """
+        """Return what the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`."""
         session = self._session
         if session is None:
             return None
@@ -370,9 +383,9 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     def initialize_parameters(self, *arguments: object, **keywords: object) -> NoReturn:
         """Refused: what Flower's older interface calls first."""
         why = "Flower's older interface (server_fn, ServerAppComponents, start_server) knows no private rounds."
-        raise BadInput("PrivateStrategy", why, "@app.main() of a ServerApp, and strategy.start(grid, initial_arrays)")
+        raise WrongForm("PrivateStrategy", why, "@app.main() of a ServerApp, and strategy.start(grid, initial_arrays)")
 
-    # -- what a run is started with ---------------------------------------------------------------------------------
+    # -- what a run is started with --------------------------------------------------------------------------
 
     def _make_plan(self, rounds: int | None, timeout: float | None, nodes: int | None) -> Plan:
         has_rounds = self._plan is not None or "rounds" in {**self._keywords, **self._overrides}
@@ -383,7 +396,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         )
         evaluates = plan.metrics is not None and plan.metrics.evaluate
         if self.dialect == "cohort" and evaluates:
-            raise BadInput(
+            raise Unsupported(
                 "metrics.evaluate in dialect 'cohort'",
                 "@app.evaluate answers for a whole node: how much one of its users moves that is not bounded.",
                 "ff.private.metric in the training loop, user by user",
@@ -449,14 +462,14 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         else:
             plan = stored
             if num_rounds not in (None, plan.run.rounds):
-                raise BadInput(f"num_rounds = {num_rounds}", "the run to continue has another.", str(plan.run.rounds))
+                raise Differs(f"num_rounds = {num_rounds}", "the run to continue has another.", str(plan.run.rounds))
             self._require_same_layout(model)
         rehearse_masks(grid, plan, model.schema, self._home.root)
         require_simulated(plan, grid)
         if self.dialect == "plain":
             require_keys(there)
             if there.kind == "simulated" and stored is not None:
-                raise BadInput(
+                raise NotAllowed(
                     f"resume of run {self._resume or self._run}",
                     "identities of Flower's simulation last one run, so who took part already is not known.",
                     "a new run; or LocalGrid, or SuperNodes with keys, whose identities last",
@@ -478,12 +491,10 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
                 raise
             return None
         if run.state not in ACTIVE:
-            raise BadInput(f"run {wanted}", f"it has ended ({run.state}).", "another name, for a new run")
+            raise NotNow(f"run {wanted}", f"it has ended ({run.state}).", "another name, for a new run")
         plan = Plan.stored(run.plan)
         if plan.run.task:
-            raise BadInput(
-                f"run {wanted}", f"it trains the task {plan.run.task!r}.", f"fieldfare run --resume {wanted}"
-            )
+            raise Differs(f"run {wanted}", f"it trains the task {plan.run.task!r}.", f"fieldfare run --resume {wanted}")
         if self._plan is not None or self._keywords:
             given = {**self._keywords, **self._overrides}
             participation = None if "participation" in given else plan.participation.model_dump(exclude_none=True)
@@ -491,19 +502,19 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             if participation is not None and self._plan is None:
                 made = Plan.parse({**made.model_dump(mode="json", exclude_none=True), "participation": participation})
             if made.model_dump() != plan.model_dump():
-                raise BadInput(f"run {wanted}", "it was begun with another plan.", "the same keywords, or none")
+                raise Differs(f"run {wanted}", "it was begun with another plan.", "the same keywords, or none")
         return plan
 
     def _require_same_layout(self, model: OwnModel) -> None:
         files = RunFiles(self._home.root, str(self._resume or self._run))
         if OwnModel.load(files.directory).layout() != model.layout():
-            raise BadInput(
+            raise Differs(
                 "initial_arrays",
                 f"run {files.directory.name} began with other names, types, shapes or roles.",
                 "the model that it began with",
             )
 
-    # -- the run --------------------------------------------------------------------------------------------------
+    # -- the run ---------------------------------------------------------------------------------------------
 
     def _start(
         self, grid: Grid, plan: Plan, model: OwnModel, config: ConfigRecord, there: There, evaluate_fn: Evaluate | None
@@ -561,7 +572,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         simulated = (self._create_population(plan, there) if found is None else found).simulated
         stable = (there.kind == "simulated" and simulated) or plan.run.trust_node_ids or identity_is_stable(grid)
         if there.kind == "simulated" and self.dialect == "plain" and not simulated:
-            raise BadInput(
+            raise NotAllowed(
                 f"population {plan.privacy.population!r}",
                 "it is of real users, and these nodes look like those of Flower's simulation, whose identities last "
                 "one run.",
@@ -594,7 +605,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         command = f"fieldfare population create {name} --epsilon {epsilon:g} --delta {decimal(privacy.delta)}"
         if privacy.adjacency != "zero_out":
             command += f" --adjacency {privacy.adjacency}"
-        raise BadInput(f"population {name!r}", "there is no population of that name.", f"`{command}`, or budget=")
+        raise NotFound(f"population {name!r}", "there is no population of that name.", f"`{command}`, or budget=")
 
     def _create_population(self, plan: Plan, there: There) -> PopulationView:
         """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
@@ -639,7 +650,7 @@ def require_keys(there: There) -> None:
     """Refuse nodes without a public key: there is no one to tell apart. Raises `BadInput`."""
     keyless = [node for node in there.nodes if not has_key(node)]
     if there.kind == "real" and keyless:
-        raise BadInput(
+        raise NotGiven(
             f"{len(keyless)} of {len(there.nodes)} nodes",
             "they show no public key, so it is unknown which users they are.",
             "SuperNodes of Flower 1.40 or newer; or LocalGrid",
@@ -647,7 +658,7 @@ def require_keys(there: There) -> None:
 
 
 def _only_start() -> BadInput:
-    return BadInput(
+    return Unsupported(
         "PrivateStrategy.configure_train and aggregate_train",
         "a round is opened, charged and released as one, so another strategy cannot call its halves.",
         "strategy.start(grid, initial_arrays, ...)",
@@ -656,7 +667,7 @@ def _only_start() -> BadInput:
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise BadInput(f"{name} = {value!r}", "there is no such choice.", " or ".join(map(repr, allowed)))
+        raise Unknown(f"{name} = {value!r}", "there is no such choice.", " or ".join(map(repr, allowed)))
     return str(value)
 
 
@@ -664,12 +675,12 @@ def _require_function(name: str, function: object, *arguments: str) -> None:
     """Refuse, before anything is charged, what cannot be called with `arguments`. Raises `BadInput`."""
     form = f"{name}({', '.join(arguments)})"
     if function is not None and not callable(function):
-        raise BadInput(f"{name} = {function!r}", "is no function.", form)
+        raise WrongForm(f"{name} = {function!r}", "is no function.", form)
     try:
         if function is not None:
             inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        raise BadInput(name, f"is called otherwise: {error}.", form) from None
+        raise WrongForm(name, f"is called otherwise: {error}.", form) from None
     except ValueError:
         return  # a builtin without a signature
 
@@ -678,5 +689,5 @@ def _positive(name: str, value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < float(value) < float("inf"):
-        raise BadInput(f"{name} = {value!r}", "must be a positive, finite number.")
+        raise OutOfRange(f"{name} = {value!r}", "must be a positive, finite number.")
     return float(value)

@@ -77,9 +77,7 @@ def squared_norm(chunks: Iterable[NDArray[np.float64]]) -> float:
 def read_cohort_reply(
     stacked: Schema, occasion: Occasion, riders: Riders, content: RecordDict, sent: int
 ) -> Contribution:
-    """Return the reply of a node that sums its users' clipped updates. Raises `BadReply` as
-    `TrainReply.read`.
-    """
+    """Return the reply of a node that sums its users' clipped updates. Raises `BadReply` as `TrainReply.read`."""
     reply = TrainReply.read(content, stacked, occasion, sent, riders.indicators, riders.metrics)
     arrays = [reply.update[name] for name in stacked.names]
 
@@ -163,10 +161,13 @@ class Aggregate:
             self.reject(NON_FINITE)
             return False
         bound = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
+        # The charge needs no more than this bound. So a reply that is too long is cut, and neither trusted
+        # nor dropped.
         if max(norms) > bound and reply.clipped_by_node:
             self.reject("over-norm, clipped again")
         # The factor 1 - 1e-12 keeps the scaled norm below the bound in spite of float64 rounding.
         cuts = [bound / norm * (1.0 - 1e-12) if norm > bound else 1.0 for norm in norms]
+        # The shares add up to at most 1, so all of a user's queries together stay within one clip norm.
         scales = [cut * math.sqrt(share) for cut, share in zip(cuts, self.shares, strict=True)]
         for position, location in enumerate(self.stacked.slices()):
             target, scale, start = self.total[location], scales[position // per_query], 0

@@ -116,8 +116,9 @@ class ChosenSum(Aggregate):
 class NamedSum(Aggregate):
     """The sum of how many users have each value, of which those above a threshold are released with their values.
 
-    A value gets the next free place of `total` when a reply first names it; there are as many places as values that all
-    users together can have. Which place that is depends on data, and is released with nothing: noise is alike in all.
+    A value gets the next free place of `total` when a reply first names it; there are as many places as
+    values that all users together can have. Which place that is depends on data, and is released with
+    nothing: noise is alike in all.
 
     *Privacy*: `accounting.thresholded`. Each number of a reply of n users is cut to [0, n box].
 

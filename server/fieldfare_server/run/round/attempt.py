@@ -28,9 +28,7 @@ class Attempt:
     asked: Sequence[Users]
     """For each message: the users of the cohort whom its node is asked to train, as indices."""
     messages: Sequence[Message]
-    """One instruction for each node that hosts users of the cohort, and before them as many for their
-    evaluations.
-    """
+    """One instruction for each node that hosts users of the cohort, and before them as many for their evaluations."""
     sum: Aggregate | MaskedSum
     """Raw."""
     most: int | None

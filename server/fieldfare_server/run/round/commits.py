@@ -23,9 +23,7 @@ from fieldfare_server.run.round.running_noise import StreamFacts
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""
 GROUP_SECONDS = 0.5
-"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are
-shown.
-"""
+"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
 
 Show = Callable[[Released], None]
 
@@ -88,9 +86,7 @@ class Commits:
     def _write_checkpoint(
         self, record: RoundRecord, made: Released, tensors: Mapping[str, torch.Tensor], facts: StreamFacts
     ) -> str:
-        """Write the state after the round of `record`; returns its digest. tensors, facts: the noise's state
-        then.
-        """
+        """Write the state after the round of `record`; returns its digest. tensors, facts: the noise's state then."""
         if self._files is None:
             return NO_CHECKPOINT
         named = {**prefixed("opt.", made.optimizer_state), **prefixed("noise.", tensors)}
@@ -110,7 +106,7 @@ class Commits:
         """Continue from the newest committed checkpoint."""
         self.newest = self.released = released
 
-    # -- groups of rounds of simulated users ------------------------------------------------------------------------
+    # -- groups of rounds of simulated users -----------------------------------------------------------------
 
     def _hold(self, opened: OpenRound, held: _Held) -> None:
         """Go on from a round that is not durable yet; commit its group if that has lasted long enough."""

@@ -3,8 +3,8 @@
     add words -> CLOSE (durable) -> ask the blinder -> open -> noise -> read
 
 Training is deterministic, so two opened sums of one round would differ by one node's update, exactly. So a closed
-round is committed or its run ends: there is no other attempt and no smaller set, whatever crashes; and no check, cut or
-void looks at an opened sum before it is noised.
+round is committed or its run ends: there is no other attempt and no smaller set, whatever crashes; and no
+check, cut or void looks at an opened sum before it is noised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import Message, RecordDict
 
-from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError
+from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.masking.boxes import Purpose, read_key
 from fieldfare.masking.receipts import Receipts
@@ -88,8 +88,8 @@ class MaskedSum:
     def add(self, content: RecordDict, sent: int, node: int) -> bool:
         """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
 
-        What it adds cannot be bounded here: a node that lies spoils the sum, and no other user's privacy. Of a node
-        whose box the blinder would not open, or twice, nothing is added.
+        What it adds cannot be bounded here: a node that lies spoils the sum, and no other user's privacy. Of
+        a node whose box the blinder would not open, or twice, nothing is added.
         """
         try:
             words, users, seal = read_reply(content, self.occasion, sent, self.numel, self.bits)
@@ -101,6 +101,8 @@ class MaskedSum:
             # Whatever a crafted reply makes Flower's records raise, it is one reply that cannot be used.
             self.reject("schema")
             return False
+        # Overflow is meant: masks and sums count modulo the ring, and nothing here can be read before they
+        # are off.
         self.words += words
         self.users += users
         self.seals.append(seal)
@@ -232,6 +234,8 @@ class MaskedSums:
     def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
         """Make the set final, durably, before anything of it is opened; returns the round, closed."""
         closed = ClosedSum(opened, total, tuple(nodes), tuple(reported))
+        # First the file, then the row: whatever crash comes between, a round that the log calls closed has
+        # its set.
         digest = closed.write(self._files)
         opened = self._account.close_round(opened, digest, len(nodes))
         self._closed = ClosedSum(opened, total, closed.nodes, closed.reported)
@@ -256,7 +260,7 @@ class MaskedSums:
         """
         closed = self._closed
         if closed is None or closed.total is not total or opened.closing is None:
-            raise LedgerError(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
+            raise OutOfTurn(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
         assert self._blinder is not None
         place = (self._account.id, opened.index, opened.attempt)
         asked = MasksAsked(*place, self._numel, total.bits, self._digest, closed.nodes, tuple(total.seals))

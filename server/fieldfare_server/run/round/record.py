@@ -24,9 +24,7 @@ _OPTIONAL = ("nonce", "nonces", "strategy", "charges", "model", "metrics", "rece
 
 @dataclass(frozen=True, eq=False)
 class RoundRecord:
-    """All that commits one round: the metadata of its checkpoint, as JSON. The field names are the file's
-    keys.
-    """
+    """All that commits one round: the metadata of its checkpoint, as JSON. The field names are the file's keys."""
 
     round: int
     attempt: int
@@ -57,9 +55,7 @@ class RoundRecord:
     charges: list[int] | None = None
     """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
     strategy: str | None = None
-    """SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was
-    made.
-    """
+    """SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was made."""
     model: str | None = None
     """Digest of the released model (`files.checkpoint.model_digest`); None in records of earlier versions."""
     metrics: list[list[float]] | None = None

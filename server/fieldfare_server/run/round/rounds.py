@@ -26,7 +26,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
-from fieldfare.errors import CheckpointError, LedgerError
+from fieldfare.errors import CheckpointError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.nonces import NONCE_BYTES, Nonces, digest_of
@@ -52,9 +52,7 @@ from fieldfare_server.run.round.task_model import Model
 
 
 class Rounds:
-    """The private side of one run, round after round. What it has made becomes durable, and is shown, by
-    `commits`.
-    """
+    """The private side of one run, round after round. What it has made becomes durable, and is shown, by `commits`."""
 
     def __init__(
         self,
@@ -104,7 +102,7 @@ class Rounds:
         """The newest model that there is: what the next round starts from."""
         return self.commits.newest
 
-    # -- what nodes are sent --------------------------------------------------------------------------------------
+    # -- what nodes are sent ---------------------------------------------------------------------------------
 
     def points(self) -> Points:
         """Return what clients train from in the next round."""
@@ -153,12 +151,10 @@ class Rounds:
             *more,
         )
 
-    # -- what users have left -------------------------------------------------------------------------------------
+    # -- what users have left --------------------------------------------------------------------------------
 
     def costs(self, index: int, users: Users) -> Units:
-        """Return what round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape
-        (n,).
-        """
+        """Return what round `index` would cost each of `users` by its odometer, in units of 2^-44 mu^2, shape (n,)."""
         assert self._charge is not None  # a rehearsal has no odometers
         assert self.cost is not None
         return self.cost.increments(self._charge.growth(index, users))
@@ -179,7 +175,7 @@ class Rounds:
         pledged = self.account.pledged(users)
         return None if pledged is None else np.searchsorted(self._dearest, pledged, side="right")
 
-    # -- from the sum to the released model -----------------------------------------------------------------------
+    # -- from the sum to the released model ------------------------------------------------------------------
 
     def commit_round(
         self,
@@ -263,7 +259,7 @@ class Rounds:
         self.commits.commit(opened, record, newest, show)
         self.sums.done()
 
-    # -- after a crash --------------------------------------------------------------------------------------------
+    # -- after a crash ---------------------------------------------------------------------------------------
 
     def settle_open_round(self, opened: OpenRound, files: RunFiles) -> bool:
         """Settle a round that a crash left open; returns whether it was committed.
@@ -291,9 +287,7 @@ class Rounds:
         return False
 
     def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object], next_round: int) -> None:
-        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or
-        model.
-        """
+        """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
         record = RoundRecord.from_json(meta)
         strategy = None if self.cost is None else self.cost.strategy
         expected = (next_round - 1, self._plan_digest, self.model.schema.digest(), strategy)
@@ -321,7 +315,7 @@ class Rounds:
                 *setting, self.plan.privacy.adjacency, patterns, next_round, self.cost.whole
             )
 
-    # -- the parts of a commit ------------------------------------------------------------------------------------
+    # -- the parts of a commit -------------------------------------------------------------------------------
 
     def step_info(self) -> StepInfo:
         """Return what is public about the next step."""
@@ -330,15 +324,13 @@ class Rounds:
         return StepInfo(row, self.plan.run.rounds, std, self.running_noise.autocovariance)
 
     def _update_scale(self) -> float:
-        """Return what multiplies the released sum: adaptive clipping with `rescale` undoes the division by
-        the norm.
-        """
+        """Return what multiplies the released sum: adaptive clipping with `rescale` undoes the division by the norm."""
         return self.clipping.mean_scale(self.newest.clip)
 
     def _require_noise_row(self, opened: OpenRound) -> None:
         stream = self.running_noise.stream
         if stream is not None and stream.round != opened.noise_row:
-            raise LedgerError(
+            raise OutOfTurn(
                 f"round {opened.index} of run {self.account.id}",
                 f"its noise row is {opened.noise_row}, the noise stands at row {stream.round}.",
                 "resume the run",
@@ -349,7 +341,7 @@ class Rounds:
         if self._nonces is None:
             return
         if len(self._nonces) != index:
-            raise LedgerError(
+            raise OutOfTurn(
                 f"round {index} of run {self.account.id}",
                 f"there are nonces of {len(self._nonces)} rounds before it.",
                 "resume the run",

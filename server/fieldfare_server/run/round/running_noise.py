@@ -22,9 +22,7 @@ StreamFacts = dict[str, int | str]
 
 @dataclass(frozen=True, eq=False)
 class RunningNoise:
-    """A mechanism's stream, with the scale and grid that the plan fixes. Without a stream: no noise (a
-    rehearsal).
-    """
+    """A mechanism's stream, with the scale and grid that the plan fixes. Without a stream: no noise (a rehearsal)."""
 
     privatiser: Privatiser
     stream: Stream | None
@@ -59,9 +57,7 @@ class RunningNoise:
         return self.privatiser.std * float(self.row_norms[row])
 
     def privatise(self, total: torch.Tensor) -> torch.Tensor:
-        """Return `total`, float64 (numel,), plus the next row of noise; float32 or float64. May overwrite
-        `total`.
-        """
+        """Return `total`, float64 (numel,), plus the next row of noise; float32 or float64. May overwrite `total`."""
         return total if self.stream is None else self.privatiser.privatise(total, self.stream)
 
     def privatise_words(self, words: Words) -> torch.Tensor:

@@ -89,9 +89,7 @@ class TaskModel:
         return ArrayRecord({name: write_array(value) for name, value in self.schema.arrays(params).items()})
 
     def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the model's full state dict (`complete_state`) with the parameters `params`, flat float32
-        (d,).
-        """
+        """Return the model's full state dict (`complete_state`) with the parameters `params`, flat float32 (d,)."""
         return complete_state(self._module, self.schema.split(params))
 
     def save(self, directory: Path) -> None:
