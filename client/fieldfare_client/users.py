@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.errors import OutOfRange, WrongForm
+from fieldfare.hashing import all_differ
 from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms as name_all
 from fieldfare.schema import texts
@@ -92,7 +93,7 @@ class UserTable:
         """Columns by the GPU that has them. Tables that are selected from this one share it."""
         self.source: Path | None = None
         """The file that the columns are mapped from (`fieldfare_client.storage`), if they are."""
-        if np.unique(named).size != named.size:
+        if not all_differ(named):
             raise WrongForm("users", "a user id occurs twice.")
         rows = int(self.offsets[-1]) if self.offsets.size else -1
         if self.offsets.shape != (named.size + 1,) or self.offsets[0] != 0 or (np.diff(self.offsets) < 0).any():

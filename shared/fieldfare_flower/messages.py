@@ -24,6 +24,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fieldfare.hashing import all_differ
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import SignedHead
@@ -375,7 +376,7 @@ def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uin
     if _header(content).get("schema") != schema.digest():
         raise BadReply("schema", "the node would train another model")
     users = asked_users(content)
-    if users.ndim != 1 or users.size > most or np.unique(users).size != users.size:
+    if users.ndim != 1 or users.size > most or not all_differ(users):
         raise BadReply("users", "too many users, or a user twice")
     return users
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fieldfare.errors import BadInput
+from fieldfare.hashing import all_differ
 from fieldfare.schema import pseudonym, pseudonyms
 from fieldfare_client.users import UserTable
 from support.refusals import Coded, coded
@@ -134,3 +135,15 @@ def test_two_spellings_of_one_text_are_one_person(one: str, other: str) -> None:
     for alone in (one, other):  # a spelling by itself keeps the pseudonym that it always had
         assert UserTable.grouped([alone, "ann"], {"x": np.zeros(2, np.float32)}).pseudonyms.size == 2
         assert pseudonyms([alone])[0] == pseudonym(alone)
+
+
+@pytest.mark.parametrize("twice", [[7, 7], [7, 2**63, 1, 7], [2**64 - 1, 0, 2**64 - 1]])
+def test_a_user_twice_is_refused_wherever_users_are_named(twice: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = np.array(twice, np.uint64)
+    assert not all_differ(names)
+    assert all_differ(np.unique(names))
+    # numpy's hash table of a million users takes twenty times as long as a sort.
+    monkeypatch.setattr(np, "unique", lambda *given, **keywords: pytest.fail("users are not hashed"))
+    with pytest.raises(BadInput, match="twice"):
+        UserTable(names, np.arange(len(names) + 1), {"x": np.zeros(len(names))})
+    assert len(UserTable(np.array([3, 1], np.uint64), np.arange(3), {"x": np.zeros(2)})) == 2

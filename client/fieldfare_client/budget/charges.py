@@ -37,6 +37,7 @@ from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.errors import AlreadyThere, BadInput, OutOfRange
+from fieldfare.hashing import all_differ
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
 from fieldfare.text import decimal
 from fieldfare_client.budget.settings import Agreed, NodeBudget
@@ -121,7 +122,7 @@ class Charges:
         """
         cost = terms.cost()
         what = f"round {round} of run {terms.run}"
-        if names.size != np.unique(names).size:
+        if not all_differ(names):
             raise NodeBudgetRefused(what, "it names a user twice.", reason="too-often")
         with self._writing() as connection:
             _meet(connection, terms, agreed, cost, self._settings)

@@ -66,8 +66,7 @@ class BatchedEngine(Engine):
         self._mapped = vmap(grad(self._mean_loss))
 
     def seal(self) -> None:
-        """Let no Python of the task see a user: from the next chunk on, which must be made up, its loss is
-        repeated.
+        """Repeat the task's loss from the next chunk on, which must be made up: no Python of it sees a user.
 
         Raises ValueError where more of the task's Python than its loss would train.
         """
@@ -76,9 +75,7 @@ class BatchedEngine(Engine):
         self._loss_gradient = SealedLoss(self.task.loss, min(self.client.batch_size, LONGEST))
 
     def gains(self, rows: int) -> bool:
-        """Return whether users with `rows` rows may train with others, and gain by it: a short batch of a
-        mapped model costs as much as a long one.
-        """
+        """Return whether users with `rows` rows gain by others: a short batch that is mapped costs a long one."""
         if isinstance(self._loss_gradient, SealedLoss):
             return min(rows, self.client.batch_size) <= self._loss_gradient.rows
         return bool(self.layers) or rows >= self.client.batch_size

@@ -211,9 +211,8 @@ def _record(
     *,
     alone: bool = False,
 ) -> tuple[torch.Tensor, _Operations | None]:
-    """Return the result of `function`, and the operations that made it; None where they are not a plain list.
-
-    alone: nor where torch alone does not repeat them, or one leaves something behind for the next time.
+    """Return the result of `function`, and the operations that made it; None where they are not a plain list, or,
+    `alone`, not torch's alone.
     """
     with _Recorder() as recorder:
         gradient = function(outputs, targets)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from torch.nn.modules.conv import _ConvNd
 
 from fieldfare.errors import BadInput, Unsupported, WrongForm
+from fieldfare.hashing import all_differ
 from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
@@ -242,7 +243,7 @@ class Trainer:
                 f"({self.schema.numel},)",
             )
         users = np.asarray(users, np.int64)
-        if np.unique(users).size != users.size:
+        if not all_differ(users):
             raise WrongForm("cohort", "names a user twice.")
         rows = [weights[first : first + len(points)] for first in range(0, len(weights), len(points))]
         work = _Work(starts, rows, table, at_round)
@@ -355,7 +356,7 @@ class Trainer:
     def _keep_apart(self, work: _Work) -> Apart:
         loops: list[Engine] = [self._engine(LoopEngine)]
         start = self.schema.flatten(dict(self._model.named_parameters())).detach().to(torch.float32)
-        most, engine, work_is = self.chunk_size(2**30), self.client.engine, self._identity
+        most, engine, work_is = self.chunk_size(2**30), self.client.engine, (*self._identity, self._sealed)
         if self._alone or engine == "loop":
             return Apart(self._run, loops, None, None, start, self.client, most, work_is)
         if engine == "auto" and not self._sealed and ChannelsLastLoop.suits(self._model, self.device):
@@ -374,9 +375,7 @@ class Trainer:
         except Exception as error:
             log.warning("users train one at a time: the task cannot prepare made-up rows (%s)", type(error).__name__)
         together = None if slow and engine == "auto" else batched
-        return Apart(
-            self._run, loops, together, rows, start, self.client, most, (*work_is, self._sealed), sealed=self._sealed
-        )
+        return Apart(self._run, loops, together, rows, start, self.client, most, work_is, sealed=self._sealed)
 
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import OutOfRange, WrongForm
+from fieldfare.hashing import all_differ
 from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
@@ -213,7 +214,7 @@ class WorkerTrainer:
         users = np.asarray(users, np.int64)
         if not self._pipes:
             raise WorkersLost(LOST)
-        if np.unique(users).size != users.size:
+        if not all_differ(users):
             raise WrongForm("cohort", "names a user twice.")
         most, asked = self._points.shape[0], self._sums.shape[0]
         if len(points) > most or len(points) * queries != len(weights) or queries != asked:

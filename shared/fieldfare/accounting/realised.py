@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from fieldfare.accounting import PrivacyLoss, charge_for
 from fieldfare.arrays import Floats
 from fieldfare.errors import NotAllowed, OutOfRange, Unsupported
+from fieldfare.hashing import all_differ
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
     IN_STEP,
@@ -129,7 +130,7 @@ class RealisedCharge:
         """
         self._require_next(round)
         cohort = np.asarray(users, dtype=np.int64)
-        if cohort.size and (cohort.min() < 0 or np.unique(cohort).size != cohort.size):
+        if cohort.size and (cohort.min() < 0 or not all_differ(cohort)):
             raise OutOfRange(f"the participants of round {round}", "must be distinct user indices from 0.")
         if self._realised:
             self._require_allowed(round, cohort)
