@@ -4,10 +4,10 @@
     FIELDFARE_DATA=DIR python benchmarks/metric_bands.py [--runs 25] [--pairs 5] [--out FILE]
 
 A run is one of the demo's form on 5 000 players: 64 rounds of 200, epsilon 1, "blt", one metric at weight .1, windows
-of 8 rounds that do not overlap. The metric is the share of a player's known months that the model predicts right. The
-mean without noise is that of the same run's own reports, kept from where a node measures them: the model that is
-measured depends on the run's noise. The server's rate is 0.2 of a cohort's noise, as `claims/headline_plans.py` begins
-its grid.
+of 8 rounds that do not overlap. The metric is the share of a player's known months that the model (of width 16)
+predicts right. The mean without noise is that of the same run's own reports, kept from where a node measures them: the
+model that is measured depends on the run's noise. The server's rate is 0.2 of a cohort's noise, as
+`claims/headline_plans.py` begins its grid.
 
 What the metric costs the model is wider noise and nothing else, so a pair of runs has the same draws, once as wide as
 without the metric and once sqrt(1.01) times as wide, as with it.
@@ -16,10 +16,13 @@ without the metric and once sqrt(1.01) times as wide, as with it.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import platform
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,17 +33,31 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training.measures import Measures
+from fieldfare_client.users import UserTable
 from fieldfare_research.chess import ChessTask
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 
-ROUNDS, WINDOW, WEIGHT = 64, 8, 0.1
+ROUNDS, WINDOW, WEIGHT, WIDTH = 64, 8, 0.1, 16
+_PREPARED: list[UserTable] = []
 
 
 class Months(ChessTask):
     """The task `chess`, with the share of known months that are predicted right as a measure."""
 
     measures: ClassVar[tuple[str, ...]] = ("correct",)
+
+    def users(self) -> UserTable:
+        """The players, prepared once and not again in each run."""
+        if not _PREPARED:
+            players = super().users()
+            x, y = super().prepare(players.rows(np.arange(len(players))).columns)
+            offsets = np.arange(len(players) + 1)
+            _PREPARED.append(UserTable(players.pseudonyms, offsets, {"x": x.numpy(), "y": y.numpy()}))
+        return _PREPARED[0]
+
+    def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return columns["x"], columns["y"]
 
     def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         known = targets >= 0
@@ -59,7 +76,7 @@ def plan_of(seed: int, noise: float | None) -> Plan:
         {
             "privacy": {"population": "players", "delta": 1e-5, **spend},
             "run": {"task": f"{__name__}:Months", "rounds": ROUNDS, "cohort": 200, "seed": seed, "noise_seed": seed},
-            "task": {"users": 5_000},
+            "task": {"users": 5_000, "width": WIDTH},
             "participation": {"scheme": "min-separation", "separation": 16, "max_participations": 4},
             "mechanism": {"kind": "blt"},
             "clipping": {"kind": "flat", "norm": 0.3},
@@ -86,7 +103,7 @@ def one_run(seed: int, noise: float | None = None) -> tuple[float, float, list[t
     try:
         with Session.rehearse(a_plan, noise=True) as session:
             FieldfareStrategy(session, reports.append).start(LocalGrid(app, 1, {"task": a_plan.task_reference}))
-            model = ChessTask().build_model()
+            model = SCORER.build_model()
             sigma = session.noise_multiplier
             torch.nn.utils.vector_to_parameters(session.params.float(), model.parameters())
     finally:
@@ -103,7 +120,7 @@ def one_run(seed: int, noise: float | None = None) -> tuple[float, float, list[t
     return SCORER.evaluate(model)["auc"], sigma, found
 
 
-SCORER = ChessTask()
+SCORER = ChessTask(width=WIDTH)
 
 
 def main() -> None:
@@ -113,7 +130,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     began, wall, load = time.process_time(), time.time(), os.getloadavg()[0]
-    runs = [one_run(seed) for seed in range(arguments.runs)]
+    runs = []
+    for seed in range(arguments.runs):
+        runs.append(one_run(seed))
+        print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
     sigma, wider = runs[0][1], math.sqrt(1 + WEIGHT**2)
     lost = np.array([one_run(s, sigma)[0] - one_run(s, sigma * wider)[0] for s in range(arguments.pairs)])
     truth, value, low, high = np.array([window for _, _, found in runs for window in found]).T

@@ -13,7 +13,7 @@ from flwr.app import RecordDict
 
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare_client import questions as node_questions
-from fieldfare_flower.messages import UPDATE, write_question
+from fieldfare_flower.messages import write_question
 from fieldfare_server.evidence.looks import look
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.plan_file import plan_of
@@ -22,7 +22,6 @@ from fieldfare_server.planning.questions import Asked
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, TinyTask, home, plan
-from support.liars import drop, error, values
 from support.refusals import coded
 
 TINY = "support.federation:TinyTask"
@@ -120,31 +119,6 @@ def test_a_question_about_a_model_that_is_not_here_is_refused_and_costs_nothing(
         Session.begin(state, asked(table).plan_for_nodes(), identity_is_stable=True)
     with Ledger.open(state.ledger) as ledger:
         assert ledger.population("people").spent_epsilon == 0
-
-
-HOSTILE = {
-    "not a number": (values(lambda a: a * np.float32(np.nan)), False),
-    "infinite": (values(lambda a: a + np.float32(np.inf)), False),
-    "no answer": (drop(UPDATE), False),
-    "an error": (error(2), False),
-    "out of bounds": (values(lambda a: a * 0 + np.float32(1e30)), True),
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_answer_is_one_counted_reply(kind: str) -> None:
-    """Of three nodes one lies. What it sends is dropped, or cut to as many users as it was asked for."""
-    lie, is_used = HOSTILE[kind]
-    liar = next(iter(LyingGrid(3).get_node_ids()))
-    total, users, rejects = answer_without_noise(MEAN, LyingGrid(3, {liar: lie}))
-    assert sum(rejects.values()) == 1
-    whole = own_means().sum() / 4
-    assert (users == USERS) == is_used
-    if is_used:
-        assert abs(total[0] - whole) <= 2 * USERS
-        assert abs(total[0]) <= USERS
-    else:
-        assert abs(total[0] - whole) <= USERS - users + 1e-6
 
 
 def test_what_a_message_asks_is_data_and_the_task_is_the_nodes_own() -> None:
