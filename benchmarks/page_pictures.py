@@ -2,9 +2,10 @@
 
     python benchmarks/page_pictures.py [--only page-many ...]
 
-All but `page-aircraft` show a ledger of made-up runs, which began week by week until now. `page-aircraft` is that of
-the tutorial for officers: one run of `deploy/plans/flights.toml` on real flights, half a minute of processor. Look at
-what it made before it is kept.
+Most show a ledger of made-up runs, which began week by week until now. Those of the tutorials do what these say, with
+their data: `page-aircraft` one run of `deploy/plans/flights.toml` on real flights, half a minute of processor;
+`page-writers` three rounds of `examples/quickstart`; `page-federation` a SuperLink and two SuperNodes of Flower's on
+their usual ports, some minutes. Look at what it made before it is kept.
 """
 
 from __future__ import annotations
@@ -97,20 +98,73 @@ def made_up(url: str) -> Ledger:
     return ledger
 
 
-def tutorial(home: Path) -> str:
-    """The ledger of the officer's tutorial after its first run."""
-    env = os.environ | {"FIELDFARE_HOME": str(home)}
-    budget = ["--epsilon", "1.2", "--delta", "1e-5", "--unit", "aircraft", "--simulated"]
-    program = [sys.executable, "-c", "from fieldfare_server.cli import main; main()"]
-    for words in (["population", "create", "aircraft", *budget], ["simulate", str(ROOT / "deploy/plans/flights.toml")]):
-        subprocess.run([*program, *words], env=env, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return f"sqlite:///{home}/ledger.sqlite3"
+FIELDFARE = (sys.executable, "-c", "from fieldfare_server.cli import main; main()")
+QUICKSTART = """
+import fieldfare as ff
+from quickstart.client_app import app as client_app
+from quickstart.server_app import app as server_app
+ff.LocalGrid(client_app, 20, {'num-server-rounds': 3, 'local-epochs': 1, 'lr': 0.1}).run_app(server_app)
+"""
+SUPERLINK = "127.0.0.1:8000"
 
 
-def pictures(url: str, only: list[str], browser: Any) -> None:
+def environment(home: Path) -> dict[str, str]:
+    """The environment of a tutorial's commands: a home of its own, and Flower calls nobody."""
+    quiet = dict.fromkeys(("FLWR_DISABLE_UPDATE_CHECK", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"), "1")
+    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    own = {"FIELDFARE_HOME": str(home), "FLWR_HOME": str(home / "flwr"), "FLWR_TELEMETRY_ENABLED": "0", "PATH": beside}
+    return os.environ | quiet | own
+
+
+def does(env: dict[str, str], *words: str, where: Path = ROOT) -> None:
+    """Do one command of a tutorial."""
+    subprocess.run(words, env=env, cwd=where, check=True, stdout=subprocess.DEVNULL)
+
+
+def officer(env: dict[str, str]) -> None:
+    """The officer's tutorial: its first run."""
+    budget = ("--epsilon", "1.2", "--delta", "1e-5", "--unit", "aircraft", "--simulated")
+    does(env, *FIELDFARE, "population", "create", "aircraft", *budget)
+    does(env, *FIELDFARE, "simulate", str(ROOT / "deploy/plans/flights.toml"))
+
+
+def flower(env: dict[str, str]) -> None:
+    """The Flower user's tutorial, in one process."""
+    does(env, sys.executable, "-c", QUICKSTART, where=ROOT / "examples/quickstart")
+
+
+def operator(env: dict[str, str]) -> None:
+    """The operator's tutorial: three programs of Flower's, a population, a run."""
+    node = ("flower-supernode", "--insecure", "--superlink", SUPERLINK)
+    budget = ("--epsilon", "16", "--delta", "1e-5", "--simulated")
+    config = [f'partition-id={i} num-partitions=2 task="digits"' for i in range(2)]
+    started = [("flower-superlink", "--insecure")]
+    started += [(*node, "--port", str(9094 + i), "--node-config", one) for i, one in enumerate(config)]
+    running = []
+    try:
+        for words in started:
+            running.append(subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        does(env, *FIELDFARE, "population", "create", "containers", *budget)
+        does(env, *FIELDFARE, "run", "deploy/plans/trusting.toml", "--superlink", SUPERLINK, "--insecure")
+    finally:
+        for process in reversed(running):
+            process.terminate()
+            process.wait(60)
+
+
+TUTORIALS: dict[str, tuple[Callable[[dict[str, str]], None], str]] = {
+    "page-aircraft": (officer, "#population=aircraft"),
+    "page-writers": (flower, "#population=writers"),
+    "page-federation": (operator, "#run="),
+}
+"""Picture -> what the tutorial does, and the address of what it shows then: `#run=` is its one run's."""
+
+
+def pictures(url: str, only: dict[str, str], browser: Any) -> None:
+    """Take each picture at its address of the page over the ledger at `url`."""
     with serve_in_thread(config(create_app(url, Settings()), port=0)) as address:
-        for name in only:
-            view, scheme, size, do = VIEWS.get(name, ("#population=aircraft", "light", LARGE, nothing))
+        for name, view in only.items():
+            _, scheme, size, do = VIEWS.get(name, ("", "light", LARGE, nothing))
             with new_page(browser, viewport=size, color_scheme=scheme) as page:
                 page.goto(f"{address}/{view}")
                 page.locator("main[aria-busy=false]").wait_for()
@@ -122,14 +176,23 @@ def pictures(url: str, only: list[str], browser: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[*VIEWS, "page-aircraft"], help="pictures")
+    parser.add_argument("--only", nargs="*", default=[*VIEWS, *TUTORIALS], help="pictures")
     only = parser.parse_args().only
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        url = f"sqlite:///{folder}/ledger.sqlite3"
-        with made_up(url):
-            pictures(url, [name for name in only if name in VIEWS], browser)
-        if "page-aircraft" in only:
-            pictures(tutorial(Path(folder) / "home"), ["page-aircraft"], browser)
+        if drawn := {name: VIEWS[name][0] for name in only if name in VIEWS}:
+            with made_up(url := f"sqlite:///{folder}/ledger.sqlite3"):
+                pictures(url, drawn, browser)
+        for name in only:
+            if name not in TUTORIALS:
+                continue
+            do, view = TUTORIALS[name]
+            home = Path(folder) / name
+            do(environment(home))
+            url = f"sqlite:///{home}/ledger.sqlite3"
+            if view == "#run=":
+                with Ledger.open(url) as ledger:
+                    view += ledger.runs(limit=1).items[0].id
+            pictures(url, {name: view}, browser)
 
 
 if __name__ == "__main__":
