@@ -74,7 +74,10 @@ def _backward(
     at_output = torch.zeros_like(outputs[0])
     for step in range(steps - 1, -1, -1):
         i, f, g, o = gates[step].chunk(4, -1)
+        # Views: what is written into them are the gradients at the gates, before their sigmoid or tanh in the
+        # end.
         at_i, at_f, at_g, at_o = changes[step].chunk(4, -1)
+        # From the last step back: what the loss asks of this step's output, and what later steps ask of it.
         at_output = at_output + at_outputs[step]
         squashed = torch.tanh(cells[step])
         at_cell = tanh_backward(at_output * o, squashed).add_(at_cell)
@@ -89,6 +92,8 @@ def _backward(
         sigmoid_backward.grad_input(both, gates[step][..., : 2 * hidden], grad_input=both)
         sigmoid_backward.grad_input(at_o, o, grad_input=at_o)
         if step:
+            # On to the step before: along the cell by the forget gate, along the output by the recurrent
+            # weights.
             at_cell = at_cell.mul_(f)
             at_output = torch.bmm(changes[step], across)
     whole = _by_user(changes)

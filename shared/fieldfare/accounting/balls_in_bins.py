@@ -128,6 +128,7 @@ def _modes_of_tree(tree: OnlineTree | PlainTree, rounds: int, bins: int) -> Vect
         spans = spans[read_rows(rounds)]
     first, last = spans[:, :1] - 1, spans[:, 1:] - 1
     bin_of = np.arange(bins)
+    # How many t = j (mod b) lie between `first` and `last`: those up to `last`, without those before `first`.
     return ((last - bin_of) // bins - (first - 1 - bin_of) // bins).astype(np.float64)
 
 
@@ -137,6 +138,8 @@ def mode_products(mechanism: Mechanism, bins: int, rounds: int | None = None) ->
 
     Raises `BadInput` where a row of C is drawn before a round that it contains: the proof goes row by row.
     """
+    # Entries by their size: a user's updates may point anywhere, so no cancellation between columns is
+    # counted on.
     c = np.abs(mechanism.strategy_matrix(mechanism.rounds if rounds is None else rounds))
     births = np.array([mechanism.birth(row) for row in range(len(c))])
     rows, columns = np.nonzero(c)

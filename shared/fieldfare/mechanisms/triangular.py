@@ -136,6 +136,7 @@ class TriangularMechanism(MatrixMechanism):
         n = self._released(rounds)
         b, k = participation.separation_and_count(n)
         c = self._c[:n, :n]
+        # Nobody takes part twice, so each user moves one column.
         if min(k, -(-n // b)) <= 1:
             return Sensitivity(float(np.linalg.norm(c, axis=0).max()), "exact", "largest column norm")
         if self._horizon_sensitivity is not None and n == self.rounds:
@@ -173,6 +174,8 @@ class TriangularMechanism(MatrixMechanism):
     def _products(self, n: int) -> Floats:
         """Return |X_ij| from the first n rows of C, shape (n, n); that of the whole horizon is kept."""
         if n < self.rounds:
+            # Without signs: two updates of a user may point the same way or opposite ways, and either may add
+            # up.
             return np.abs(self._c[:n, :n].T @ self._c[:n, :n])
         if self._whole is None:
             self._whole = np.abs(self._c.T @ self._c)

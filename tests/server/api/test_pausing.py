@@ -59,7 +59,8 @@ def test_pause_resume_and_stop_reach_a_running_session(tmp_path: Path) -> None:
         asked.clear()
         assert client.pause("live").request == "pause"
         gate.set()
-        time.sleep(1.5)  # three looks of a paused session at its request: long enough for many of these rounds
+        wait(lambda: client.run("live").state == "paused")
+        time.sleep(0.5)  # a look of the paused session at its request: long enough for many of these rounds
         paused = client.run("live")
         assert (paused.state, paused.committed_rounds, len(told)) == ("paused", 1, 1)
         assert runner.is_alive(), "it waits in place; its lease and reservation stay its own"

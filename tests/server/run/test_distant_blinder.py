@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -300,7 +301,10 @@ def test_plans_that_name_the_wrong_kind_of_blinder_are_refused(tmp_path: Path, b
         plan(aggregation={"kind": "masked", "least_nodes": 2, "blinder": "ffb1:00"})
 
 
-def test_the_blinder_trains_nobody_and_tells_no_text(blinder: Blinder) -> None:
+def test_the_blinder_trains_nobody_and_tells_no_text(blinder: Blinder, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Alone, too: no run of another test has said who this process is, without which Flower makes no message.
+    anybody = SimpleNamespace(task_id=1, run_id=1, node_id=1)
+    monkeypatch.setattr("flwr.app.message.message.TaskIdentity", anybody, raising=False)
     for kind in ("train", "evaluate", "query", "query.users", QUERY_MASKS):
         reply = blinder.reply(Message(RecordDict(), 1, kind))
         assert reply.has_error()

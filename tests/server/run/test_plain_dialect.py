@@ -228,7 +228,7 @@ def test_a_reply_to_a_message_of_another_is_stray(tmp_path: Path) -> None:
             reply.metadata.__dict__["_group_id"] = "run/0/guess"
         yield reply
 
-    private = strategy(tmp_path, round_timeout=0.3)
+    private = strategy(tmp_path, round_timeout=2.0)
     result = private.start(Forgers(forge), vector_arrays(), num_rounds=1)
     assert result.train_metrics_clientapp[1]["reports"] == 2
     assert rejects(tmp_path, private)[0] == {"duplicate or stray reply": 1}
