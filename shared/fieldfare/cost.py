@@ -19,7 +19,7 @@ from fieldfare.accounting import (
     discretised,
     zcdp_epsilon,
 )
-from fieldfare.accounting.certified import Certified
+from fieldfare.accounting.certified import WITHOUT_SAMPLES, Certified
 from fieldfare.accounting.executed import Execution
 from fieldfare.accounting.filter import gauge, leak_of_noise, price
 from fieldfare.accounting.individual import Units, round_off, units_up
@@ -337,6 +337,8 @@ class Cost:
             bound = (
                 f"Monte Carlo of the dominating pair, {removed + added:,} samples; certified, and "
                 f"{decimal(curve.failure, 2)} that it fails is part of delta"
+                if curve.failure
+                else WITHOUT_SAMPLES
             )
             between = "without a sample, of real-valued noise: epsilon is at least {:.6g} and at most {:.6g}"
             return [*rows, ("bound used", bound), ("second opinion", between.format(*limits))]

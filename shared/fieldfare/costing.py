@@ -271,7 +271,7 @@ def _certified(
     Raises `BudgetRefused` where no certificate came out within the plan's epsilon.
     """
     privacy, law = cost.plan.privacy, certification.law_of(cost.mechanism, cost.participation)
-    samples = samples or certification.samples_of(law)
+    samples = certification.samples_of(law, samples)
     for _ in range(_MOST_ATTEMPTS):
         # The seed is written down before anything is drawn from it.
         seed, attempt = draw()

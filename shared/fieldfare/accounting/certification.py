@@ -21,6 +21,7 @@ from fieldfare.accounting import balls_in_bins, chained
 from fieldfare.accounting.certified import LARGEST_EPSILON, Certified
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.importance import Law, Pair, Vector, enough, stake_of, upper_bound
+from fieldfare.accounting.sampling_free import SecondOpinion
 from fieldfare.errors import BudgetRefused, OutOfRange
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import BallsInBins, Participation
@@ -57,10 +58,14 @@ def law_of(mechanism: Mechanism, participation: Participation) -> Law:
     return chained.law_of(mechanism, participation)
 
 
-def samples_of(law: Law) -> tuple[int, int]:
-    """Return how many samples a run's certificate has: for removing a user, and for adding one."""
-    remove, add = SAMPLES
-    while remove > 1 << 16 and remove * law.coins > _MOST_COINS:
+def samples_of(law: Law, wanted: tuple[int, int] | None = None) -> tuple[int, int]:
+    """Return how many samples a certificate has: for removing a user, and for adding one. None at all, whatever is
+    `wanted`, where `sampling_free` loses nothing: its curve is the smaller one, and cannot fail.
+    """
+    if SecondOpinion(law).is_exact:
+        return 0, 0
+    remove, add = wanted or SAMPLES
+    while wanted is None and remove > 1 << 16 and remove * law.coins > _MOST_COINS:
         remove, add = remove // 2, max(add // 2, 1 << 15)
     return remove, add
 
@@ -85,7 +90,8 @@ def certify(
         target: the epsilon for which the samples should be best.
         seed: 16 bytes, fixed (and written down) before this call: a second try has another `attempt`.
         attempt: from 1. The failure probability is `FAILURE` / 2^attempt, so that all attempts share it.
-        samples: for removing a user, and for adding one; None: `samples_of`.
+        samples: for removing a user, and for adding one; None: `samples_of`. Without any the points are those of
+            `sampling_free`, and do not fail.
 
     Raises `BadInput` where there is so little noise that the law cannot be sampled.
     """
@@ -96,6 +102,11 @@ def certify(
             f"{law.least_noise:.6g}",
         )
     samples, law = samples or samples_of(law), law.at(noise_multiplier)
+    mu = math.sqrt(law.largest)
+    if samples == (0, 0):
+        bounds = map(SecondOpinion(law).at_most, epsilons)
+        points = tuple((e, min(1.0, _round_up(max(d, 1e-300)))) for e, d in zip(epsilons, bounds, strict=True))
+        return Certified(mu, points, 0.0, seed.hex(), attempt, samples)
     pair, failure = Pair(law, target, epsilons[-1]), FAILURE / 2**attempt
     # All points in both orders may fail with `failure` together (a union bound).
     log_odds = math.log(2 * len(epsilons) / failure)
@@ -114,7 +125,6 @@ def certify(
             stake = stake_of(tried, most, used, log_odds)
             worst[at] = max(worst[at], upper_bound(draws.first(used).values(epsilon), most, stake, log_odds))
     points = tuple((e, min(1.0, _round_up(d + failure))) for e, d in zip(epsilons, worst.tolist(), strict=True))
-    mu = math.sqrt(law.largest)
     return Certified(mu, points, failure, seed.hex(), attempt, samples)
 
 
@@ -200,6 +210,9 @@ def least_noise(
 
     Raises `BudgetRefused` where delta is too small for any certificate.
     """
+    if (samples or samples_of(law)) == (0, 0):
+        found = _search(lambda sigma: SecondOpinion(law.at(sigma)).at_most(epsilon), law, epsilon, delta, 1e-6)
+        return found * (1 + 5e-6 * attempt)  # the search's tolerance, and what rounding delta up takes
     failure = FAILURE / 2**attempt
     if delta <= 2 * failure:
         raise BudgetRefused(
@@ -270,11 +283,10 @@ def estimated_epsilon(law: Law, noise_multiplier: float, delta: float) -> float:
     """
     forecast = _Forecast(law, _ROUGH, FAILURE)
     high = gaussian_epsilon(math.sqrt(law.largest) / noise_multiplier, delta)
-    if forecast.delta(noise_multiplier, 0.0, certified=False) <= delta or high <= 1e-6:
+
+    def off(epsilon: float) -> float:  # of 0 where no sample lies so far out
+        return math.log(max(forecast.delta(noise_multiplier, epsilon, certified=False), 1e-300) / delta)
+
+    if off(0.0) <= 0 or high <= 1e-6:
         return 0.0
-    if forecast.delta(noise_multiplier, high, certified=False) >= delta:
-        return round(high, 6)
-    found = brentq(
-        lambda e: math.log(forecast.delta(noise_multiplier, e, certified=False) / delta), 0.0, high, xtol=1e-4
-    )
-    return round(float(found), 6)
+    return round(high if off(high) >= 0 else float(brentq(off, 0.0, high, xtol=1e-4)), 6)

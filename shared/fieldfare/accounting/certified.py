@@ -24,6 +24,7 @@ from fieldfare.errors import OutOfRange
 from fieldfare.participation import BallsInBins, BMinSep, Participation, RandomAllocation
 from fieldfare.text import decimal
 
+WITHOUT_SAMPLES = "privacy loss distribution of the dominating pair, discretised upwards, without samples"
 MOST_POINTS = 256
 LARGEST_EPSILON = 300.0
 """e^epsilon of a point must be a number."""
@@ -42,7 +43,8 @@ class Certified(CostEvent):
         seed: what the samples were drawn from, 32 hex digits. It was fixed before they were drawn.
         attempt: which certification of this plan it is, from 1: each later one has half the failure
             probability.
-        samples: drawn for (removing a user, adding one).
+        samples: drawn for (removing a user, adding one). (0, 0): the points are exact but for rounding up, and do not
+            fail (`sampling_free`).
 
     Raises:
         BadInput: numbers out of range, or points that are not in order.
@@ -63,10 +65,12 @@ class Certified(CostEvent):
         inside = all(0 <= e <= LARGEST_EPSILON and self.failure <= d <= 1 for e, d in self.points)
         if not (2 <= len(epsilons) <= MOST_POINTS and epsilons[0] == 0 and in_order and inside):
             raise OutOfRange("points of a certified curve", "must be (epsilon, delta) in order, from epsilon 0.")
-        if not (0 < self.mu < math.inf and 0 < self.failure < 1):
-            raise OutOfRange(f"mu = {self.mu}, failure = {self.failure}", "must be above 0, and failure below 1.")
+        drawn = self.samples != (0, 0)
+        if not (0 < self.mu < math.inf and 0 <= self.failure < 1 and (self.failure > 0) == drawn):
+            why = "must be above 0, and failure below 1; none where nothing is drawn."
+            raise OutOfRange(f"mu = {self.mu}, failure = {self.failure}", why)
         seeded = len(self.seed) == 32 and set(self.seed) <= set("0123456789abcdef")
-        if not seeded or self.attempt < 1 or len(self.samples) != 2 or min(self.samples) < 1:
+        if not seeded or self.attempt < 1 or len(self.samples) != 2 or min(self.samples) < int(drawn):
             raise OutOfRange("seed, attempt or samples of a certified curve", "must be 32 hex digits, and at least 1.")
 
     @cached_property
@@ -124,6 +128,10 @@ class Certified(CostEvent):
 
     @property
     def words(self) -> Words:
+        if not self.failure:
+            bound = f"{WITHOUT_SAMPLES}; upper bounds at {len(self.points)} points"
+            method = "privacy loss distribution of the dominating pair of the whole run"
+            return Words("certified-monte-carlo", method, "Approximate DP", "certified", ACROSS, (bound,))
         bound = (
             f"{sum(self.samples):,} samples of the dominating pair, drawn from a seed that the journal held before; "
             f"upper bounds at {len(self.points)} points, wrong with probability {decimal(self.failure, 2)}, which is "

@@ -8,8 +8,9 @@ the number of blocks in which both have the same round (`CommonParts`). Gaussian
 covariance are a sum of independent ones: one of variance s that all patterns share, and for each round of
 each block one of variance o. So P / Q becomes a product of the likelihood ratio of a Gaussian mechanism with
 mu = sqrt(s) and of one of random allocation with noise 1 / sqrt(o) for each block, and these compose by
-privacy loss distributions, each rounded upwards (`allocation`). Where noise is independent, s = 0 and nothing
-is lost.
+privacy loss distributions, each rounded upwards (`allocation`). Where noise is independent, s = 0; if all patterns
+are of one length besides, the bound is the pair itself, nothing is lost, and it is what is charged
+(`SecondOpinion.is_exact`): a Monte Carlo would add its own margin, and could fail.
 
 **From below.** Any set of outputs is a test. That of y = <output, mbar / |mbar|> sees N(0, 1) against the mixture of
 N(a_pi, 1), a_pi = <m_pi, mbar> / |mbar|, and so, for every threshold t,
@@ -54,6 +55,12 @@ class SecondOpinion:
     """
 
     law: Law
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether `at_most` only loses what it rounds up: noise is independent, and patterns are of one length."""
+        apart = self.law.apart()
+        return apart is not None and apart.shared == 0 and self.law.mean >= self.law.largest * (1 - 1e-12)
 
     def at_least(self, epsilon: float) -> float:
         """A delta that the pair reaches at `epsilon`, in the worse order.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import os
 from dataclasses import replace
@@ -14,11 +15,14 @@ import pytest
 
 from fieldfare.accounting import balls_in_bins, certification, chained
 from fieldfare.accounting.allocation import Allocation
+from fieldfare.accounting.certified import Certified
 from fieldfare.accounting.importance import Law
 from fieldfare.accounting.sampling_free import SecondOpinion
+from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.factorization.toeplitz import matrix
+from fieldfare.mechanisms.independent import Independent
 from fieldfare.participation import BallsInBins, BMinSep, Participation, RandomAllocation
 from fieldfare.plan import Plan
 from oracles import patterns
@@ -120,6 +124,63 @@ def test_independent_noise_loses_nothing_without_samples() -> None:
         (law_of(np.eye(16), RandomAllocation(4)), Allocation(4, 2.0, 4)),
     ):
         assert SecondOpinion(law.at(2.0)).at_most(1.0) == pytest.approx(event.delta(1.0), rel=1e-9)
+
+
+DP_SGD = {
+    "run": {"rounds": 64, "cohort": 30},
+    "participation": {"scheme": "balls-in-bins", "bins": 16},
+    "mechanism": {"kind": "independent"},
+}
+
+
+def priced(**privacy: float) -> Cost:
+    stated = {"population": "people", "delta": 1e-6, "adjacency": "add_remove", **privacy}
+    return cost_of(Plan.parse({**DP_SGD, "privacy": stated}))
+
+
+def test_independent_noise_is_charged_without_samples_and_less() -> None:
+    """Every point is that of one block of sixteen rounds at half the noise, and cannot fail."""
+    cost = priced(noise_multiplier=2.0)
+    assert cost.certificate is not None
+    curve, block = cost.certificate.curve, Allocation(16, 2.0 / math.sqrt(4), 1)
+    assert (curve.samples, curve.failure, len(curve.points) > 40) == ((0, 0), 0.0, True)
+    for epsilon, delta in curve.points:
+        exact = block.delta(epsilon)
+        assert exact <= delta <= exact * (1 + 2e-6)
+    assert Certified.from_json(json.loads(json.dumps(curve.to_json()))) == curve
+    assert cost.certified_again().loss == cost.loss
+    assert "without samples" in dict(cost.describe())["bound used"]
+    law = certification.law_of(cost.mechanism, cost.participation)
+    drawn = certification.certify(law, 2.0, (0.0, 1.0, 2.0), target=2.0, seed=SEED, samples=(1 << 16, 1 << 14))
+    assert drawn.failure > 0, "a curve of samples that a ledger holds is computed again as it was"
+    assert all(at > block.delta(epsilon) for epsilon, at in drawn.points)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, 8.0])
+def test_its_noise_for_an_epsilon_is_the_least(epsilon: float) -> None:
+    cost = priced(epsilon=epsilon)
+    assert epsilon * (1 - 1e-4) < cost.epsilon <= epsilon
+    assert Allocation(16, cost.noise_multiplier / 2, 1).delta(epsilon) <= 1e-6
+
+
+def test_patterns_of_two_lengths_or_correlated_noise_are_sampled() -> None:
+    even, odd = (balls_in_bins.law_of(Independent(rounds), 4) for rounds in (16, 18))
+    assert certification.samples_of(even) == certification.samples_of(even, (9, 9)) == (0, 0)
+    assert certification.samples_of(odd) == certification.SAMPLES
+    assert certification.samples_of(odd, (9, 9)) == (9, 9)
+    assert not SecondOpinion(law_of(strategy(8, 2), BallsInBins(4))).is_exact
+    assert not SecondOpinion(law_of(np.eye(8), BMinSep(2, 0.5))).is_exact
+
+
+def test_a_plan_of_so_much_noise_that_no_public_sample_lies_far_out_has_a_price() -> None:
+    law = balls_in_bins.law_of(Independent(66), 16)
+    assert 0 < certification.estimated_epsilon(law, 4.0, 1e-6) < 1
+
+
+@pytest.mark.parametrize(("samples", "failure"), [((0, 0), 1e-9), ((0, 1), 1e-9), ((1, 1), 0.0)])
+def test_a_curve_fails_if_and_only_if_it_was_drawn(samples: tuple[int, int], failure: float) -> None:
+    with pytest.raises(BadInput):
+        Certified(1.0, ((0.0, 0.1), (1.0, 0.01)), failure, "ab" * 16, 1, samples)
 
 
 @EVERY

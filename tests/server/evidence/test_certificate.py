@@ -105,6 +105,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "full tree": {**PLAIN, "mechanism": {"kind": "tree", "estimator": "full"}},
     "plain tree": {**PLAIN, "mechanism": {"kind": "tree", "estimator": "plain"}},
     "restarts": {**PLAIN, "mechanism": {"kind": "nu", "restart_every": 3}},
+    "balls in bins, independent": {
+        **POISSON,
+        "participation": {"scheme": "balls-in-bins", "bins": 3},
+        "mechanism": {"kind": "independent"},
+    },
     "cyclic poisson": {
         **POISSON,
         "participation": {"scheme": "cyclic-poisson", "groups": 2, "rate": 0.5},

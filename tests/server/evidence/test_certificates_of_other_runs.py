@@ -156,6 +156,7 @@ def test_both_refuse_what_contradicts_itself_even_under_a_key(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_alteration_at_all_lowers_what_either_says(
     kind: str, made: dict[str, Certificate], second_of_many: Second

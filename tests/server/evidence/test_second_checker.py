@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -150,14 +151,19 @@ def test_both_find_without_samples_what_their_samples_do_not(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
-def test_no_alteration_at_all_lowers_what_the_second_says(
+def test_no_alteration_lowers_what_the_second_says(
     kind: str, certificates: dict[str, Certificate], second_of_many: Second, tmp_path: Path
 ) -> None:
+    """All of them; where each that is believed is composed or sampled anew, a draw."""
     made = certificates[kind] if kind in certificates else json.loads(certificate_of(kind, tmp_path))
     honest = second_of_many(made)
     assert honest.startswith("yes: ")
-    for path, value in all_alterations(made):
+    every = all_alterations(made)
+    if "gram" not in made["theorems"]:
+        every = random.Random(kind).sample(every, 200)
+    for path, value in every:
         assert not claims_less(second_of_many(with_value(made, path, value)), honest), (path, value)
 
 
