@@ -27,7 +27,7 @@ def show(home: HomeOption = None) -> None:
     with refusals(as_json=False):
         file = StateDirectory.of(home, None).head_file
         try:
-            print_outcome(str(SignedHead.parse(file.read_text(encoding="ascii"))))
+            print_text(str(SignedHead.parse(file.read_text(encoding="ascii"))))  # as below
         except (OSError, UnicodeDecodeError) as error:
             raise Unreadable(f"ledger head {file}", f"cannot be read ({error}).", "the coordinator's home") from None
 

@@ -119,6 +119,13 @@ def test_nodes_follow_a_key_that_the_old_one_named(place: Path) -> None:
         assert len(ledger.head_key_lines()) == 2
 
 
+def test_a_head_is_an_answer_also_where_output_is_a_log(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work(place, place / "home")
+    monkeypatch.setenv("FIELDFARE_LOG", "json")
+    shown = CliRunner().invoke(assemble(), ["head", "show", "--home", str(place / "home")])
+    assert SignedHead.parse(shown.stdout).ledger
+
+
 def test_a_second_coordinator_takes_over_with_the_offline_key(place: Path) -> None:
     node, home, second = context(), place / "home", place / "second"
     made = CliRunner().invoke(assemble(), ["head", "new-key", str(place / "offline")])
