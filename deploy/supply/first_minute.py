@@ -65,6 +65,11 @@ class Stranger:
         self.env = {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
         self.env |= {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
         subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
+        self.empty = self.weight()
+
+    def weight(self) -> float:
+        """Return megabytes on disk of the environment, pip included."""
+        return megabytes(self.folder / "venv")
 
     def program(self, name: str) -> str:
         """The path of a program of the environment."""
@@ -136,7 +141,7 @@ def first_minute(python: str, extras: str, folder: Path) -> dict[str, float]:
     (wheel,) = folder.glob("fieldfare-*.whl")
     pip = ("python", "-m", "pip", "install", "--quiet", "--no-compile", "--constraint", str(ROOT / "constraints.txt"))
     one.does("install", *pip, f"{wheel}[{extras}]")
-    one.took["installed, MB"] = megabytes(folder / "venv")
+    one.took["installed, MB"] = one.weight() - one.empty  # what the command adds: pip was there
     one.does("price", "fieldfare", "plan", str(ROOT / "deploy/plans/gboard-blt.toml"))
     if extras == "service":
         one.does("population", "fieldfare", "population", "create", "writers", "--epsilon", "8", "--delta", "1e-5")
@@ -150,7 +155,7 @@ def first_minute(python: str, extras: str, folder: Path) -> dict[str, float]:
             raise RuntimeError(f"fieldfare demo: exit code {code}")
         one.reader.wait(60)
         one.took |= {"demo, s": time.perf_counter() - began, "demo, processor s": processor() - before}
-    one.took["used, MB"] = megabytes(folder / "venv")
+    one.took["used, MB"] = one.weight() - one.empty
     return one.took
 
 

@@ -181,7 +181,7 @@ assert not {"torch", "scipy.stats", "scipy.signal", "flwr", "sqlalchemy"} & set(
 def test_what_needs_torch_says_so_where_it_is_missing() -> None:
     code = "from fieldfare.lazily import torch; torch.zeros(3)"
     done = subprocess.run([sys.executable, "-c", ABSENT + code], capture_output=True, text=True)
-    assert "BadInput: PyTorch: is not installed" in done.stderr
+    assert "NotInstalled: PyTorch: is not installed" in done.stderr
     assert "pip install 'fieldfare[torch]'" in done.stderr
 
 
