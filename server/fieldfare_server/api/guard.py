@@ -237,7 +237,7 @@ class Guard:
         return known
 
     def _slow_down(self, scope: Scope, known: Known | None) -> ASGIApp | None:
-        """Return the answer to one request too many. A valid token has a limit of its own, which no neighbour uses up."""
+        """Return the answer to one request too many. A valid token has its own limit, which no neighbour uses up."""
         client = scope.get("client")
         wait = self._buckets.take(f"token {known.id}" if known else client[0] if client else "unknown")
         if wait <= 0:
