@@ -27,6 +27,7 @@ from fieldfare.schema import pseudonyms
 from fieldfare.signed_head import SignedHead
 from fieldfare.signed_terms import REASONS, NodeBudgetRefused, RunTerms, SignedTerms, read_told
 from fieldfare_client import budget
+from fieldfare_client.app import _checked
 from fieldfare_client.budget.__main__ import main
 from fieldfare_client.budget.charges import Charges, create
 from fieldfare_client.budget.settings import NodeBudget
@@ -436,6 +437,7 @@ def test_users_are_charged_on_the_disk_before_they_train(tmp_path: Path, monkeyp
         seen.append(sum(each > 0 for each in charged(file).values()))  # by another connection: what is committed
         return real(self, *arguments, **named)
 
+    _checked("support.federation:TinyTask")  # which trains made-up users, once a process
     monkeypatch.setattr(Trainer, "train", watched)
     train(state, of(client__workers=1), nodes=1)
     assert seen == [12, 24]
