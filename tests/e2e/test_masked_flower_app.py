@@ -19,29 +19,9 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from support.flower import supernode
+from support.flower_app import masked_plan
 
 WORDS = 4 * 16 + 16 + 16 * 2 + 2
-PLAN = f"""
-[privacy]
-population = "clinics"
-epsilon = 8.0
-delta = 1e-5
-[run]
-rounds = 2
-cohort = {NODES}
-min_reports = {NODES}
-round_timeout = 60
-trust_node_ids = true
-[mechanism]
-kind = "independent"
-[participation]
-scheme = "min-separation"
-separation = 1
-[aggregation]
-kind = "masked"
-least_nodes = {NODES}
-blinder = "%s"
-"""
 CHANGES = {
     "client_app.py": {
         "from flwr.clientapp import ClientApp": "import fieldfare as ff\nfrom flwr.clientapp import ClientApp",
@@ -65,10 +45,8 @@ def test_one_line_masks_and_charges_an_app_on_supernodes(tmp_path: Path) -> None
         ledger.create_population("clinics", 20.0, 1e-5, actor="test")
     key = say("blinder", "init", "--at", at)
     plan = tmp_path / "plan.toml"
-    plan.write_text(PLAN % key)
-    assert Plan.from_toml(PLAN % key).digest() in say(
-        "blinder", "approve", str(plan), "--words", str(WORDS), "--at", at
-    )
+    plan.write_text(text := masked_plan(key, cohort=NODES, least=NODES, round_timeout=60))
+    assert Plan.from_toml(text).digest() in say("blinder", "approve", str(plan), "--words", str(WORDS), "--at", at)
     (app / "quickstart").mkdir(parents=True)
     for path in QUICKSTART.glob("*.py"):
         text = path.read_text()

@@ -14,6 +14,31 @@ from torch.utils.data import DataLoader, TensorDataset
 app = ClientApp()
 
 
+def masked_plan(blinder: str, *, cohort: int, least: int, round_timeout: int) -> str:
+    """A plan of two masked rounds for the app's nodes, of each at least `least`, and `blinder` among them."""
+    return f"""
+[privacy]
+population = "clinics"
+epsilon = 8.0
+delta = 1e-5
+[run]
+rounds = 2
+cohort = {cohort}
+min_reports = {least}
+round_timeout = {round_timeout}
+trust_node_ids = true
+[mechanism]
+kind = "independent"
+[participation]
+scheme = "min-separation"
+separation = 1
+[aggregation]
+kind = "masked"
+least_nodes = {least}
+blinder = "{blinder}"
+"""
+
+
 class Net(torch.nn.Module):
     """Two layers and a normalisation with statistics that training changes."""
 

@@ -28,7 +28,7 @@ GRACE_SECONDS = 1.0
 ANSWER_SECONDS = 20.0
 """Time that an answer may wait for a client that does not read."""
 REQUEST_BYTES = 2**20
-"""Most bytes of a request as it is sent, with the framing of chunks, which may be far longer than what they carry."""
+"""Most bytes of a request as it is sent, framing of chunks included: that may be far longer than what it carries."""
 CONNECTIONS = min(2_048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 """Most connections of all clients together. The other files of the process are the ledger's."""
 CONNECTIONS_EACH = 512

@@ -29,7 +29,7 @@ Request = Literal["stop", "pause", "resume"]
 
 
 def utc(seconds: float) -> datetime:
-    """Return seconds since 1970 as a UTC time. Older versions made tokens that expire after the calendar ends."""
+    """Return seconds since 1970 as a UTC time. Tokens of older versions may expire after the calendar's last day."""
     return datetime.fromtimestamp(min(seconds, LATEST), UTC)
 
 

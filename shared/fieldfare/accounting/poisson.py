@@ -53,7 +53,7 @@ class PoissonGaussian(SampledEvent):
 
     @property
     def spread(self) -> float:
-        """About the standard deviation of one round's loss: q sqrt(exp(1/sigma^2) - 1) where small, 1/sigma at most."""
+        """Estimate the standard deviation of one round's loss: q sqrt(exp(1/sigma^2) - 1), at most 1/sigma."""
         inverse = 1 / self.noise_multiplier
         return min(self.rate * math.sqrt(math.expm1(min(inverse * inverse, 700.0))), inverse)
 

@@ -33,7 +33,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.presence import roster
 from fieldfare_server.run.private.strategy import PrivateStrategy
 from fieldfare_server.run.round import distant_blinder
-from support.flower_app import vector_arrays
+from support.flower_app import masked_plan, vector_arrays
 from support.refusals import coded
 
 NODES = 5
@@ -348,7 +348,7 @@ def test_the_blinder_among_supernodes_is_no_user(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(distant_blinder, "LEAST_PATIENCE", 0.2)
     monkeypatch.setattr(roster, "FIRST_BACK_OFF", 0.2)
     blinder = Blinder(tmp_path / "blinder")
-    plan = Plan.from_toml(PLAN.format(blinder=blinder.public_key))
+    plan = Plan.from_toml(masked_plan(blinder.public_key, cohort=4, least=2, round_timeout=5))
     private = PrivateStrategy(plan=plan, budget=20, home=tmp_path / "home")
     grid = Real(app_of(ff.masked), blinder, tmp_path, late)
     refused = pytest.raises(Refused, match=f"not approved its plan, {plan.digest()}")
@@ -363,26 +363,3 @@ def test_the_blinder_among_supernodes_is_no_user(tmp_path: Path, monkeypatch: py
         assert ledger.population("clinics").users == NODES
         assert ledger.run(str(private.run_id)).state == "done"
     assert [row[1:3] for row in blinder.rows("answers")] == [(private.run_id, 0), (private.run_id, 1)]
-
-
-PLAN = """
-[privacy]
-population = "clinics"
-epsilon = 8.0
-delta = 1e-5
-[run]
-rounds = 2
-cohort = 4
-min_reports = 2
-round_timeout = 5
-trust_node_ids = true
-[mechanism]
-kind = "independent"
-[participation]
-scheme = "min-separation"
-separation = 1
-[aggregation]
-kind = "masked"
-least_nodes = 2
-blinder = "{blinder}"
-"""
