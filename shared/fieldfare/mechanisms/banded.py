@@ -267,11 +267,11 @@ class BandedSpec(MechanismSpec):
         if self.column_normalised:
             return ColumnNormalisedBanded(rounds, c)
 
-        make = partial(_make_inverse, rounds, c)
+        make = partial(_make_inverse, c)
         return ToeplitzMechanism(self.kind, rounds, c, toeplitz.inverse(c, rounds), make, buffers=len(c) - 1)
 
 
 def _make_inverse(
-    rounds: int, c: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+    c: Floats, coefs: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
 ) -> Stream:
-    return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)
+    return InverseBandStream(numel, noise, len(coefs), c, dtype=dtype, device=device)

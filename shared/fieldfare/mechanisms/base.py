@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -82,6 +83,8 @@ class Mechanism(ABC):
 
     kind: str
     rounds: int
+    applies: ClassVar[tuple[str, ...]] = ()
+    """Attributes that the stream multiplies by and that another processor may round otherwise; see `applied`."""
 
     @abstractmethod
     def strategy_matrix(self, n: int) -> Floats:
@@ -129,6 +132,19 @@ class Mechanism(ABC):
         self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         """Return a fresh stream of B z at row 0, for vectors of `numel` elements."""
+
+    def applied(self) -> dict[str, Floats]:
+        """Return the numbers that the stream multiplies by, by name: all that tells its rows from those of
+        the same mechanism built on another processor. {} for a kind whose numbers are the same everywhere.
+        """
+        return {name: getattr(self, name) for name in self.applies}
+
+    def applying(self, numbers: Mapping[str, Floats]) -> Mechanism:
+        """Return this mechanism with the noise of another one's `applied`, which differs by round-off alone."""
+        other = copy(self)
+        for name, values in numbers.items():
+            setattr(other, name, values)
+        return other
 
     @property
     @abstractmethod

@@ -59,6 +59,7 @@ class Decaying(Mechanism):
     """
 
     kind = "decaying"
+    applies = ("levels",)
 
     def __init__(self, levels: Floats) -> None:
         """

@@ -123,6 +123,7 @@ class MomentumTree(Mechanism):
     """
 
     kind = "momentum-tree"
+    applies = ("scale", "_carry")
 
     def __init__(self, rounds: int, momentum: float, scale: Floats | None = None) -> None:
         """

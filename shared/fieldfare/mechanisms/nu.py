@@ -119,8 +119,7 @@ class SquareRootSpec(MechanismSpec):
             return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta[:width], n), buffers=width - 1)
         if self.engine != "fast":
             engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
-            make = row_stream(beta, n, engine)
-            return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
+            return ToeplitzMechanism(self.kind, n, c, beta, row_stream(engine), buffers=n if engine == "memory" else 0)
         fit = recall_exponentials(cache, lambda: rational.nearest(c, beta, participation, self.tolerance))
         return exponential_mechanism(self.kind, fit, n)
 

@@ -83,5 +83,4 @@ class SpectralSpec(MechanismSpec):
             fit = recall_exponentials(cache, lambda: rational.nearest(c, falling, participation, self.tolerance))
             return exponential_mechanism(self.kind, fit, n)
         engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
-        make = row_stream(beta, n, engine)
-        return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
+        return ToeplitzMechanism(self.kind, n, c, beta, row_stream(engine), buffers=n if engine == "memory" else 0)

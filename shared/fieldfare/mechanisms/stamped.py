@@ -6,7 +6,7 @@ to those of the running one. The programs that maximise over patterns are in `fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -121,6 +121,12 @@ class Stamped(Mechanism):
         # When b divides the block, tight patterns of neighbouring blocks never exclude each other.
         joint = k == 1 or (free and block is not None and block.rounds % b == 0)
         return self._split(lengths, b, k, joint=joint)
+
+    def applied(self) -> dict[str, Floats]:
+        return self.block.applied()
+
+    def applying(self, numbers: Mapping[str, Floats]) -> Stamped:
+        return Stamped(self.block.applying(numbers), self.rounds)
 
     def stream(
         self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"

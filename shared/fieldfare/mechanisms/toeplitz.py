@@ -28,34 +28,41 @@ class MakeStream(Protocol):
     """How a Toeplitz mechanism makes its running noise. It can be pickled, and so can a plan's price."""
 
     def __call__(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+        self,
+        noising_coefs: Floats,
+        numel: int,
+        noise: SecureNoise,
+        *,
+        dtype: torch.dtype | None,
+        device: str | torch.device,
     ) -> Stream:
-        """Return a fresh stream of B z at row 0, for vectors of `numel` elements."""
+        """Return a fresh stream of B z at row 0, for vectors of `numel` elements. Whoever has B's coefficients
+        in another form, as a sum of exponentials say, applies that one.
+        """
         ...
 
 
 def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
     """Return the maker of streams of a banded B: the last len(noising_coefs) - 1 rows of z are kept."""
-    return partial(_make_window, horizon, noising_coefs[:horizon])
+    return partial(_make_window, len(noising_coefs[:horizon]))
 
 
 def _make_window(
-    horizon: int, kept: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+    width: int, coefs: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
 ) -> Stream:
-    return WindowStream(numel, noise, horizon, kept, dtype=dtype, device=device)
+    return WindowStream(numel, noise, len(coefs), coefs[:width], dtype=dtype, device=device)
 
 
-def row_stream(noising_coefs: Floats, horizon: int, engine: Literal["memory", "replay"]) -> MakeStream:
+def row_stream(engine: Literal["memory", "replay"]) -> MakeStream:
     """Return the maker of streams of a full B, bit for bit equal: `memory` keeps all of z, `replay` draws it
     again from the key.
     """
-    return partial(_make_rows, horizon, toeplitz.coefficients(noising_coefs, horizon), engine)
+    return partial(_make_rows, engine)
 
 
 def _make_rows(
-    horizon: int,
-    values: Floats,
     engine: Literal["memory", "replay"],
+    coefs: Floats,
     numel: int,
     noise: SecureNoise,
     *,
@@ -65,28 +72,28 @@ def _make_rows(
     kind = MemoryStream if engine == "memory" else ReplayStream
 
     def row(t: int) -> Floats:
-        return values[t::-1]
+        return coefs[t::-1]
 
-    return kind(numel, noise, horizon, row, identity=values.tobytes(), dtype=dtype, device=device)
+    return kind(numel, noise, len(coefs), row, identity=coefs.tobytes(), dtype=dtype, device=device)
 
 
 def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) -> ToeplitzMechanism:
     """Return the mechanism whose B is a sum of a few exponentials: one buffer each, charged by its own exact C."""
-    make = partial(_make_buffers, rounds, exponentials)
+    make = partial(_make_buffers, exponentials)
     coefficients = exponentials.strategy(rounds), exponentials.coefficients(rounds)
     return ToeplitzMechanism(kind, rounds, *coefficients, make, buffers=len(exponentials.theta))
 
 
 def _make_buffers(
-    rounds: int,
     exponentials: Exponentials,
+    coefs: Floats,
     numel: int,
     noise: SecureNoise,
     *,
     dtype: torch.dtype,
     device: str | torch.device,
 ) -> Stream:
-    return BufferStream(numel, noise, rounds, exponentials.omega, exponentials.theta, dtype=dtype, device=device)
+    return BufferStream(numel, noise, len(coefs), exponentials.omega, exponentials.theta, dtype=dtype, device=device)
 
 
 class ToeplitzMechanism(Mechanism):
@@ -98,6 +105,8 @@ class ToeplitzMechanism(Mechanism):
     min-separation for non-negative non-increasing c (Kalinin and Lampert 2024, Theorem 2); otherwise exact or
     an upper bound, and the value says which. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
+
+    applies = ("noising_coefs",)
 
     def __init__(
         self,
@@ -185,4 +194,4 @@ class ToeplitzMechanism(Mechanism):
     def stream(
         self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
-        return self._make_stream(numel, noise, dtype=dtype, device=device)
+        return self._make_stream(self.noising_coefs, numel, noise, dtype=dtype, device=device)

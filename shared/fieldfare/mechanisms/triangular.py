@@ -50,6 +50,8 @@ class MatrixMechanism(Mechanism):
     vectors, up to T draws a round). Both give the same numbers.
     """
 
+    applies = ("lower",)
+
     def __init__(self, kind: str, strategy: Floats, noising: Floats, engine: Engine) -> None:
         self.kind, self.rounds, self.engine = kind, len(strategy), engine
         self._c, self._b = strategy, noising
@@ -59,6 +61,17 @@ class MatrixMechanism(Mechanism):
     @property
     def buffers(self) -> int:
         return self.rounds if self.engine == "memory" else 0
+
+    @property
+    def lower(self) -> Floats:
+        """The rows of B up to the diagonal, one after the other, shape (T (T + 1) / 2,)."""
+        return self._b[np.tril_indices(self.rounds)]
+
+    @lower.setter
+    def lower(self, values: Floats) -> None:
+        self._b = np.zeros((self.rounds, self.rounds))
+        self._b[np.tril_indices(self.rounds)] = values
+        self._b.setflags(write=False)
 
     def strategy_matrix(self, n: int) -> Floats:
         return np.array(self._c[: self._released(n), :n], order="C")
