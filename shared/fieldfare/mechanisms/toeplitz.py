@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,12 +14,11 @@ from fieldfare.errors import Differs, OutOfRange
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.rational import Exponentials
 from fieldfare.factorization.sensitivity import Sensitivity
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.streams.banded import WindowStream
-from fieldfare.streams.base import Stream
+from fieldfare.streams.base import Settings, Stream
 from fieldfare.streams.buffers import BufferStream
 from fieldfare.streams.rows import MemoryStream, ReplayStream
 
@@ -28,13 +27,7 @@ class MakeStream(Protocol):
     """How a Toeplitz mechanism makes its running noise. It can be pickled, and so can a plan's price."""
 
     def __call__(
-        self,
-        noising_coefs: Floats,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype | None,
-        device: str | torch.device,
+        self, noising_coefs: Floats, numel: int, noise: SecureNoise, /, **settings: Unpack[Settings]
     ) -> Stream:
         """Return a fresh stream of B z at row 0, for vectors of `numel` elements. Whoever has B's coefficients
         in another form, as a sum of exponentials say, applies that one.
@@ -47,34 +40,22 @@ def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
     return partial(_make_window, len(noising_coefs[:horizon]))
 
 
-def _make_window(
-    width: int, coefs: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
-) -> Stream:
-    return WindowStream(numel, noise, len(coefs), coefs[:width], dtype=dtype, device=device)
+def _make_window(width: int, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    return WindowStream(numel, noise, len(coefs), coefs[:width], **settings)
 
 
-def row_stream(engine: Literal["memory", "replay"]) -> MakeStream:
-    """Return the maker of streams of a full B, bit for bit equal: `memory` keeps all of z, `replay` draws it
-    again from the key.
+def row_mechanism(kind: str, strategy_coefs: Floats, noising_coefs: Floats, engine: str) -> ToeplitzMechanism:
+    """Return the mechanism of a full B. Its stream keeps all of z ("memory"), or draws it again from the key:
+    bit for bit equal.
     """
-    return partial(_make_rows, engine)
+    rounds, keeps = len(strategy_coefs), engine == "memory"
+    make, buffers = partial(_make_rows, keeps), rounds if keeps else 0
+    return ToeplitzMechanism(kind, rounds, strategy_coefs, noising_coefs, make, buffers=buffers)
 
 
-def _make_rows(
-    engine: Literal["memory", "replay"],
-    coefs: Floats,
-    numel: int,
-    noise: SecureNoise,
-    *,
-    dtype: torch.dtype,
-    device: str | torch.device,
-) -> Stream:
-    kind = MemoryStream if engine == "memory" else ReplayStream
-
-    def row(t: int) -> Floats:
-        return coefs[t::-1]
-
-    return kind(numel, noise, len(coefs), row, identity=coefs.tobytes(), dtype=dtype, device=device)
+def _make_rows(keeps: bool, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    kind, rows = MemoryStream if keeps else ReplayStream, lambda t: coefs[t::-1]
+    return kind(numel, noise, len(coefs), rows, identity=coefs.tobytes(), **settings)
 
 
 def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) -> ToeplitzMechanism:
@@ -85,15 +66,9 @@ def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) ->
 
 
 def _make_buffers(
-    exponentials: Exponentials,
-    coefs: Floats,
-    numel: int,
-    noise: SecureNoise,
-    *,
-    dtype: torch.dtype,
-    device: str | torch.device,
+    exponentials: Exponentials, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]
 ) -> Stream:
-    return BufferStream(numel, noise, len(coefs), exponentials.omega, exponentials.theta, dtype=dtype, device=device)
+    return BufferStream(numel, noise, len(coefs), exponentials.omega, exponentials.theta, **settings)
 
 
 class ToeplitzMechanism(Mechanism):
@@ -191,7 +166,5 @@ class ToeplitzMechanism(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return toeplitz.prefix_row_norms(self.noising_coefs[: self._released(n)])
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
-        return self._make_stream(self.noising_coefs, numel, noise, dtype=dtype, device=device)
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+        return self._make_stream(self.noising_coefs, numel, noise, **settings)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,11 +27,10 @@ from fieldfare.factorization.triangular import (
     pattern_sums,
     triangle_bound,
 )
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.base import Stream
+from fieldfare.streams.base import Settings, Stream
 from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 Engine = Literal["memory", "replay"]
@@ -85,11 +84,9 @@ class MatrixMechanism(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
         make = MemoryStream if self.engine == "memory" else ReplayStream
-        return make(numel, noise, self.rounds, self._row, identity=self._identity(), dtype=dtype, device=device)
+        return make(numel, noise, self.rounds, self._row, identity=self._identity(), **settings)
 
     def _row(self, t: int) -> Floats:
         row: Floats = self._b[t, : t + 1]
