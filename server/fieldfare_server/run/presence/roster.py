@@ -40,8 +40,7 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
 from fieldfare_server.run.presence.failures import Failures
-from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.round.replies import (
+from fieldfare_server.run.presence.replies import (
     LONGEST_PAUSE,
     SHORTEST_PAUSE,
     SPARE_BYTES,
@@ -51,6 +50,7 @@ from fieldfare_server.run.round.replies import (
     fresh_group,
     send,
 )
+from fieldfare_server.run.presence.selection import Users
 
 MOST_USERS_PER_NODE = 20_000_000
 """A reply with more pseudonyms is refused: 160 MB on the wire."""

@@ -35,7 +35,7 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.pricing import numbers_released
-from fieldfare_server.run.round.rehearsal import Account
+from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.round.running_noise import RunningNoise
 
 

@@ -39,13 +39,13 @@ from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, StepInfo
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.pricing import most_users, numbers_released, privatiser_of
+from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.round.aggregation import Aggregate, PlainSums, Reader, split_chunks, squared_norm
 from fieldfare_server.run.round.answers import sum_of
 from fieldfare_server.run.round.commits import Commits, without_prefix
 from fieldfare_server.run.round.masked import MaskedSum, MaskedSums, OpenedSum
 from fieldfare_server.run.round.noise_state import NoiseState
 from fieldfare_server.run.round.record import Released, RoundRecord
-from fieldfare_server.run.round.rehearsal import Account, Statistics
 from fieldfare_server.run.round.ridden import RiddenMetrics, statistics_of
 from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.round.task_model import Model
