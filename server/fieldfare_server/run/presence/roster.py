@@ -343,7 +343,7 @@ class Roster:
         """Register the users of all nodes that answered since the last call.
 
         Where presence is secret every call leaves one row in the journal, also where no node is new. There,
-        call it as often, and at the same times, whoever is present.
+        call it as often, and at the same times, whoever is present. Within a group of rounds users wait for the next.
         """
         claims, self._claims = [(node, names[self.takes(names)]) for node, names in self._claims], []
         all_names = np.concatenate([names for _, names in claims]) if claims else np.zeros(0, np.uint64)

@@ -108,6 +108,11 @@ class Commits:
 
     # -- groups of rounds of simulated users -----------------------------------------------------------------
 
+    @property
+    def holds(self) -> bool:
+        """Whether a group of rounds is under way."""
+        return bool(self._held)
+
     def _hold(self, opened: OpenRound, held: _Held) -> None:
         """Go on from a round that is not durable yet; commit its group if that has lasted long enough."""
         self._account.hold_round(opened, held.record.outcome())
