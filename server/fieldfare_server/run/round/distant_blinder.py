@@ -30,7 +30,7 @@ class DistantBlinder:
         self.public_key = presence.session.plan.aggregation.party
         self._receiver = Receiver()
 
-    def hello(self) -> Hello:
+    def hello(self, run: str) -> Hello:
         """Whom and what it answers for. Raises `Interrupted` where it is not there until the round's timeout."""
         deadline = time.monotonic() + self._presence.timeout
         while not (here := self._here()):
