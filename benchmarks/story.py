@@ -24,8 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "claims"))
 
 import bits
-import headline_page
-import headline_plans as headline
+import headline_figure
 from harness import commit
 
 from fieldfare_server.cli.demo import WAYS
@@ -41,13 +40,6 @@ NAMES = {
     "sampled and correlated": "sampled and correlated: `nu`, balls in bins",
     "no privacy": "none: NOT PRIVATE",
 }
-SCORES = {
-    headline.NU_BINS: "nu, balls in bins: sampled, correlated",
-    headline.POISSON: "DP-SGD: sampled, independent",
-    "nu": "nu: correlated, for anyone",
-    "independent": "independent, for anyone",
-}
-"""Lines of the README's figure."""
 
 
 def run_demo() -> dict[str, Any]:
@@ -83,7 +75,7 @@ def table_of_demo(demo: dict[str, Any]) -> str:
 
 def figure_of_scores() -> str:
     """Accuracy on Fashion-MNIST against epsilon, of the headline's runs, as SVG."""
-    return headline_page.picture(json.loads((RESULTS / "claims/headline-fashion-small.json").read_text()), SCORES)
+    return headline_figure.picture(json.loads((RESULTS / "claims/headline-fashion-small.json").read_text()))
 
 
 def with_table(text: str, demo: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ MAKES: dict[str, tuple[str, ...]] = {
         *(f"{_CLIENT}/{name}.py" for name in ("training/*", "tasks/*", "app", "settings", "users", "own_randomness")),
         *(f"shared/fieldfare/{name}.py" for name in ("clipping/*", "schema", "task", "registry")),
         "server/fieldfare_server/optimizers/*.py",
-        *(f"{_RUN}/round/{name}.py" for name in ("aggregation", "answers", "attempt", "replies", "ridden", "rounds")),
+        *(f"{_RUN}/round/{name}.py" for name in ("aggregation", "answers", "attempt", "ridden", "rounds")),
         f"{_RUN}/round/task_model.py",
         *("benchmarks/research/fieldfare_research/*.py", "benchmarks/claims/one_pass*.py"),
     ),
@@ -59,10 +59,11 @@ BESIDES: tuple[str, ...] = (
     *(f"{_CLIENT}/{name}.py" for name in ("simulation", "main_guard", "masking", "sources", "storage", "task_faults")),
     *(f"{_CLIENT}/{name}.py" for name in ("shared_users", "witness", "questions", "check", "forked", "budget/*")),
     *(f"{_CLIENT}/{name}.py" for name in ("told", "mods")),
+    *(f"{_RUN}/{name}.py" for name in ("presence/replies", "round/dialects")),
     # When rounds begin and end, who is asked again, what is kept.
     *(f"{_RUN}/presence/{name}.py" for name in ("availability", "failures", "patience", "presence", "standing")),
-    *(f"{_RUN}/{name}.py" for name in ("interrupts", "pricing", "stopping", "private/*")),
-    *(f"{_RUN}/round/{name}.py" for name in ("commits", "distant_blinder", "record", "strategy")),
+    *(f"{_RUN}/{name}.py" for name in ("interrupts", "pricing", "private/*")),
+    *(f"{_RUN}/round/{name}.py" for name in ("commits", "distant_blinder", "record", "stopping", "strategy")),
     "server/fieldfare_server/faults.py",
 )
 """Files that a run executes too, and that leave its bits alone. A test finds a file that is in neither list."""
@@ -72,6 +73,7 @@ PAGES = {
         "claims/headline-chess-small",
         "claims/headline-poems-small",
     ),
+    "evidence/attack.md": ("claims/attack",),
     "evidence/training.md": ("claims/training-*", "claims/clipping", "claims/ftrl", "claims/lora"),
     "evidence/defaults.md": ("strangers",),
     "tutorial-scientist.md": ("demo",),

@@ -26,7 +26,8 @@ import sys
 from collections.abc import Callable
 
 import harness
-from headline_page import page, picture
+from headline_figure import picture
+from headline_page import page
 from headline_plans import (
     BASES,
     DENSE_ROUNDS,

@@ -6,13 +6,13 @@ import json
 import math
 import shlex
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-import figure
 import harness
-import numpy as np
+import headline_seeds
 from headline_plans import ALLOCATED, BANDED_BINS, CYCLIC, NO_PRIVACY, NU_BINS, POISSON, ROWS
-from numpy.typing import NDArray
+from headline_seeds import aheads, epsilons_of
+from paired import cross
 from reductions import reduction
 
 NOISE = "Noise of these plans (root-mean-square of a prefix sum, per coordinate, clip norm 1):"
@@ -43,32 +43,6 @@ takes part is public. An epsilon of the one is not an epsilon of the other.
 {noise_section()}"""
 
 
-def epsilons_of(stored: harness.Table) -> list[float]:
-    return sorted({float(label.rpartition(", epsilon ")[2]) for label in stored["cells"] if label != NO_PRIVACY})
-
-
-def picture(stored: harness.Table, named: Mapping[str, str] | None = None) -> str:
-    """The figure, score against epsilon: of all rows, or of those that are `named`, under these names."""
-    named = named or {row: row for row in ROWS}
-    cells, epsilons = stored["cells"], epsilons_of(stored)
-    rows = {
-        name: {
-            f"{e:g}": harness.interval(cells[label]["scores"])
-            for e in epsilons
-            if (label := f"{row}, epsilon {e:g}") in cells
-        }
-        for row, name in named.items()
-    }
-    level = (NO_PRIVACY, float(np.mean(cells[NO_PRIVACY]["scores"]))) if NO_PRIVACY in cells else None
-    return figure.lines(
-        {row: points for row, points in rows.items() if points},
-        [f"{e:g}" for e in epsilons],
-        level,
-        axes=("epsilon", f"{score_name(stored)} on {stored['data']}, test"),
-        dashed=[name for row, name in named.items() if "add_remove" in row],
-    )
-
-
 def score_name(stored: harness.Table) -> str:
     s = stored["setting"]
     return str(s["score"]) if s["higher"] else f"{s['score']} (lower is better)"
@@ -96,6 +70,7 @@ def score_section(name: str, stored: harness.Table) -> str:
     header = ("row", *(f"epsilon {e:g}" for e in epsilons))
     command = f"python benchmarks/claims/headline.py --data {stored['data']} --size {stored['size']}"
     command += f" --base {base}" if (base := s["task"].get("base")) else ""
+    command = stored.get("command", command)
     times = -(-s["rounds"] // s["separation"])
     seeds = len(cells[NO_PRIVACY]["scores"])
     rate = s["cohort"] / s["users"]
@@ -130,7 +105,7 @@ Difference to `nu`, paired by seed:
 
 {harness.markdown_table(header, each(paired, [row for row in rows if row != "nu"]))}
 
-{other_scores(stored, header, each, rows)}{NOISE}
+{headline_seeds.section(stored)}{other_scores(stored, header, each, rows)}{NOISE}
 
 {harness.markdown_table(header, each(noise, rows))}
 
@@ -177,15 +152,25 @@ def brief(stored: harness.Table) -> str:
     def of(row: str, epsilon: float) -> list[float]:
         return list(cells[f"{row}, epsilon {epsilon:g}"]["scores"])
 
+    found = headline_seeds.tested(stored) if headline_seeds.many(stored) else {}
+
     def against(row: str, epsilon: float) -> str:
+        if found:
+            return headline_seeds.against(stored, found, row, headline_seeds.BEST, epsilon)
         one, other = of(row, epsilon), of(POISSON, epsilon)
         there, back = (harness.verdict(*pair, higher) for pair in ((one, other), (other, one)))
         words = {"holds": ("ahead", "behind"), "holds weakly": ("weakly ahead", "weakly behind")}
         return words[there][0] if there in words else words[back][1] if back in words else "undecided"
 
     rows = [(name, *(harness.show(of(row, e)) for e in epsilons)) for name, row in COMPARED]
+    if found:
+        best = [headline_seeds.scores_of(stored, headline_seeds.BEST, e) for e in epsilons]
+        rows.insert(2, ("DP-SGD at its best split", *(harness.show(scores) for scores in best)))
     for name, row in (COMPARED[0], COMPARED[2]):
         rows.append((f"{name}, against DP-SGD", *(against(row, e) for e in epsilons)))
+        if found and row == NU_BINS:
+            words = [headline_seeds.against(stored, found, row, ALLOCATED, e) for e in epsilons]
+            rows.append((f"{name}, against random allocation", *words))
     return harness.markdown_table((score_name(stored), *(f"epsilon {e:g}" for e in epsilons)), rows)
 
 
@@ -197,31 +182,9 @@ def base_text(stored: harness.Table) -> str:
 
 
 def score_crossing(stored: harness.Table) -> tuple[float | None, list[float | None]]:
-    """(epsilon at which mean scores of `nu` and amplified DP-SGD cross, the same of each seed), by linear
-    interpolation in log epsilon; None where nu is ahead or behind everywhere."""
-    cells, epsilons = stored["cells"], epsilons_of(stored)
-    sign = 1.0 if stored["setting"]["higher"] else -1.0
-    ahead = np.array(
-        [
-            [
-                sign * (a - b)
-                for a, b in zip(
-                    cells[f"nu, epsilon {e:g}"]["scores"], cells[f"{POISSON}, epsilon {e:g}"]["scores"], strict=True
-                )
-            ]
-            for e in epsilons
-        ]
-    )
-
-    def cross(values: NDArray[np.float64]) -> float | None:
-        for at in range(len(epsilons) - 1):
-            below, above = values[at], values[at + 1]
-            if below < 0 <= above:
-                share = -below / (above - below)
-                return float(epsilons[at] * (epsilons[at + 1] / epsilons[at]) ** share)
-        return None
-
-    return cross(ahead.mean(1)), [cross(column) for column in ahead.T]
+    """(epsilon at which mean scores of `nu` and amplified DP-SGD cross, the same of each seed)."""
+    epsilons, ahead = epsilons_of(stored), aheads(stored, "nu", POISSON)
+    return cross(ahead.mean(1), epsilons), [cross(column, epsilons) for column in ahead.T]
 
 
 def verdicts_of_scores(stored: harness.Table) -> str:

@@ -53,7 +53,7 @@ def test_a_change_of_a_part_is_a_change_of_its_digest_alone(bits: Any, tmp_path:
 
 
 @pytest.mark.parametrize("scheme", ["min-separation", "poisson"])
-def test_what_a_run_executes_makes_its_bits_or_is_known_not_to(scheme: str, bits: Any, tmp_path: Path) -> None:
+def test_what_a_run_executes_makes_its_bits_or_is_known_not_to(scheme: str, bits: Any) -> None:
     """Every file of the product that is entered while a run is made stands in one of the two lists, and in one only."""
     harness, sampled = importlib.import_module("harness"), scheme == "poisson"
     apart = {"scheme": "min-separation", "separation": 2, "max_participations": 2}
@@ -75,11 +75,10 @@ def test_what_a_run_executes_makes_its_bits_or_is_known_not_to(scheme: str, bits
         if event == "call":
             entered.add(frame.f_code.co_filename)
 
-    runs = harness.Runs(harness.Study("x", lambda *_: table, "accuracy"), tmp_path, 1, quiet=True)
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        record = runs._run(Plan.parse(table), 1, False)
+        record, _ = harness.run(Plan.parse(table), 1)
     finally:
         sys.setprofile(before)
     product = {Path(name).relative_to(ROOT).as_posix() for name in entered if name.startswith(f"{ROOT}/")}

@@ -297,20 +297,76 @@ def test_a_lower_score_is_ahead_in_nats_and_the_base_model_is_compared() -> None
     first = f"- {plans.POISSON} ahead of the base model: epsilon 1 **undecided**, epsilon 4 **holds weakly**"
     assert first in text
     assert "amplified DP-SGD ahead of `nu` below epsilon 4: epsilon 1 **does not hold here**" in text
-    assert "nats (lower is better) on poems" in headline.picture(stored)
+    assert "nats (lower is better) on poems" in load("headline_figure").picture(stored)
     with_accuracy = stored | {"setting": stored["setting"] | {"higher": True}}
     assert "nu ahead of the base model: epsilon 1 **undecided**" in headline.verdicts_of_scores(with_accuracy)
 
 
 def test_the_figure_is_the_same_bytes_for_the_same_numbers() -> None:
     figure = load("figure")
-    rows = {"a & b": {"1": (0.5, 0.1), "4": (0.7, math.inf)}, "c": {"4": (0.6, 0.05)}}
-    drawn = figure.lines(rows, ["1", "4"], ("none", 0.8), axes=("epsilon", "accuracy"), dashed=["c"])
-    assert drawn == figure.lines(rows, ["1", "4"], ("none", 0.8), axes=("epsilon", "accuracy"), dashed=["c"])
+    lines = [
+        figure.Line("a & b", [(1, 0.5, 0.4, 0.6), (4, 0.7, 0.7, 0.7)], figure.STYLES[0]),
+        figure.Line("c", [(4, 0.6, 0.55, 0.65)], figure.STYLES[1]),
+    ]
+    axes = figure.Axis("epsilon", (1, 4), log=True), figure.Axis("accuracy", figure.ticks(0.4, 0.7))
+    drawn = figure.panels("what", [figure.Panel("one", lines)], *axes, ("none", 0.8))
+    assert drawn == figure.panels("what", [figure.Panel("one", lines)], *axes, ("none", 0.8))
     root = ElementTree.fromstring(drawn)
-    assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == 3
+    assert len(root.findall(".//{*}path[@class='marker']")) == 3
     assert "nan" not in drawn
-    assert "inf" not in drawn
+
+
+@pytest.mark.parametrize("name", ["headline-fashion-small", "headline-chess-small", "headline-poems-small", "attack"])
+def test_lines_of_a_stored_figure_differ_in_colour_and_in_dash_and_in_marker(name: str) -> None:
+    """At most five lines with markers a panel; any one of the three tells them apart, also without the other two."""
+    root = ElementTree.fromstring((ROOT / f"docs/evidence/{name}.svg").read_text())
+    panels = root.findall("{*}g")
+    assert len(panels) == 2
+    for panel in panels:
+        lines = panel.findall("{*}path[@class='line']")
+        colours, dashes = ([line.get(key) for line in lines] for key in ("stroke", "stroke-dasharray"))
+        markers = {mark.get("fill"): mark.get("d") for mark in panel.findall("{*}path[@class='marker']")}
+        assert len(set(colours)) == len(set(dashes)) == len(lines)
+        assert len(set(markers.values())) == len(markers) <= 5
+        assert set(markers) == set(colours) if name != "attack" else set(markers) < set(colours)
+        places = sorted(float(text.get("y", "0")) for text in panel.findall("{*}text") if text.get("fill") in markers)
+        assert all(b - a > 14 for a, b in itertools.pairwise(places)), "names lie on each other"
+
+
+def test_signs_holm_and_crossings_are_those_of_small_cases() -> None:
+    paired = load("paired")
+    assert paired.sign_flip([1.0, 2.0, 3.0]) == pytest.approx(2 / 8)
+    assert paired.sign_flip([1.0, -2.0, 3.0]) == pytest.approx(6 / 8)
+    assert paired.sign_flip([0.1] * 12) == pytest.approx(2 / 4096)
+    assert paired.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    assert paired.holm({"a": 0.5, "b": 0.9}) == pytest.approx({"a": 1.0, "b": 1.0})
+    assert paired.bootstrap([0.5] * 4) == (0.5, 0.5)
+    low, high = paired.bootstrap([0.0, 1.0] * 50)
+    assert (low, high) == pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.011)
+    same = np.array([[-1.0] * 6, [1.0] * 6])
+    assert paired.crossing(same, [1.0, 4.0]) == pytest.approx((2.0, 2.0, 2.0))
+    at, low, high = paired.crossing(np.array([[-1.0, -1.0], [1.0, -2.0]]), [1.0, 4.0])
+    assert (at, high) == (math.inf, math.inf)
+    assert low == pytest.approx(2.0)
+    assert paired.crossing(-same, [1.0, 4.0])[0] == 0
+    assert [paired.told(value, [1.0, 4.0]) for value in (0.0, 2.0, math.inf)] == ["below 1", "2.00", "above 4"]
+
+
+def test_the_best_split_is_chosen_on_tune_users_and_scored_on_its_seeds() -> None:
+    seeds, stored = load("headline_seeds"), {"setting": {"higher": True, "rounds": 200, "cohort": 250}}
+    cells = {f"{row}, epsilon 4": {"scores": [0.5] * 6} for row, _ in seeds.PAIRS}
+    label = f"{seeds.POISSON}, epsilon 4"
+    cells |= {f"{other}, epsilon 4": {"scores": [0.4] * 6} for _, other in seeds.PAIRS if other != seeds.BEST}
+    cells[label] = {"scores": [0.6] * 6, "choice": 1, "tune_scores": [0.1, 0.5]}
+    whole = {**stored, "cells": cells}
+    assert seeds.scores_of(whole, seeds.BEST, 4.0) == [0.6] * 6
+    assert ("nu", seeds.BEST, 4.0) not in seeds.tested(whole), "the same comparison is not counted twice"
+    assert seeds.against(whole, seeds.tested(whole), "nu", seeds.BEST, 4.0) == "undecided", "2 / 64 after Holm"
+    better = {"scores": [0.3] * 6, "choice": 0, "tune_scores": [0.7, None]}
+    whole["splits"] = {"100x500": {label: better}, "400x125": {label: {**better, "tune_scores": [0.2, None]}}}
+    assert seeds.best_split(whole, 4.0) == "100x500"
+    assert seeds.scores_of(whole, seeds.BEST, 4.0) == [0.3] * 6
+    assert ("nu", seeds.BEST, 4.0) in seeds.tested(whole)
 
 
 def test_runs_are_cached_by_plan_seed_and_data(fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,8 @@ def made(name: str) -> str:
     )
     if name in ("headline", "theory"):
         return str(importlib.import_module(name).page())
+    if name == "attack":
+        return str(importlib.import_module("attack_page").page(stored))
     if name == "lora":
         return str(importlib.import_module("lora").page(stored))
     if name.startswith("training-"):
@@ -68,13 +70,19 @@ def test_every_table_of_a_claim_is_made_of_its_stored_results(name: str, on_path
 
 def test_every_figure_is_drawn_from_its_stored_results(on_path: None) -> None:
     drawn = sorted(path.stem for path in EVIDENCE.glob("*.svg"))
-    assert drawn == sorted(
-        path.stem for path in (RESULTS / "claims").glob("headline-*.json") if path.stem != "headline-noise"
-    )
-    headline = importlib.import_module("headline")
+    scored = sorted(path.stem for path in (RESULTS / "claims").glob("headline-*.json") if path.stem != "headline-noise")
+    assert drawn == ["attack", *scored]
     for name in drawn:
         stored = json.loads((RESULTS / "claims" / f"{name}.json").read_text())
-        assert (EVIDENCE / f"{name}.svg").read_text() == headline.picture(stored)
+        picture = importlib.import_module("attack_page" if name == "attack" else "headline_figure").picture
+        assert (EVIDENCE / f"{name}.svg").read_text() == picture(stored)
+    assert (ROOT / "docs/score.svg").read_text() == (EVIDENCE / "headline-fashion-small.svg").read_text()
+
+
+def test_the_page_of_the_attack_has_its_stored_tables(on_path: None) -> None:
+    stored, page = json.loads((RESULTS / "claims/attack.json").read_text()), (EVIDENCE / "attack.md").read_text()
+    table = importlib.import_module("attack_page").table
+    assert all(table(setting) in page for setting in stored["settings"].values())
 
 
 def test_the_headlines_short_tables_are_its_stored_results(on_path: None) -> None:
@@ -88,7 +96,7 @@ def test_every_stored_claim_has_its_tables_and_is_named_by_a_page_of_evidence() 
         "headline" if path.stem.startswith("headline-") else path.stem for path in (RESULTS / "claims").glob("*.json")
     }
     assert stored == set(MADE)
-    pages = "".join((EVIDENCE / f"{name}.md").read_text() for name in ("headline", "training"))
+    pages = "".join((EVIDENCE / f"{name}.md").read_text() for name in ("attack", "headline", "training"))
     assert {name for name in MADE if f"{name}.md" not in pages} == set()
 
 
@@ -101,13 +109,14 @@ def test_what_the_readme_says_of_images_and_players_is_the_headlines(on_path: No
         return f"{float(line.split('|')[(1, 2, 4, 8).index(epsilon)].split('±')[0]):.3f}"
 
     poisson = "DP-SGD, Poisson (add_remove)"
-    images, players = (
-        tuple(score(data, row, e) for row in ("nu", poisson)) for data, e in (("fashion", 8), ("chess", 1))
-    )
+    players = tuple(score("chess", row, 1) for row in ("nu", poisson))
+    stored = json.loads((RESULTS / "claims/headline-fashion-small.json").read_text())
+    seeds = importlib.import_module("headline_seeds")
+    images = tuple(f"{np.mean(seeds.scores_of(stored, row, 8.0)):.3f}" for row in ("nu", seeds.BEST))
     assert "**Accuracy {} where DP-SGD has {}**, at epsilon 8".format(*images) in readme
     assert "**AUC {} where DP-SGD has {}**: on chess players at epsilon 1 we lose".format(*players) in readme
-    assert "in score at epsilon 4.23 (by seed" in page
-    assert "below epsilon 4.2 DP-SGD is ahead" in readme
+    assert "| nu | DP-SGD, Poisson, best split (add_remove) | 4.46 | 4.04 to 4.81 |" in page
+    assert "below epsilon 4.5 (4.0 to 4.8) DP-SGD is ahead" in readme
 
 
 def files_named(text: str) -> list[Path]:
@@ -116,11 +125,11 @@ def files_named(text: str) -> list[Path]:
     return [path if path.is_file() else RESULTS / "claims" / path.name for path in found]
 
 
-@pytest.mark.parametrize("name", ["headline", "training", "negative"])
+@pytest.mark.parametrize("name", ["attack", "headline", "training", "negative"])
 def test_every_figure_of_a_page_of_evidence_stands_in_the_results_that_its_row_names(name: str) -> None:
     """A row of a table, an item of a list, or, on the page with one file of results, the page."""
     text = (EVIDENCE / f"{name}.md").read_text()
-    parts = [text] if name == "headline" else re.split(r"\n(?=[|-] )", text)
+    parts = [text] if name in ("attack", "headline") else re.split(r"\n(?=[|-] )", text)
     checked = 0
     for part in parts:
         results = " ".join(path.read_text() for path in files_named(part))
