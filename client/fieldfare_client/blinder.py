@@ -26,7 +26,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Error, Message, RecordDict
 
-from fieldfare.errors import BadInput, NotAllowed, OutOfRange
+from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
 from fieldfare.masking.boxes import read_key, receipt_key, unseal, write_key
 from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import next_row
@@ -108,7 +108,7 @@ class Blinder:
                 hello = self.hello().write(read_users_query(message.content), self._receipts)
                 return Message(hello, reply_to=message)
             if message.metadata.message_type != QUERY_MASKS:
-                raise BadInput("an instruction", "a blinder hosts nobody.")
+                raise Unsupported("an instruction", "a blinder hosts nobody.")
             return Message(self.answer(message.content), reply_to=message)
         except Exception as error:
             log.warning("no answer: %s", error if isinstance(error, MasksRefused) else type(error).__name__)

@@ -149,7 +149,7 @@ def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> li
 
 
 def _train_all(
-    train: Train, order: Sequence[int], began: int, marks: Marks, tell: Callable[[dict[str, Any]], None]
+    train: Train, order: Sequence[int], began: int, marks: Marks, tell: Callable[[dict[str, object]], None]
 ) -> None:
     updates, place, start = [], order[0], time.time_ns()
 

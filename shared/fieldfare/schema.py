@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.lazily import torch
 
 Arrays = dict[str, NDArray[Any]]
-Flat = TypeVar("Flat", "torch.Tensor", NDArray[Any])
+Flat = TypeVar("Flat", "torch.Tensor", NDArray[np.generic])
 """Of PyTorch or of numpy."""
 
 
@@ -94,7 +94,7 @@ class Schema:
         trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
         for name, value in trained:
             if not value.is_floating_point():
-                raise ValueError(f"model parameter {name!r} is {value.dtype}, not real floating-point numbers.")
+                raise WrongForm(f"model parameter {name!r}", f"is {value.dtype}, not real floating-point numbers.")
         named = [(name, tuple(value.shape)) for name, value in trained]
         return cls(tuple(name for name, _ in named), tuple(shape for _, shape in named))
 

@@ -324,7 +324,7 @@ def _bundled() -> dict[str, object]:
     """Return the tasks that come with Fieldfare, by name; none where the client or PyTorch is not installed."""
     if importlib.util.find_spec(BUNDLED.partition(".")[0]) is None or importlib.util.find_spec("torch") is None:
         return {}
-    tasks: dict[str, Any] = {}
+    tasks: dict[str, object] = {}
     for module in pkgutil.iter_modules(importlib.import_module(BUNDLED).__path__):
         tasks |= getattr(importlib.import_module(f"{BUNDLED}.{module.name}"), "TASKS", {})
     return tasks

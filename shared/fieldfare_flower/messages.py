@@ -125,7 +125,7 @@ class TrainInstruction:
     points: tuple[Arrays, ...]
     weights: tuple[float, ...]
     users: NDArray[np.uint64]
-    settings: dict[str, Any]
+    settings: dict[str, object]
     queries: int = 1
     batches: int = 0
     config: ConfigRecord | None = None
@@ -185,7 +185,7 @@ class PlainInstruction:
     """
 
     occasion: Occasion
-    settings: dict[str, Any]
+    settings: dict[str, object]
     trained: tuple[str, ...]
     weights: tuple[float, ...]
     deltas: bool = False
@@ -357,7 +357,7 @@ def write_question_models(models: Mapping[str, Arrays]) -> dict[str, ArrayRecord
     return {QUESTION_MODEL.format(run): _to_record(arrays) for run, arrays in models.items()}
 
 
-def read_question_model(content: RecordDict, run: str) -> dict[str, NDArray[Any]]:
+def read_question_model(content: RecordDict, run: str) -> dict[str, NDArray[np.generic]]:
     """Return the released arrays of `run`, by name. Raises `BadReply` where the message has none."""
     record = _record(records_of(content, ArrayRecord), QUESTION_MODEL.format(run))
     return {name: np.array(array.numpy()) for name, array in record.items()}
@@ -481,7 +481,7 @@ def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
     }
 
 
-def _to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+def _to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
     record = ArrayRecord()
     for name, value in arrays.items():
         record[name] = SharedArray(value)  # item by item: ArrayRecord({...}) would serialise a copy

@@ -711,7 +711,7 @@ def test_check_finds_what_is_kept_between_users(leak: str, tmp_path: Path) -> No
 
     handler = private.train(frozen if leak == "frozen_written_through_data" else net)(loop)
     for _ in range(2):  # in processes of its own, so once more is the same
-        with pytest.raises(BadInput, check=coded("bad-input", "the training of user")):
+        with pytest.raises(BadInput, check=coded("users-dependent", "the training of user")):
             private.check(handler, IDS)
         (tmp_path / "statistics.txt").unlink(missing_ok=True)
 
@@ -723,9 +723,9 @@ def test_check_says_what_it_needs_and_shows_what_a_loop_raises() -> None:
     def leaves(model: Any, user: str, context: Context, config: dict[str, Any]) -> None:
         raise SystemExit(3)
 
-    with pytest.raises(BadInput, check=coded("bad-input", "the training of user 'anna'", "ZeroDivisionError")):
+    with pytest.raises(BadInput, check=coded("training-raises", "the training of user 'anna'", "ZeroDivisionError")):
         private.check(private.train(net)(broken), IDS)
-    with pytest.raises(BadInput, check=coded("bad-input", "the training of user 'anna'")):
+    with pytest.raises(BadInput, check=coded("training-raises", "the training of user 'anna'")):
         private.check(private.train(net)(leaves), IDS)
     with pytest.raises(BadInput, check=coded("too-few", "ff.private.check")):
         private.check(private.train(net)(adam), ["anna"])

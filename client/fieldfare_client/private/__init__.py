@@ -70,7 +70,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from flwr.app import Context, Message
 
@@ -165,7 +165,7 @@ def train(build: Build, rebuild: bool = False, isolation: Isolation = "auto") ->
         made = f"{type(build).__name__} is not a callable that makes the model"
         raise TypeError(f"@ff.private.train(build): {made}, such as its class or lambda: Net(10)")
 
-    def decorate(loop: Loop, *others: Any) -> Handler:
+    def decorate(loop: Loop, *others: object) -> Handler:
         if others:
             raise TypeError("@ff.private.train stands without its model: write @ff.private.train(build)")
         _require_arguments(loop, 4, "@ff.private.train", "train(model, user, context, config)")
@@ -201,7 +201,7 @@ def measure(function: Measure) -> Measure:
     return function
 
 
-def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
+def _handler(function: Callable[..., object], answer: Handler) -> Handler:
     def handle(message: Message, context: Context) -> Message:
         with _one_node:
             try:
@@ -216,12 +216,12 @@ def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
     return handle
 
 
-def _require_below(function: Callable[..., Any], ours: str, theirs: str) -> None:
+def _require_below(function: Callable[..., object], ours: str, theirs: str) -> None:
     if is_registered(function, getattr(function, "__globals__", {})):
         raise TypeError(f"{ours} must stand below {theirs}: the app has registered the function without it")
 
 
-def _require_arguments(function: Callable[..., Any], count: int, ours: str, form: str) -> None:
+def _require_arguments(function: Callable[..., object], count: int, ours: str, form: str) -> None:
     if not callable(function):
         raise TypeError(f"{ours}: {type(function).__name__} is not a function")
     try:

@@ -279,7 +279,7 @@ class AppNode:
         if not self._trains_apart():
             return self._contribution_here(question, user, context, failures)
 
-        def measure() -> dict[str, Any]:
+        def measure() -> dict[str, object]:
             failed: Counter[str] = Counter()
             return {"told": self._contribution_here(question, user, context, failed).tolist(), "failed": failed}
 
@@ -327,7 +327,7 @@ class AppNode:
             self._shared = np.frombuffer(mmap.mmap(-1, 4 * shape[0] * shape[1]), np.float32).reshape(shape)
         shared = self._shared
 
-        def train() -> dict[str, Any]:
+        def train() -> dict[str, object]:
             failed: Counter[str] = Counter()
             shared[:] = self._updates_here(instruction, name, user, context, failed)
             return {"failed": failed, "reported": self.reported}

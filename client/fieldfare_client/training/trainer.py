@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.modules.conv import _ConvNd
 
-from fieldfare.errors import BadInput, Unsupported, WrongForm
+from fieldfare.errors import Unsupported, WrongForm
 from fieldfare.hashing import all_differ
 from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
@@ -504,7 +504,7 @@ class Trainer:
                 )
                 if inputs.shape[0] != size or targets.shape[0] != size:
                     # Else every later user would train on the rows of the one before.
-                    raise BadInput(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
+                    raise WrongForm(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
                 parts[place] = self._floating(inputs), targets
         for place in failing:
             other, size = next(iter(parts.values())), int(rows.sizes[place])
@@ -558,13 +558,9 @@ def _bucket(value: float) -> int:
 
 def _schema(task: Task, model: torch.nn.Module) -> Schema:
     """Return the schema of `model`; raises `BadInput` for models that cannot be trained privately."""
-    what = f"run.task = {task.name!r}"
-    try:
-        schema = Schema.of(model)
-    except ValueError as error:
-        raise BadInput(what, str(error)) from None
+    schema = Schema.of(model)
     if schema.numel == 0:
-        raise WrongForm(what, "the model has no parameters to train.")
+        raise WrongForm(f"run.task = {task.name!r}", "the model has no parameters to train.")
     return schema
 
 

@@ -108,7 +108,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
             f"certificate of run {run_id}", "its strategy has more rows than rounds, and samples decide it."
         )
     mu_squared, error, theorems = own.price.mu_squared, 0.0, ["filter"]
-    accounting: dict[str, Any] = {}
+    accounting: dict[str, object] = {}
     if n and not own.drawn:
         b = cost.mechanism.noising_matrix(n)
         error = _whitening_error(b)
@@ -193,7 +193,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)
 
 
-def _detail(own: _Priced) -> dict[str, Any]:
+def _detail(own: _Priced) -> dict[str, object]:
     """Return how the price follows, where the log's rows do not say it."""
     return {"discrete": {"scale": own.cells, "values": own.values}} if own.cells else {}
 

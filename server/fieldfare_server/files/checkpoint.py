@@ -208,7 +208,7 @@ class RunFiles:
                 code="files-indestructible",
             ) from error
 
-    def write(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+    def write(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object]) -> str:
         """Write a pending checkpoint, durably, in place of any older one; returns its digest (SHA-256, hex).
 
         Args:
@@ -242,7 +242,7 @@ class RunFiles:
             ) from error
         return digest
 
-    def write_closing(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+    def write_closing(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object]) -> str:
         """Write a masked sum that is closed, durably; returns its digest. Raises `CheckpointError` as `write`."""
         self._closing.mkdir(mode=0o700, exist_ok=True)
         sync_directory(self.directory)

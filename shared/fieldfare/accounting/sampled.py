@@ -158,7 +158,7 @@ class SampledEvent(CostEvent):
     def without_amplification(self) -> Gaussian:
         return Gaussian(self.mu_squared)
 
-    def to_json(self) -> Any:
+    def to_json(self) -> object:
         return asdict(self)  # type: ignore[call-overload]
 
     @classmethod

@@ -75,7 +75,7 @@ class Stream(ABC):
         """Return the state as tensors, ints and strings only; never the key."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn state."""
 
     @abstractmethod

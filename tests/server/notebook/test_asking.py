@@ -325,7 +325,7 @@ def test_a_user_for_whom_a_measure_fails_has_no_value_and_counts(tmp_path: Path)
     assert found.users == USERS
     assert found.answer[1].value == pytest.approx(left, abs=2)
     Heights.broken |= set(range(8))
-    with pytest.raises(BadInput, check=coded("bad-input", "question.measure")):
+    with pytest.raises(BadInput, check=coded("measure-fails", "question.measure")):
         ask(question, tmp_path, epsilon=300.0)
 
 

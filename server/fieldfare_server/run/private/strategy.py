@@ -209,7 +209,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     ) -> None:
         if given:
             near = "base=, a FedAvg of your own" if isinstance(given[0], Strategy) else "epsilon=..., or plan="
-            raise BadInput(f"PrivateStrategy({given[0]!r})"[:200], "is made by keywords.", near)
+            raise WrongForm(f"PrivateStrategy({given[0]!r})"[:200], "is made by keywords.", near)
         described = {
             "epsilon": epsilon,
             "delta": delta,
@@ -321,7 +321,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         """
         for name, value in (("train_config", train_config), ("evaluate_config", evaluate_config)):
             if not isinstance(value, Mapping | None):
-                raise BadInput(f"{name} = {value!r}"[:200], "is not a ConfigRecord.", 'ConfigRecord({"lr": 0.1})')
+                raise WrongForm(f"{name} = {value!r}"[:200], "is not a ConfigRecord.", 'ConfigRecord({"lr": 0.1})')
         config, evaluation = ConfigRecord(dict(train_config or {})), ConfigRecord(dict(evaluate_config or {}))
         refuse_replaced(type(self).__name__, self, NEVER_CALLED)
         _require_function("evaluate_fn", evaluate_fn, "round", "arrays")
