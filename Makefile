@@ -101,7 +101,7 @@ words: tools
 prose: tools
 	$(BIN)/python tests/prose.py $(ARGS)
 
-# The tests that name Flower, against three Flowers; writes the table of docs/versions.md.
+# The tests that name Flower, against three Flowers; writes the table of benchmarks/results/versions.md.
 flower-matrix: tools
 	$(BIN)/python tests/flower/matrix.py $(ARGS)
 

@@ -16,8 +16,9 @@ at another speed.
 - `--flower`: Flower's Ray simulation with an actor a core, by wall clock, after its first round; ours next to it in one
   process, and in as many as Flower has actors (`client.workers`).
 
-`--as before` keeps the phases of a round under that name, to compare with later ones. `--page docs/python.md` writes
-the results into that page's table; with an empty `--models`, it only writes what `--out` has there.
+`--as before` keeps the phases of a round under that name, to compare with later ones.
+`--page benchmarks/results/speed.md` writes the results into that page's table; with an empty `--models`, it only writes
+what `--out` has there.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def main() -> None:
     parser.add_argument("--phases", action="store_true", help="measure only the phases of a round of ours")
     parser.add_argument("--as", dest="state", default="after", help="the name of these phases")
     parser.add_argument("--out", type=Path, help="write simulation.md and simulation.json to this directory")
-    parser.add_argument("--page", type=Path, help="fill the table of this page, such as docs/python.md")
+    parser.add_argument("--page", type=Path, help="fill the table of this page, such as benchmarks/results/speed.md")
     chosen = parser.parse_args()
     kept = chosen.out / "simulation.json" if chosen.out else None
     report: dict[str, Any] = {"results": {}, "phases": {}}

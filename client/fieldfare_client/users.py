@@ -79,10 +79,7 @@ class UserTable:
     """
 
     def __init__(
-        self,
-        ids: Sequence[str] | NDArray[np.uint64],
-        offsets: NDArray[np.int64],
-        columns: Mapping[str, Column],
+        self, ids: Sequence[str] | NDArray[np.uint64], offsets: NDArray[np.int64], columns: Mapping[str, Column]
     ) -> None:
         named = ids if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 else name_all(ids)
         self._pseudonyms: NDArray[np.uint64] = named

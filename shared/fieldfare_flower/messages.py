@@ -259,6 +259,7 @@ class TrainReply:
         if not isinstance(claimed, list) or len(claimed) != counts + metrics:
             raise BadReply("schema", "not the counts that were asked for")
         values = tuple(float(value) for value in claimed)
+        # Sums of numbers of which each lies in [0, 1], or in [-1, 1]: more than the users can add up to is a lie.
         least = [0.0] * counts + [-1.0 * users] * metrics
         if not all(low <= value <= users for low, value in zip(least, values, strict=True)):
             raise BadReply("users", "a count that its users cannot add up to")

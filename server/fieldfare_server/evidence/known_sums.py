@@ -113,6 +113,7 @@ def play_resumed(
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
         _create_population(state, plan)
+        # At the noise that was charged, not calibrated again: the run's own price is what is on trial.
         priced = cost_at_noise(plan, decided), decided
         with Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced) as session:
             begin(session)

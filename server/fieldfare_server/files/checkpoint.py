@@ -230,6 +230,7 @@ class RunFiles:
         try:
             digest = _write_file(temporary, round, tensors, meta)
             faults.point("checkpoint.synced")
+            # Its name is its digest, and a rename is all or nothing: a torn file never has a whole one's name.
             temporary.rename(directory / (digest + _SUFFIX))
             sync_directory(directory)
         except OSError as error:

@@ -182,17 +182,8 @@ class Asked(Table):
         return Plan.parse(
             {
                 "privacy": {**privacy, "adjacency": self.privacy.adjacency},
-                "run": {
-                    **self.run.model_dump(exclude_defaults=True),
-                    "task": QUESTION,
-                    "rounds": 1,
-                    "cohort": asked,
-                },
-                "task": {
-                    "of": self.of_users,
-                    "question": question,
-                    **trains,
-                },
+                "run": {**self.run.model_dump(exclude_defaults=True), "task": QUESTION, "rounds": 1, "cohort": asked},
+                "task": {"of": self.of_users, "question": question, **trains},
                 "participation": {"scheme": "single"},
                 "mechanism": {"kind": "independent"},
                 **STEP,

@@ -15,7 +15,7 @@ from fieldfare.accounting.concentrated import Concentrated
 from fieldfare.accounting.event import CostEvent, Price, Words
 from fieldfare.accounting.gaussian import Gaussian
 from fieldfare.accounting.sampled import SampledEvent, event_from_json
-from fieldfare.errors import OutOfRange, Unreadable, Unsupported
+from fieldfare.errors import OutOfRange, Unreadable
 from fieldfare.participation import Participation
 
 _LAST_DIGITS = 1e-9
@@ -170,12 +170,6 @@ class PrivacyLoss:
     def largest_mu_squared(self) -> float:
         """mu^2 of the largest of its parts, each without amplification."""
         return max([self.mu_squared, *(event.noise_multiplier**-2 for event in self.sampled)])
-
-    def as_concentrated(self) -> PrivacyLoss:
-        """Return the same loss, known by zCDP alone. Raises `BadInput` with sampled events."""
-        if self.amplified:
-            raise Unsupported("sampled events", "have no concentrated form.", "no amplification by sampling")
-        return PrivacyLoss(concentrated=self.rho)
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
         if not isinstance(other, PrivacyLoss):

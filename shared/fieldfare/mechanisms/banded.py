@@ -218,13 +218,7 @@ class ColumnNormalisedBanded(Mechanism):
         self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
     ) -> Stream:
         return InverseBandStream(
-            numel,
-            noise,
-            self.rounds,
-            self._c[: self.bands],
-            column_norms=self.column_norms,
-            dtype=dtype,
-            device=device,
+            numel, noise, self.rounds, self._c[: self.bands], column_norms=self.column_norms, dtype=dtype, device=device
         )
 
     def _products(self, lag: int, n: int) -> Floats:
@@ -249,9 +243,6 @@ class BandedSpec(MechanismSpec):
     bands: int = Field(ge=1, description="diagonals of C; at most the rounds, best at most the separation")
     objective: Objective = Field(default="mean", description="which prefix error to minimise")
     column_normalised: bool = Field(default=False, description="give every column of C the same norm")
-
-    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self.build_cached(rounds, participation, {})
 
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]

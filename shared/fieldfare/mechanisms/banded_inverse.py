@@ -97,9 +97,6 @@ class BandedInverseSpec(MechanismSpec):
     bands: int = Field(ge=1, description="diagonals of B; at most the rounds")
     objective: Objective = Field(default="mean", description="which prefix error to minimise")
 
-    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self.build_cached(rounds, participation, {})
-
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
     ) -> Mechanism:

@@ -58,15 +58,17 @@ class MechanismSpec(Table):
 
     kind: str
     restart_every: int | None = Field(
-        default=None,
-        ge=1,
-        description="stamping: independent copies of this many rounds",
-        json_schema_extra=ROUNDS,
+        default=None, ge=1, description="stamping: independent copies of this many rounds", json_schema_extra=ROUNDS
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """Return the mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single)."""
-        raise TypeError(f"{type(self).__name__} names no mechanism")
+        """Return the mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single).
+
+        A kind overrides this, or `build_cached` where it searches for an optimum.
+        """
+        if type(self).build_cached is MechanismSpec.build_cached:
+            raise TypeError(f"{type(self).__name__} names no mechanism")
+        return self.build_cached(rounds, participation, {})
 
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]

@@ -249,9 +249,6 @@ class BltSpec(MechanismSpec):
         why = f"must be an integer in [1, {MOST_BUFFERS}] or 'auto'."
         raise OutOfRange(f"mechanism.buffers = {buffers!r}", why, nearest)
 
-    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self.build_cached(rounds, participation, {})
-
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
     ) -> Mechanism:

@@ -170,9 +170,6 @@ class FftSpec(MechanismSpec):
     kind: Literal["fft"] = "fft"
     engine: Engine = Field(default="replay", description="draw past noise again, or keep all of it")
 
-    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self.build_cached(rounds, participation, {})
-
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
     ) -> Mechanism:

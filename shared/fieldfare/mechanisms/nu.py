@@ -174,9 +174,6 @@ class NuSpec(SquareRootSpec):
 
     _nu = field_validator("nu", mode="before")(_parse_nu)
 
-    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self.build_cached(rounds, participation, {})
-
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
     ) -> Mechanism:

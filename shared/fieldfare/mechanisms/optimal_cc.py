@@ -33,9 +33,6 @@ class OptimalCCSpec(SquareRootSpec):
     )
     kind: Literal["optimal-cc"] = "optimal-cc"
 
-    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self.build_cached(rounds, participation, {})
-
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
     ) -> Mechanism:

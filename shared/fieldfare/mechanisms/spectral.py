@@ -50,9 +50,6 @@ class SpectralSpec(MechanismSpec):
     window: int | None = Field(default=None, ge=1, description="cut beta to this many entries")
     tolerance: float = Field(default=1e-3, ge=1e-8, le=0.1, description="fast: relative change of mean and max error")
 
-    def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        return self.build_cached(rounds, participation, {})
-
     def build_cached(
         self, rounds: int, participation: Participation | None, cache: MutableMapping[str, bytes]
     ) -> Mechanism:

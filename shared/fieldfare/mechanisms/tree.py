@@ -328,7 +328,5 @@ def full_tree(rounds: int) -> TriangularMechanism:
     check_rounds("tree", rounds)
     matrix = tree_matrix(rounds)
     return TriangularMechanism(
-        "tree",
-        factor(matrix.T @ matrix),
-        horizon_sensitivity=partial(tree_sensitivity, n=rounds, read_only=False),
+        "tree", factor(matrix.T @ matrix), horizon_sensitivity=partial(tree_sensitivity, n=rounds, read_only=False)
     )

@@ -250,6 +250,7 @@ class ChunkedStream(Stream):
                     take(first, ops.tensor(row))
 
         self.round = _TORN  # an exception from here on leaves some chunks with their next state and others without
+        # A block begins: B is block-diagonal, so nothing of the block before is in its rows.
         if age == 0:
             kept.memory.zero_()
         ops.each_chunk(work, self.numel, self._noise.threads)

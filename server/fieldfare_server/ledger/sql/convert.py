@@ -156,6 +156,7 @@ class _Old:
             previous = row["hash"]
             if held is not None and held.count == number and held.hash != previous:
                 raise OldCopy("the ledger", f"its row {number} is not the one that was seen.", "the newest copy")
+            # `same`: what the translation would write is what is there, so the log can keep its name and chain.
             self._meet(row)
             same = same and [json.loads(row["body"])] == [json.loads(new["body"]) for new in self.translate(row)]
         if (number, previous) != (self.head.count, self.head.hash):
