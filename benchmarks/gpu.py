@@ -31,7 +31,8 @@ import torch
 class _Missing:
     """Imports stand-ins of packages that prices and keys need, and training does not."""
 
-    names = tuple(name for name in ("scipy", "cryptography") if importlib.util.find_spec(name) is None)
+    wanted = ("scipy", "cryptography", "flwr", "platformdirs")
+    names = tuple(name for name in wanted if importlib.util.find_spec(name) is None)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         return ModuleSpec(name, self, is_package=True) if name.split(".")[0] in self.names else None  # type: ignore[arg-type]

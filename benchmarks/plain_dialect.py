@@ -33,11 +33,11 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 from threadpoolctl import threadpool_limits
 
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_server.run.private.dialects import PlainDialect, same_config
-from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.plan import plan_from
-from fieldfare_server.run.private.roles import assign_roles
 from fieldfare_server.run.private.strategy import PrivateStrategy
+from fieldfare_server.run.round.dialects import PlainDialect, same_config
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import assign_roles
 from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session

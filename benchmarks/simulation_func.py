@@ -1,11 +1,13 @@
 """The lean private round of today: `python simulation_func.py MODEL COHORT`, a part of `simulation.py`.
 
 All users at once with `torch.func`: `vmap` of `grad` over the cohort, clipping, Gaussian noise, a step. Nothing is
-checked, charged or stored; no noise is correlated. As many users as the other systems have take their turns.
+checked, charged or stored; no noise is correlated. As many users as the other systems have take their turns. On the
+device that FIELDFARE_DEVICE names, else on a CPU.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -17,8 +19,9 @@ from simulation_turns import Turnstile
 
 def main(name: str, cohort: int) -> None:
     torch.set_num_threads(1)
-    model = make(name)
-    rows = {key: torch.from_numpy(values) for key, values in columns(name, POPULATION * cohort).items()}
+    device = os.environ.get("FIELDFARE_DEVICE", "cpu")
+    model = make(name).to(device)
+    rows = {key: torch.from_numpy(values).to(device) for key, values in columns(name, POPULATION * cohort).items()}
     start = {key: value.detach().clone() for key, value in model.named_parameters()}
 
     def loss(weights: dict[str, torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -27,8 +30,8 @@ def main(name: str, cohort: int) -> None:
     gradients = vmap(grad(loss))
     turnstile, first = Turnstile(), 0
     while turnstile.enter():
-        users = torch.arange(first, first + cohort)[:, None] * ROWS
-        order = users + torch.rand(cohort, ROWS).argsort(1)
+        users = torch.arange(first, first + cohort, device=device)[:, None] * ROWS
+        order = users + torch.rand(cohort, ROWS, device=device).argsort(1)
         weights = {key: value.expand(cohort, *value.shape).clone() for key, value in start.items()}
         for batch in order.split(BATCH, 1):
             step = gradients(weights, rows["x"][batch], rows["y"][batch])

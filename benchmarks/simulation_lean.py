@@ -1,11 +1,13 @@
 """The leanest private round there is: `python simulation_lean.py MODEL COHORT`, a part of `simulation.py`.
 
 One user after another with `torch.autograd.grad` and fused list operations, clipping, Gaussian noise, a step. Nothing
-is checked, charged or stored; no noise is correlated. As many users as the other systems have take their turns.
+is checked, charged or stored; no noise is correlated. As many users as the other systems have take their turns. On
+the device that FIELDFARE_DEVICE names, else on a CPU.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -16,8 +18,9 @@ from simulation_turns import Turnstile
 
 def main(name: str, cohort: int) -> None:
     torch.set_num_threads(1)
-    model = make(name)
-    rows = {key: torch.from_numpy(values) for key, values in columns(name, POPULATION * cohort).items()}
+    device = os.environ.get("FIELDFARE_DEVICE", "cpu")
+    model = make(name).to(device)
+    rows = {key: torch.from_numpy(values).to(device) for key, values in columns(name, POPULATION * cohort).items()}
     weights = list(model.parameters())
     start = [p.detach().clone() for p in weights]
     turnstile, first = Turnstile(), 0
@@ -26,7 +29,7 @@ def main(name: str, cohort: int) -> None:
         for user in range(first, first + cohort):
             with torch.no_grad():
                 torch._foreach_copy_(weights, start)
-            for batch in torch.randperm(ROWS).add_(user * ROWS).split(BATCH):
+            for batch in torch.randperm(ROWS, device=device).add_(user * ROWS).split(BATCH):
                 gradient = torch.autograd.grad(example_loss(model(rows["x"][batch]), rows["y"][batch]).mean(), weights)
                 with torch.no_grad():
                     torch._foreach_add_(weights, gradient, alpha=-RATE)

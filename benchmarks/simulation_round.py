@@ -34,7 +34,7 @@ PHASES = {
     "select": ["fieldfare_server.run.presence.presence:Presence.select"],
     "open in the ledger": ["fieldfare_server.ledger.run_handle:RunHandle.open_round"],
     "write and read messages": [
-        "fieldfare_server.run.private.dialects:CohortDialect.write",
+        "fieldfare_server.run.round.dialects:CohortDialect.write",
         "fieldfare_client.simulation:LocalGrid.push_messages",
         "fieldfare_client.simulation:LocalGrid.answer",
         "fieldfare_server.run.round.attempt:Attempt.add",

@@ -193,19 +193,21 @@ function populationOf(rows) {
   return { ...best, leak, odometers, adjacency: first.body.adjacency };
 }
 
-const RECEIPT = new RegExp("^(fieldfare-receipt-v1 ([0-9a-f]{64}) ([0-9a-f]{64}) [0-9a-f]{64} " +
-  "([1-9][0-9]*) ([1-9][0-9]*) ([0-9a-f]{64})) ([0-9a-f]{128})$");
+const RECEIPT = new RegExp("^(fieldfare-receipt-v([12]) ([0-9a-f]{64}) ([0-9a-f]{64}) [0-9a-f]{64} " +
+  "([1-9][0-9]*) ([1-9][0-9]*) ([0-9a-f]{64})(?: ([0-9.e+-]+))?) ([0-9a-f]{128})$");
 
 /** Check what a blinder signed of each round, and return its key; "" where no sum is masked. */
-function blinderOf(plan, commits) {
-  const { kind, least_nodes: least, blinder: party } = plan.aggregation ?? {};
+function blinderOf(plan, commits, sigma) {
+  const { kind, least_nodes: least, blinder: party, blinder_noise: part = 0 } = plan.aggregation ?? {};
   const signed = commits.filter(({ body }) => body.receipt);
   must(signed.length === (kind === "masked" ? commits.length : 0), "rounds with masks, and no others, have receipts");
   let key = party ? party.slice(-64) : null, last = { row: 0, hash: "" };
   for (const { body } of signed) {
     const parts = RECEIPT.exec(body.receipt);
     must(parts !== null, "a receipt has another form");
-    const [, text, signer, question, nodes, row, hash, signature] = parts;
+    const [, text, form, signer, question, nodes, row, hash, noise, signature] = parts, added = Number(noise ?? 0);
+    must((form === "2") === (noise !== undefined) && (form === "2") === added > 0, "a receipt has another form");
+    must(added >= part * sigma && added < Infinity, "the blinder added less noise than the plan says");
     const jwk = { kty: "OKP", crv: "Ed25519", x: Buffer.from(signer, "hex").toString("base64url") };
     const own = createPublicKey({ key: jwk, format: "jwk" });
     const holds = verify(null, Buffer.from(text), own, Buffer.from(signature, "hex"));
@@ -216,6 +218,17 @@ function blinderOf(plan, commits) {
     last = { row: Number(row), hash };
   }
   return signed.length > 0 ? key : "";
+}
+
+/** What a run tells its server alone, of whose sums the blinder that the plan names hides the numbers; "" of others. */
+function againstServer(plan, planned, noise, inner, stated) {
+  const { blinder: party, blinder_noise: part } = plan.aggregation ?? {}, { charged_resolution: resolution = 0 } = plan;
+  if (!party || !part) return "";
+  must(part > 0 && part <= 1 && plan.privacy.rounding === "grid" && resolution >= 0, "the blinder has other noise");
+  const square = Math.max(number(planned.mu_squared, "planned mu^2") - resolution, noise) / part ** 2 + resolution;
+  const epsilon = epsilonAt(Math.sqrt(square), inner);
+  must(number(stated.server, "epsilon against the server") >= epsilon * (1 - 1e-9), "the server learns more");
+  return `; epsilon ${Number(stated.server.toPrecision(6))} against the server`;
 }
 
 // -- the noise --------------------------------------------------------------------------------------------------------
@@ -750,7 +763,7 @@ export function check(text, key, model) {
   number(square, "mu^2"), number(leak, "the leak");
   must(square >= charged.mu_squared && leak >= charged.leak, "the log charged more");
   const theorems = ["filter"], curve = curveOf(Math.sqrt(square) * (1 + 1e-4), leak);
-  let error = 0;
+  let error = 0, noisy = 0;
   if (amplified(planned)) {
     must(secret, "an amplified run shows who took part");
     must(!(planned.sampled?.length && planned.certified?.length), "the run is charged in two ways");
@@ -762,7 +775,8 @@ export function check(text, key, model) {
     const b = gram(noisingOf(made.noising, n, start.rounds));
     const worst = secret ? worstOfScheme(made, plan, b.g) : worstOfUsers(made, commits, b.g);
     const f = population.adjacency === "replace_one" ? 2 : 1;
-    let cost = (f * f * worst) / (sigma * sigma) + number(plan.charged_resolution ?? 0, "the resolution");
+    noisy = (f * f * worst) / (sigma * sigma);
+    let cost = noisy + number(plan.charged_resolution ?? 0, "the resolution");
     theorems.push("gram");
     if (plan.privacy.rounding === "discrete") {
       const cells = whole(discrete.scale, "the scale"), values = whole(discrete.values, "the number of values");
@@ -792,8 +806,9 @@ export function check(text, key, model) {
   const models = commits.map((row) => row.body.model ?? null), at = model ? models.indexOf(digestOfModel(model)) : null;
   must(at !== -1, "no round released this model");
   const notes = (start.noise ? "" : "; noise not in the log") + (at === null ? "" : `; the model of round ${at}`);
-  const blinder = blinderOf(plan, commits), masks = blinder ? `; masked, opened by ${blinder.slice(0, 16)}` : "";
-  const by = notes + masks + (population.odometers ? ", by each user's own odometer" : "");
+  const blinder = blinderOf(plan, commits, sigma), masks = blinder ? `; masked, opened by ${blinder.slice(0, 16)}` : "";
+  const inner = (population.delta - population.leak) / (1 - population.leak);
+  const by = notes + masks + againstServer(plan, planned, noisy, inner, made.epsilon) + (population.odometers ? ", by each user's own odometer" : "");
   const digits = Number(epsilon.toPrecision(6));
   const delta = population.delta.toExponential();
   return `(${first}, ${delta}) for every user of ${rows[0].population}; this run epsilon ${digits}${by}; ` +

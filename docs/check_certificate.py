@@ -26,6 +26,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 sys.path.insert(0, str(Path(__file__).parent))
+import check_sampled
 from check_sampled import Refused, amplified_mu, asked, blinder, discrete, model_digest, need, online_tree, spent, worst
 
 KEYS = (
@@ -189,7 +190,7 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
     if ends:
         logged = spent(logged, planned, json.loads(ends[0]["spent"]))
     need(price["mu_squared"] >= logged[0] * (1 - 1e-12) and price["leak"] >= logged[1], "a price below the log's")
-    factor, error, used = 2.0 if adjacency == "replace_one" else 1.0, 0.0, ["filter"]
+    factor, error, used, own = 2.0 if adjacency == "replace_one" else 1.0, 0.0, ["filter"], 0.0
     b = noising(c["noising"], n)
     if n and price["leak"] and (planned.get("sampled") or planned.get("certified")):
         need(adjacency == "add_remove", "sampling amplifies under add_remove only")
@@ -224,8 +225,9 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
         names = [r["body"].get("model") for r in commits]
         need((found := model_digest(model)) in names, "a model that no round of the log released")
         whole += f"; the model of round {names.index(found)}"
-    if masks := blinder(plan, commits):
+    if masks := blinder(plan, commits, sigma):
         whole += f"; masked, opened by {masks[:16]}"
+    whole += check_sampled.against_server(plan, planned, own, c["epsilon"], lambda m: epsilon_of(mp.sqrt(m), target))
     odometers = [r for r in rows if r["action"] == "population.odometers"]
     if not odometers and created.get("accounting", "worst-case") == "worst-case":
         total, leaks = taken(rows)

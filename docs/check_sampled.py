@@ -67,8 +67,28 @@ def asked(plan: dict[str, Any]) -> tuple[str | None, float]:
     return "threshold", question["leak"]
 
 
-def blinder(plan: dict[str, Any], commits: list[dict[str, Any]]) -> str:
-    """The key of the blinder of a masked run, which signed what it answered in each round; "" of other runs."""
+def against_server(
+    plan: dict[str, Any], planned: dict[str, Any], own: float, stated: dict[str, float], epsilon_at: Any
+) -> str:
+    """What is said of a run whose server reads no sum without noise of the blinder that the plan names; "" of others.
+
+    planned: the whole run's loss to everybody else, as the log says; own: mu^2 that its rounds cost at least.
+    """
+    terms, resolution = plan.get("aggregation") or {}, plan.get("charged_resolution", 0.0)
+    ratio = terms.get("blinder_noise", 0.0)
+    if not (ratio and terms.get("blinder")):
+        return ""
+    need(0 < ratio <= 1 and plan["privacy"].get("rounding") == "grid" and resolution >= 0, "the blinder's noise")
+    square = (max(planned.get("mu_squared", 0.0), own) - resolution) / ratio**2 + resolution
+    need(stated["server"] >= epsilon_at(square) - 1e-9, "epsilon against the server")
+    return f"; epsilon {mp.nstr(mp.mpf(stated['server']), 9)} against the server"
+
+
+def blinder(plan: dict[str, Any], commits: list[dict[str, Any]], sigma: float) -> str:
+    """The key of the blinder of a masked run, which signed what it answered in each round; "" of other runs.
+
+    sigma: the run's noise multiplier, of which the blinder's is at least the plan's part.
+    """
     texts, terms = [row["body"].get("receipt") for row in commits], plan.get("aggregation") or {}
     if terms.get("kind") != "masked":
         need(not any(texts), "a receipt of a run without masks")
@@ -76,8 +96,11 @@ def blinder(plan: dict[str, Any], commits: list[dict[str, Any]]) -> str:
     before, keys = (0, ""), {terms["blinder"][-64:]} if terms.get("blinder") else set()
     for text in texts:
         said, _, signature = str(text).rpartition(" ")
-        form, key, question, _, nodes, number, row = said.split(" ")
-        need(form == "fieldfare-receipt-v1" and int(nodes) >= terms["least_nodes"], "the receipt of a masked round")
+        form, key, question, _, nodes, number, row, *noise = said.split(" ")
+        need(form == f"fieldfare-receipt-v{1 + len(noise)}" and len(noise) < 2, "the form of a receipt")
+        need(int(nodes) >= terms["least_nodes"], "the receipt of a masked round")
+        added = float(noise[0]) if noise else 0.0
+        need(math.inf > added >= terms.get("blinder_noise", 0.0) * sigma and bool(noise) == (added > 0), "its noise")
         try:
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), said.encode())
         except InvalidSignature:

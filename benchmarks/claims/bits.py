@@ -32,7 +32,7 @@ MAKES: dict[str, tuple[str, ...]] = {
     "noise": (
         *(f"shared/fieldfare/{room}/*.py" for room in ("noise", "streams", "mechanisms", "factorization")),
         *(f"shared/fieldfare/{name}.py" for name in ("arrays", "hashing", "nonces", "privatise")),
-        *(f"{_RUN}/{name}.py" for name in ("round/noise_state", "round/running_noise", "round/rehearsal", "session")),
+        *(f"{_RUN}/{name}.py" for name in ("round/noise_state", "round/running_noise", "rehearsal", "session")),
     ),
     "training": (
         *(f"{_CLIENT}/{name}.py" for name in ("training/*", "tasks/*", "app", "settings", "users", "own_randomness")),

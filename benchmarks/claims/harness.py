@@ -39,7 +39,7 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.sources import data_folder
-from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
 
@@ -107,7 +107,7 @@ class Runs:
         if path.is_file():
             record: Table = json.loads(path.read_text())
         else:
-            record = self._run(plan, seed, cell.noiseless)
+            record, _ = run(plan, seed, cell.noiseless)
             path.parent.mkdir(parents=True, exist_ok=True)
             fresh = path.with_suffix(".part")
             fresh.write_text(json.dumps(record, indent=1) + "\n")
@@ -127,33 +127,36 @@ class Runs:
     def made(self, cell: Cell, choice: Table, part: Part, seed: int) -> Table:
         """The record of one run that is made now, whatever is in the cache."""
         data_hash(self.study.data)  # ends the command where the data are not there
-        return self._run(Plan.parse(self.study.plan(choice, part, seed)), seed, cell.noiseless)
+        return run(Plan.parse(self.study.plan(choice, part, seed)), seed, cell.noiseless)[0]
 
-    def _run(self, plan: Plan, seed: int, noiseless: bool) -> Table:
-        cost = charged_cost(plan, noiseless)
-        wall, cpu = time.perf_counter(), time.process_time()
-        with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session, one_pass():
-            FieldfareStrategy(session).start(LocalGrid(app, 1, {"task": plan.task_reference}))
-        scores = {name: float(value) for name, value in session.released.score.items()}
-        return {
-            "plan": plan.digest(),
-            "seed": seed,
-            "scores": scores,
-            "model": hashlib.sha256(session.released.params.cpu().numpy().tobytes()).hexdigest()[:16],
-            "noise_multiplier": cost.noise_multiplier,
-            "epsilon": None if noiseless else cost.epsilon,
-            "delta": plan.privacy.delta,
-            "adjacency": plan.privacy.adjacency,
-            "scheme": plan.participation.scheme,
-            "prefix_noise_rms": float(np.sqrt(np.mean(np.square(cost.mechanism.prefix_row_norms()))))
-            * cost.noise_multiplier,
-            "cpu_seconds": time.process_time() - cpu,
-            "wall_seconds": time.perf_counter() - wall,
-            "load": os.getloadavg()[0],
-            "commit": commit(),
-            "code": bits.digests(),
-            "versions": f"Python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}",
-        }
+
+def run(plan: Plan, seed: int, noiseless: bool = False) -> tuple[Table, torch.Tensor]:
+    """Train now: (the record of the run, the parameters at its end)."""
+    cost = charged_cost(plan, noiseless)
+    wall, cpu = time.perf_counter(), time.process_time()
+    with Session(plan, cost, Rehearsal(), None, seeded_key(seed)) as session, one_pass():
+        FieldfareStrategy(session).start(LocalGrid(app, 1, {"task": plan.task_reference}))
+    scores = {name: float(value) for name, value in session.released.score.items()}
+    record = {
+        "plan": plan.digest(),
+        "seed": seed,
+        "scores": scores,
+        "model": hashlib.sha256(session.released.params.cpu().numpy().tobytes()).hexdigest()[:16],
+        "noise_multiplier": cost.noise_multiplier,
+        "epsilon": None if noiseless else cost.epsilon,
+        "delta": plan.privacy.delta,
+        "adjacency": plan.privacy.adjacency,
+        "scheme": plan.participation.scheme,
+        "prefix_noise_rms": float(np.sqrt(np.mean(np.square(cost.mechanism.prefix_row_norms()))))
+        * cost.noise_multiplier,
+        "cpu_seconds": time.process_time() - cpu,
+        "wall_seconds": time.perf_counter() - wall,
+        "load": os.getloadavg()[0],
+        "commit": commit(),
+        "code": bits.digests(),
+        "versions": f"Python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}",
+    }
+    return record, session.released.params
 
 
 def trained(plan: Plan, seed: int) -> torch.Tensor:
@@ -193,6 +196,38 @@ def require_charged(cost: Cost) -> None:
         raise ValueError(f"the plan's epsilon is {target}, and {cost.epsilon} is charged")
 
 
+def _best(scores: Sequence[float | None], higher: bool) -> int:
+    """The place of the best tune score, the first of several; what is not finite is never the best."""
+
+    def rank(place: int) -> float:
+        value = scores[place]
+        if value is None or not math.isfinite(value):
+            return -math.inf
+        return value if higher else -value
+
+    return max(range(len(scores)), key=rank)
+
+
+def untried(cell: Cell, scores: Sequence[float | None], higher: bool = True) -> list[int]:
+    """Places that tuning tries next, given the tune scores so far (None: not tried): none where it has ended."""
+    spare = {place for _, place in cell.spare}
+    first = [place for place, value in enumerate(scores) if value is None and place not in spare]
+    best = _best(scores, higher)
+    return first or [place for neighbour, place in cell.spare if neighbour == best and scores[place] is None]
+
+
+def choice_of(cell: Cell, scores: Sequence[float | None], higher: bool = True) -> Table:
+    """What is frozen of a cell once tuning has ended."""
+    best = _best(scores, higher)
+    tried = [place for place, value in enumerate(scores) if value is not None]
+    tried = [place for place in tried if not cell.grid or place // cell.grid == best // cell.grid]
+    return {
+        "choice": best,
+        "tune_scores": [None if value is None or not math.isfinite(value) else value for value in scores],
+        "edge": len(scores) > 1 and best in (tried[0], tried[-1]),
+    }
+
+
 def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: bool = False) -> Table:
     """Choose for each cell on tune users, and freeze what was chosen in the file `chosen`.
 
@@ -203,28 +238,11 @@ def tune(study: Study, cells: Sequence[Cell], chosen: Path, cache: Path, quiet: 
     frozen: Table = {}
     for cell in cells:
         scores: list[float | None] = [None] * len(cell.choices)
-
-        def rank(place: int, scores: list[float | None] = scores) -> float:
-            value = scores[place]
-            if value is None or not math.isfinite(value):
-                return -math.inf
-            return value if study.higher else -value
-
-        spare = {place for _, place in cell.spare}
-        waiting = [place for place in range(len(scores)) if place not in spare]
-        while waiting:
+        while waiting := untried(cell, scores, study.higher):
             for place in waiting:
                 record = runs.get(cell, cell.choices[place], "tune", TUNING_SEED)
                 scores[place] = record["scores"].get(study.score, math.nan)
-            best = max(range(len(scores)), key=rank)  # the first of several
-            waiting = [place for neighbour, place in cell.spare if neighbour == best and scores[place] is None]
-        tried = [place for place, value in enumerate(scores) if value is not None]
-        tried = [place for place in tried if not cell.grid or place // cell.grid == best // cell.grid]
-        frozen[cell.label] = {
-            "choice": best,
-            "tune_scores": [None if value is None or not math.isfinite(value) else value for value in scores],
-            "edge": len(scores) > 1 and best in (tried[0], tried[-1]),
-        }
+        frozen[cell.label] = choice_of(cell, scores, study.higher)
     chosen.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(chosen.read_text()) if chosen.is_file() else {}
     chosen.write_text(json.dumps(before | frozen, indent=1) + "\n")  # of other parts of the grid, too

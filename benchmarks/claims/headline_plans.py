@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import harness
@@ -98,12 +99,23 @@ SETTINGS: dict[tuple[str, str], Setting] = {
     ("chess", "small"): Setting(
         {"users": 5_000}, 5_000, 100, 250, 20, 1e-5, 0.3, 0.9, GRADIENT, 0.2, 30.0, "auc", both=True
     ),
+    ("chess", "people"): Setting(
+        {"users": 50_000}, 50_000, 250, 1000, 50, 1e-6, 0.3, 0.9, GRADIENT, 0.2, 30.0, "auc", both=True
+    ),
     ("chess", "reduced"): Setting(
         {}, 189_864, 100, 400, 100, 1e-6, 0.3, 0.95, {**EPOCH, "batch_size": 1}, 0.05, 10.0, "auc"
     ),
     ("chess", "full"): Setting(
         {}, 189_864, 1000, 1000, 189, 1e-6, 0.3, 0.95, {**EPOCH, "batch_size": 1}, 0.05, 10.0, "auc"
     ),
+}
+SPLITS = ((100, 500), (400, 125), (1000, 50))
+"""(rounds, cohort) at which DP-SGD visits as many users as at the small size of fashion."""
+SETTINGS |= {
+    ("fashion", f"small-{rounds}x{cohort}"): dataclasses.replace(
+        SETTINGS["fashion", "small"], rounds=rounds, cohort=cohort
+    )
+    for rounds, cohort in SPLITS
 }
 
 
@@ -161,24 +173,35 @@ def spares(count: int) -> harness.Spares:
 
 
 def cells_of(name: str, s: Setting, rows: list[str], epsilons: list[float], count: int) -> list[harness.Cell]:
-    cells = []
-    for row in rows:
-        for epsilon in epsilons:
-            table = table_of(name, s, row, epsilon)
-            tried = rates(s, prefix_noise(table), count)
-            # DP-SGD runs without momentum, as in the paper, and then with it.
-            independent = ROWS[row][0]["kind"] == "independent"
-            choices = [with_rate(table, rate, 0.0 if independent else s.momentum) for rate in tried]
-            spare = spares(count)
-            if independent:
-                again = tried if s.both else [tried[len(tried) // 2]]
-                choices += [with_rate(table, rate, s.momentum) for rate in again]
-                spare += tuple((a + len(tried), b + len(tried)) for a, b in spares(count) if s.both)
-            cells.append(harness.Cell(f"{row}, epsilon {epsilon:g}", tuple(choices), spare=spare, grid=len(tried)))
+    cells = [
+        cell_of(name, s, row, epsilon, count, prefix_noise(table_of(name, s, row, epsilon)))
+        for row in rows
+        for epsilon in epsilons
+    ]
+    return [*cells, free_cell(name, s, count)]
+
+
+def cell_of(name: str, s: Setting, row: str, epsilon: float, count: int, noise: float) -> harness.Cell:
+    """The choices of a cell, given its `prefix_noise`."""
+    table = table_of(name, s, row, epsilon)
+    tried = rates(s, noise, count)
+    # DP-SGD runs without momentum, as in the paper, and then with it.
+    independent = ROWS[row][0]["kind"] == "independent"
+    choices = [with_rate(table, rate, 0.0 if independent else s.momentum) for rate in tried]
+    spare = spares(count)
+    if independent:
+        again = tried if s.both else [tried[len(tried) // 2]]
+        choices += [with_rate(table, rate, s.momentum) for rate in again]
+        spare += tuple((a + len(tried), b + len(tried)) for a, b in spares(count) if s.both)
+    return harness.Cell(f"{row}, epsilon {epsilon:g}", tuple(choices), spare=spare, grid=len(tried))
+
+
+def free_cell(name: str, s: Setting, count: int) -> harness.Cell:
+    """The choices without privacy."""
     free = table_of(name, s, "nu", 8.0) | {"mechanism": {"kind": "independent"}}
     tried = [s.largest / RATIO**index for index in range(count, -2, -1)]
     choices = tuple(with_rate(free, rate, s.momentum) for rate in tried)
-    return [*cells, harness.Cell(NO_PRIVACY, choices, noiseless=True, spare=spares(count))]
+    return harness.Cell(NO_PRIVACY, choices, noiseless=True, spare=spares(count))
 
 
 def scored(choice: harness.Table, part: harness.Part, seed: int) -> harness.Table:

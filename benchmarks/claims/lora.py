@@ -32,7 +32,7 @@ from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_research.poems import UNKNOWN
 from fieldfare_research.sequences import PADDING
-from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
 

@@ -24,7 +24,7 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_research.forecast.linear_regression import Regression
-from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
 

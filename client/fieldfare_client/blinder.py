@@ -8,12 +8,17 @@ Its rules, of which each is checked before it answers (the order is that of the 
 * the rounds of a run only go up;
 * every box opens, for this run, round, attempt, node, length and plan.
 
+Of a plan that says so it answers the masks less noise of its own (`fieldfare.blinder_noise`). Then rounds go up one by
+one, and a run's whole loss to the server is charged with its first answer, to a budget of the blinder's own.
+
 Each question is written down, durably, before its answer exists, in a chain of rows whose newest its receipts name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import os
 import secrets
@@ -26,12 +31,19 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Error, Message, RecordDict
 
+from fieldfare.accounting.filter import Price, Terms
+from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
 from fieldfare.masking.boxes import read_key, receipt_key, unseal, write_key
 from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import next_row
+from fieldfare.masking.words import Words
+from fieldfare.noise import SecureNoise
+from fieldfare.nonces import NONCE_BYTES, Nonces
+from fieldfare.streams.base import Stream
+from fieldfare.text import decimal
 from fieldfare_flower.local_grid import CLIENT_APP_RAISED
-from fieldfare_flower.masked import QUERY_MASKS, Hello, MasksAsked, MasksRefused
+from fieldfare_flower.masked import QUERY_MASKS, Hello, MasksAsked, MasksRefused, digest_of
 from fieldfare_flower.messages import QUERY_USERS, read_users_query
 
 log = logging.getLogger("fieldfare.blinder")
@@ -44,12 +56,23 @@ _TABLES = (
     # row: 1, 2, 3 ...; hash: `masking.receipts.next_row`.
     "CREATE TABLE IF NOT EXISTS answers (row INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, "
     "question TEXT NOT NULL, nodes INTEGER NOT NULL, at REAL NOT NULL, hash TEXT NOT NULL, UNIQUE (run, round))",
+    # noise: `BlinderNoise.to_json`, of the plans that have some.
+    "CREATE TABLE IF NOT EXISTS noises (plan TEXT PRIMARY KEY, noise TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS budget (one INTEGER PRIMARY KEY CHECK (one = 1), epsilon REAL, delta REAL)",
+    # What runs cost to the server, from their first answer on; a run has one plan for ever.
+    "CREATE TABLE IF NOT EXISTS charges (run TEXT PRIMARY KEY, plan TEXT NOT NULL, mu_squared REAL NOT NULL)",
+    # masks: SHA-256 of what was answered under this nonce.
+    "CREATE TABLE IF NOT EXISTS nonces (run TEXT, round INTEGER, nonce BLOB NOT NULL, masks TEXT NOT NULL, "
+    "PRIMARY KEY (run, round))",
 )
 """The key lies with the questions: whoever has lost which ones were answered answers no other."""
 _SHOWN = {
     "plans": "SELECT plan, least_nodes, numel FROM plans",
     "nodes": "SELECT key, name FROM nodes ORDER BY name",
     "answers": "SELECT row, run, round, nodes, at FROM answers ORDER BY row",
+    "noises": "SELECT plan, noise FROM noises",
+    "charges": "SELECT run, plan, mu_squared FROM charges",
+    "budget": "SELECT epsilon, delta FROM budget",
 }
 
 
@@ -73,19 +96,40 @@ class Blinder:
             journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
             (secret,) = journal.execute("SELECT private FROM key").fetchone()
         self._key, self._receipts = X25519PrivateKey.from_private_bytes(secret), receipt_key(secret)
+        self._noise_key = hashlib.sha256(b"fieldfare.blinder.noise.key\0" + secret).digest()
+        self._running: tuple[str, Stream, Nonces] | None = None
+        """The noise of the run that was answered last, at its next row."""
         self.public_key = write_key(secret)
         """As nodes pin it, and plans name it."""
 
-    def approve(self, plan: str, least_nodes: int, numel: int) -> None:
+    def approve(self, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None) -> None:
         """Answer for `plan` (SHA-256, hex) from now on: sums of exactly `numel` numbers from at least
-        `least_nodes` nodes. What was approved before stays as it was.
+        `least_nodes` nodes, with `noise`. What was approved before stays as it was.
 
-        Raises `BadInput` for fewer than two nodes.
+        Raises `BadInput` for fewer than two nodes, and for a plan without noise where there is a budget.
         """
         if least_nodes < 2:
             raise OutOfRange(f"least_nodes = {least_nodes}", "a sum of one node is that node's update.", "2")
         with self._writing() as journal:
+            if noise is None and _budget(journal) is not None:
+                raise _without_noise(f"plan {plan}")
             journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", (plan, least_nodes, numel))
+            if noise is not None:
+                text = json.dumps(noise.to_json(), sort_keys=True, allow_nan=False)
+                journal.execute("INSERT OR IGNORE INTO noises VALUES (?, ?)", (plan, text))
+
+    def limit(self, epsilon: float, delta: float) -> None:
+        """Let the server learn no more than (epsilon, delta) of a user from all answers together, of all runs.
+
+        Raises `BadInput` for no such budget, and where a plan was approved whose sums the server reads as they are.
+        """
+        if not (epsilon > 0 and 0 < delta < 1):
+            raise OutOfRange(f"epsilon = {epsilon:g}, delta = {decimal(delta)}", "is no budget.", "8 and 1e-6")
+        with self._writing() as journal:
+            bare = journal.execute("SELECT plan FROM plans WHERE plan NOT IN (SELECT plan FROM noises)").fetchone()
+            if bare is not None:
+                raise _without_noise(f"plan {bare[0]}, which was approved,")
+            journal.execute("INSERT OR REPLACE INTO budget VALUES (1, ?, ?)", (epsilon, delta))
 
     def admit(self, nodes: Mapping[str, str]) -> None:
         """Open boxes of these nodes from now on. nodes: public key, 64 hex digits -> a name for people."""
@@ -97,16 +141,20 @@ class Blinder:
         with contextlib.closing(sqlite3.connect(self._journal, timeout=60)) as journal:
             return journal.execute(_SHOWN[table]).fetchall()
 
-    def hello(self) -> Hello:
-        """Whom and what it answers for."""
-        return Hello(frozenset(row[0] for row in self.rows("nodes")), frozenset(row[0] for row in self.rows("plans")))
+    def hello(self, run: str) -> Hello:
+        """Whom it answers for, and what in `run`: a plan that its budget has no room for is left out."""
+        with self._writing() as journal:
+            noises = {plan: _noise_of(journal, plan) for (plan,) in journal.execute("SELECT plan FROM plans")}
+            fit = {plan: noise for plan, noise in noises.items() if noise is None or _fits(journal, run, plan, noise)}
+        plans = (plan if noise is None else f"{plan} {noise.terms}" for plan, noise in fit.items())
+        return Hello(frozenset(row[0] for row in self.rows("nodes")), frozenset(plans))
 
     def reply(self, message: Message) -> Message:
         """Answer a message as a node does. Of a refusal the server learns its code, and of any error its class."""
         try:
             if message.metadata.message_type == QUERY_USERS:
-                hello = self.hello().write(read_users_query(message.content), self._receipts)
-                return Message(hello, reply_to=message)
+                run = read_users_query(message.content)
+                return Message(self.hello(run).write(run, self._receipts), reply_to=message)
             if message.metadata.message_type != QUERY_MASKS:
                 raise Unsupported("an instruction", "a blinder hosts nobody.")
             return Message(self.answer(message.content), reply_to=message)
@@ -122,15 +170,50 @@ class Blinder:
             BadReply: it is malformed.
             MasksRefused: a rule forbids it.
         """
-        asked = MasksAsked.read(content)
+        asked, running = MasksAsked.read(content), None
         with self._writing() as journal:
             _admit(journal, asked)
-            known = _answered(journal, asked)
+            noise, known = _noise_of(journal, asked.plan), _answered(journal, asked)
             # Before it is written down: a question with a wrong box must not take the place of the right one.
             seeds = list(self._open(asked))
             row, hash = known or _write_down(journal, asked)
-        masks = sum_masks(seeds, asked.numel, asked.bits)
-        return asked.write_answer(masks, self._receipts, read_key(self.public_key)[1], row, hash)
+            masks = sum_masks(seeds, asked.numel, asked.bits)
+            if noise is not None:
+                _charge(journal, asked, noise)
+                running = self._hide_(masks, journal, asked, noise)
+        if running is not None:  # and its nonce is on the disk
+            self._running = running
+        key, multiplier = read_key(self.public_key)[1], 0.0 if noise is None else noise.multiplier
+        return asked.write_answer(masks, self._receipts, key, row, hash, multiplier)
+
+    def _hide_(
+        self, masks: Words, journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise
+    ) -> tuple[str, Stream, Nonces]:
+        """masks <- masks - the round's row of noise, in place: the same row for the same question, for ever.
+
+        Returns the run's noise at its next row. Raises `MasksRefused` where the row cannot be made again.
+        """
+        drawn = journal.execute("SELECT nonce, masks FROM nonces WHERE run = ? ORDER BY round", (asked.run,)).fetchall()
+        (running, self._running), source = (self._running, None), SecureNoise(self._noise_key)
+        if running is None or running[0] != asked.run or running[1].round != asked.round:
+            nonces = Nonces(nonce for nonce, _ in drawn[: asked.round])
+            running = asked.run, noise.stream(asked.numel, source, nonces), nonces
+            running[1].skip(asked.round)
+        _, stream, nonces = running
+        before = drawn[asked.round] if asked.round < len(drawn) else None
+        if before is None:
+            # Fresh bits come after the question is final, and it is bound to them.
+            fresh, question = secrets.token_bytes(NONCE_BYTES), bytes.fromhex(asked.digest())
+            nonces.append(source.nonce(asked.run, asked.round, fresh, question))
+        else:
+            nonces.append(before[0])
+        noise.take_from_(masks, stream)
+        if before is None:
+            values = (asked.run, asked.round, nonces[-1], digest_of(masks))
+            journal.execute("INSERT INTO nonces VALUES (?, ?, ?, ?)", values)
+        elif digest_of(masks) != before[1]:
+            raise asked.refused("masks-noise")
+        return running
 
     def _open(self, asked: MasksAsked) -> Iterable[bytes]:
         """The seeds of its boxes. Raises `MasksRefused` unless each was signed and made for its reply."""
@@ -160,12 +243,49 @@ def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> None:
     approved = journal.execute("SELECT least_nodes, numel FROM plans WHERE plan = ?", (asked.plan,)).fetchone()
     if approved is None or approved[1] != asked.numel:
         raise asked.refused("masks-plan")
+    charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (asked.run,)).fetchone()
+    if charged not in (None, (asked.plan,)):
+        raise asked.refused("masks-plan")  # its sums are hidden by noise of another one
     keys = {seal.key for seal in asked.seals}
     if len(set(asked.nodes)) < max(approved[0], len(asked.nodes)):
         raise asked.refused("masks-few")
     admitted = {key for (key,) in journal.execute("SELECT key FROM nodes")}
     if len(keys) < len(asked.seals) or not keys <= admitted:
         raise asked.refused("masks-node")
+
+
+def _noise_of(journal: sqlite3.Connection, plan: str) -> BlinderNoise | None:
+    found = journal.execute("SELECT noise FROM noises WHERE plan = ?", (plan,)).fetchone()
+    return found and BlinderNoise.from_json(json.loads(found[0]))
+
+
+def _budget(journal: sqlite3.Connection) -> Terms | None:
+    found = journal.execute("SELECT epsilon, delta FROM budget").fetchone()
+    return found and Terms(found[0], found[1], 0.0)
+
+
+def _without_noise(what: str) -> NotAllowed:
+    why = "lets the server read sums as they are, which no budget covers."
+    return NotAllowed(what, why, "aggregation.blinder_noise above 0; another blinder, without a budget")
+
+
+def _fits(journal: sqlite3.Connection, run: str, plan: str, noise: BlinderNoise) -> bool:
+    """Whether `run` may be answered under `plan`: it is charged for it already, or its whole price has room."""
+    charged, budget = dict(journal.execute("SELECT run, plan FROM charges")), _budget(journal)
+    if run in charged or budget is None:
+        return bool(charged.get(run, plan) == plan)
+    (spent,) = journal.execute("SELECT total(mu_squared) FROM charges").fetchone()
+    return budget.hold(Price(spent + noise.mu_squared))
+
+
+def _charge(journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise) -> None:
+    """Charge the whole run with its first answer. Raises `MasksRefused` where it is too dear, or is not this plan's."""
+    if noise.privatiser.bits != asked.bits:
+        raise asked.refused("masks-plan")
+    if not _fits(journal, asked.run, asked.plan, noise):
+        raise asked.refused("masks-budget")
+    values = (asked.run, asked.plan, noise.mu_squared)
+    journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", values)
 
 
 def _answered(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str] | None:
@@ -176,6 +296,10 @@ def _answered(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]
         raise asked.refused("masks-answered")
     (last,) = journal.execute("SELECT max(round) FROM answers WHERE run = ?", (asked.run,)).fetchone()
     if known is None and last is not None and asked.round < last:
+        raise asked.refused("masks-order")
+    (rows,) = journal.execute("SELECT count(*) FROM nonces WHERE run = ?", (asked.run,)).fetchone()
+    (own,) = journal.execute("SELECT count(*) FROM noises WHERE plan = ?", (asked.plan,)).fetchone()
+    if known is None and own and asked.round != rows:
         raise asked.refused("masks-order")
     return known and (known[1], known[2])
 

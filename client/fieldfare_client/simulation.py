@@ -24,6 +24,7 @@ from fieldfare_flower import local_grid
 from fieldfare_flower.own_data import Tally
 
 if TYPE_CHECKING:
+    from fieldfare.blinder_noise import BlinderNoise
     from fieldfare_client.blinder import Blinder
     from fieldfare_flower.local_grid import Run
 
@@ -127,14 +128,16 @@ class LocalGrid(Grid, metaclass=Shown):
         run_config = dict(self._run_config)
         return Context(run_id=1, node_id=node, node_config=node_config, state=RecordDict(), run_config=run_config)
 
-    def rehearse_masks(self, directory: Path, plan: str, least_nodes: int, numel: int) -> None:
+    def rehearse_masks(
+        self, directory: Path, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None
+    ) -> None:
         """Let all nodes name a blinder of this process, which proves nothing to anybody, but keeps key and journal in
         `directory` as a real one does. It approves `plan` as `Blinder.approve` says.
         """
         from fieldfare_client.blinder import Blinder
 
         self.blinder = Blinder(directory)
-        self.blinder.approve(plan, least_nodes, numel)
+        self.blinder.approve(plan, least_nodes, numel, noise)
         self.name_blinder(self.blinder, directory / "nodes")
 
     def name_blinder(self, blinder: Blinder, keys: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
+from fieldfare.names import QUESTION
 from fieldfare.registry import Registry, Table
 
 if TYPE_CHECKING:
@@ -30,6 +33,27 @@ class AggregationSpec(Table):
     def party(self) -> str:
         """The public key of the blinder that is a party of its own; "" where there is none."""
         return ""
+
+    @property
+    def noise_ratio(self) -> float:
+        """Standard deviation of the blinder's noise, in units of the server's; 0: it adds none."""
+        return 0.0
+
+    @property
+    def widening(self) -> float:
+        """Standard deviation of all noise in a release, in units of the server's."""
+        return math.hypot(1.0, self.noise_ratio)
+
+    def against_server(self, planned: PrivacyLoss, resolution: float) -> PrivacyLoss | None:
+        """The loss to the server of a whole run that costs everybody else `planned`; None where it reads sums as they
+        are. `fieldfare.blinder_noise` has the proof.
+
+        resolution: mu^2 in `planned` for the resolution of floats. The blinder's noise has no more of it: the grid is
+            the same, and the noise no larger.
+        """
+        if not self.noise_ratio:
+            return None
+        return PrivacyLoss((planned.mu_squared - resolution) / self.noise_ratio**2 + resolution)
 
     def check(self, plan: Plan) -> None:
         """Raise `BadInput` where the rest of the plan does not fit. By default everything fits."""
@@ -60,6 +84,13 @@ class Masked(AggregationSpec):
         default="", description="public key of the blinder, `fieldfare blinder key`; without it, of a rehearsal's own"
     )
 
+    blinder_noise: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="noise that the blinder adds before the server reads a sum, in units of the server's; 0: none",
+    )
+
     rings: ClassVar[tuple[int, ...]] = (32, 64)
 
     @property
@@ -69,6 +100,10 @@ class Masked(AggregationSpec):
     @property
     def party(self) -> str:
         return self.blinder
+
+    @property
+    def noise_ratio(self) -> float:
+        return self.blinder_noise
 
     def check(self, plan: Plan) -> None:
         if plan.privacy.rounding == "none":
@@ -84,6 +119,13 @@ class Masked(AggregationSpec):
                 "a cohort of any size needs a cut of long replies, and the server cannot cut what it cannot read.",
                 "scheme = 'min-separation', or aggregation.kind = 'plain'",
                 code="masked-without-cut",
+            )
+        if self.blinder_noise and (plan.privacy.rounding != "grid" or plan.run.task == QUESTION):
+            raise BadInput(
+                f"aggregation.blinder_noise = {self.blinder_noise:g}",
+                "what the server learns is known for Gaussian noise on a grid, and for training alone.",
+                "privacy.rounding = 'grid' and a task that trains, or blinder_noise = 0",
+                code="blinder-noise",
             )
         if self.blinder:
             from fieldfare.masking.boxes import read_key

@@ -175,6 +175,11 @@ class Cost:
         return self.loss.epsilon(self.plan.privacy.delta)
 
     @property
+    def against_server(self) -> PrivacyLoss | None:
+        """The whole run's loss to the server alone, which the blinder's noise decides; None where it adds none."""
+        return self.plan.aggregation.against_server(self.loss, self.resolution)
+
+    @property
     def stored_price(self) -> StoredPrice:
         """What is stored with a run of this cost."""
         return StoredPrice(self.loss, self.noise_multiplier, self.certificate)
@@ -316,6 +321,7 @@ class Cost:
             ),
             ("buffers of model size", str(fields["buffers"])),
             *self._describe_ring(),
+            *self._describe_server(),
         ]
 
     def _describe_ring(self) -> list[tuple[str, str]]:
@@ -323,6 +329,13 @@ class Cost:
             return []
         k, g = self.ring.bits, self.ring.spacing
         return [("masked words", f"k = {k} bits, g = 2^{math.frexp(g)[1] - 1}; noise + {100 * self.ring.cost:.3g} %")]
+
+    def _describe_server(self) -> list[tuple[str, str]]:
+        if (loss := self.against_server) is None:
+            return []
+        more = 100 * (self.plan.aggregation.widening - 1)
+        epsilon = loss.epsilon(self.plan.privacy.delta)
+        return [("epsilon against the server", f"{epsilon:.6g}, by the blinder's own noise: noise + {more:.3g} %")]
 
     def _describe_sampler(self, limits: tuple[float, float] | None) -> list[tuple[str, str]]:
         """What a charge rests on that secret draws earn. limits: of a certified one, by `second_opinion`."""
@@ -362,7 +375,8 @@ class Cost:
     @property
     def prefix_noise(self) -> Floats:
         """Standard deviation of the noise in a coordinate of each prefix sum, shape (rounds,), for clip norm 1."""
-        return self.noise_multiplier * self.mechanism.prefix_row_norms(self.plan.run.rounds)
+        multiplier = self.noise_multiplier * self.plan.aggregation.widening
+        return multiplier * self.mechanism.prefix_row_norms(self.plan.run.rounds)
 
     @property
     def prefix_noise_rms(self) -> float:
@@ -411,6 +425,7 @@ class Cost:
             **({} if self.plan.metrics is None else {"metrics_noise": self.metrics_noise}),
             "buffers": self.mechanism.buffers,
             **({} if self.ring is None else {"masked_words": asdict(self.ring)}),
+            **({} if self.against_server is None else {"epsilon_server": self.against_server.epsilon(delta)}),
             "participation": self.plan.participation.model_dump(exclude_none=True),
             "digest": self.plan.digest(),
         }

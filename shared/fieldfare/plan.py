@@ -440,8 +440,10 @@ class Plan(Table, metaclass=PlanType):
             del table["task"]
         if self.aggregation == PLAIN:
             del table["aggregation"]
-        elif not self.aggregation.party:
-            table["aggregation"].pop("blinder", None)
+        else:
+            for key, said in (("blinder", self.aggregation.party), ("blinder_noise", self.aggregation.noise_ratio)):
+                if not said:
+                    table["aggregation"].pop(key, None)
         table["client"]["workers"] = self._counted_workers
         if self.client.isolation == "auto":
             del table["client"]["isolation"]

@@ -495,6 +495,13 @@ class Privatiser:
             BadInput: `words` do not fit (nothing is drawn), or as `Grid.add_noise_to_words_`.
             HorizonError: the mechanism has no further row.
         """
+        assert self.grid is not None
+        return torch.from_numpy(read(self.add_to_words_(words, stream), self.grid.spacing))
+
+    def add_to_words_(self, words: Words, stream: Stream) -> Words:
+        """Add the next row of `stream` to `words`, modulo the ring, in place; return `words`. Raises as
+        `privatise_words`.
+        """
         if self.grid is None or words.shape != (stream.numel,) or 8 * words.itemsize != self.bits:
             raise BadInput(
                 f"{words.size} words of {8 * words.itemsize} bits",
@@ -507,4 +514,4 @@ class Privatiser:
             grid.add_noise_to_words_(words[lo : lo + len(piece)], piece, self.std, whole=self.cells > 0)
 
         stream.each_piece(add)
-        return torch.from_numpy(read(words, grid.spacing))
+        return words

@@ -46,7 +46,9 @@ REFUSALS = {
     "masks-node": "a node's key is not one that it admitted, or stands twice.",
     "masks-box": "a box was not made, or not signed, for this blinder, run, round, attempt, node and plan.",
     "masks-answered": "it answered for another set of this round, and answers once.",
-    "masks-order": "it answered about a later round, and rounds only go up.",
+    "masks-order": "it answered about a later round, and rounds only go up; with noise of its own, one by one.",
+    "masks-budget": "what its own noise lets the server learn is used up.",
+    "masks-noise": "this machine does not make the very noise again under which it answered this round.",
 }
 """Why the blinder does not answer: in a fixed word, which is all that it tells the server, and in words for people."""
 
@@ -260,15 +262,18 @@ class MasksAsked:
         """The refusal of this question by the reason `code`, of `REFUSALS`."""
         return MasksRefused(f"the blinder's masks of round {self.round} of run {self.run}", code, self.run)
 
-    def write_answer(self, masks: Words, private: bytes, key: str, row: int, hash: str) -> RecordDict:
+    def write_answer(
+        self, masks: Words, private: bytes, key: str, row: int, hash: str, noise: float = 0.0
+    ) -> RecordDict:
         """The blinder's answer.
 
         Args:
             masks: their sum, shape (numel,).
             private, key: the two parts of the key that signs its receipt.
             row, hash: of the blinder's journal, where the question stands.
+            noise: multiplier of the noise that was taken from `masks`.
         """
-        receipt = Receipt.of(private, key, self.digest(), digest_of(masks), len(self.nodes), row, hash)
+        receipt = Receipt.of(private, key, self.digest(), digest_of(masks), len(self.nodes), row, hash, noise)
         return RecordDict(
             {MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: ConfigRecord({"receipt": receipt.text})}
         )
@@ -293,7 +298,8 @@ class Hello:
 
     Args:
         nodes: the keys that it admitted, 64 hex digits each.
-        plans: the digests that it approved.
+        plans: the digests that it approved, and lets this run begin; behind each, where it adds noise of its own,
+            a space and `BlinderNoise.terms`.
     """
 
     nodes: frozenset[str]

@@ -318,8 +318,8 @@ def test_runs_are_cached_by_plan_seed_and_data(fashion: Path, monkeypatch: pytes
     study = harness.Study("x", training.scored, "accuracy", data="fashion")
     cell = load("training_plans").cell("one", small(training), {"kind": "independent"}, 8.0, {"kind": "sgd"})
     cache, made = fashion / "cache", []
-    whole = harness.Runs._run
-    monkeypatch.setattr(harness.Runs, "_run", lambda *given: made.append(given) or whole(*given))
+    whole = harness.run
+    monkeypatch.setattr(harness, "run", lambda *given: made.append(given) or whole(*given))
     runs = harness.Runs(study, cache, 4, quiet=True)
     first = runs.get(cell, cell.choices[0], "tune", 1)
     assert harness.Runs(study, cache, 4, quiet=True).get(cell, cell.choices[0], "tune", 1) == first

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fieldfare_client.training.loss_gradient import MOST, OFTEN, Loss, LossGradient, _Recorder
+from fieldfare_client.training.loss_gradient import MOST, OFTEN, Loss, LossGradient, SealedLoss, _Recorder
 
 WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 0.25])
 
@@ -80,7 +80,18 @@ def test_what_is_repeated_has_the_same_bits(loss: Loss) -> None:
         gradient = repeating(*batch(seed))
         assert torch.equal(gradient, mapping(*batch(seed)))
         torch.testing.assert_close(gradient, expected(loss, *batch(seed)))
-    assert calls.count <= OFTEN + 1 + 20 // 5
+    assert calls.count <= OFTEN + 2 + 20 // 5
+
+
+@pytest.mark.parametrize("loss", [entropy, weighted, mixing, overwriting, logistic])
+def test_a_sealed_loss_serves_any_number_of_users_and_is_not_called_for_them(loss: Loss) -> None:
+    calls = Calls(loss)
+    sealed, mapping = SealedLoss(calls, 3), LossGradient(loss)
+    sealed.seal(torch.zeros(1, 1, 4), torch.ones(1, 1, dtype=torch.int64))
+    mapping._constant, calls.count = False, 0
+    for users, rows in ((1, 3), (2, 3), (7, 2), (52, 3), (300, 2)):
+        assert torch.equal(sealed(*batch(users, users, rows)), mapping(*batch(users, users, rows)))
+    assert calls.count == 0
 
 
 @pytest.mark.parametrize("loss", [joining, splitting])
@@ -102,7 +113,7 @@ def test_a_loss_that_changes_is_found_at_the_next_chunk_and_never_repeated_again
     gradients.begin()
     for seed in range(5):
         torch.testing.assert_close(gradients(*batch(seed)), 3.0 * expected(entropy, *batch(seed)))
-    assert calls.count == 5
+    assert calls.count == 1 + 5, "one user's batch told"
 
 
 def test_a_loss_that_changes_with_every_call_is_never_repeated() -> None:

@@ -21,7 +21,7 @@ from flwr.superlink.grid import HttpGrid, http_grid
 from fieldfare_flower import bounded, private, waits
 from fieldfare_flower.bounded import SCHEMA, SIZE, ReplyLimit, limit_replies, refusal
 from fieldfare_flower.local_grid import assume_task_identity
-from fieldfare_server.run.round.replies import Receiver, ReplySlots
+from fieldfare_server.run.presence.replies import Receiver, ReplySlots
 
 LIMIT = ReplyLimit(100_000, 2)
 Craft = Callable[[str, bytes], bytes]

@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.local_grid import assume_task_identity
 from fieldfare_flower.npy import BadReply, SharedArray, data_size, read_array
-from fieldfare_server.run.round.replies import limit_for
+from fieldfare_server.run.presence.replies import limit_for
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 

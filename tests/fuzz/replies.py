@@ -32,10 +32,10 @@ from fieldfare_flower.messages import (
     write_users,
 )
 from fieldfare_flower.npy import BadReply, read_array
-from fieldfare_server.run.private.dialects import read_plain_reply
-from fieldfare_server.run.private.own_model import OwnModel
-from fieldfare_server.run.private.roles import assign_roles
 from fieldfare_server.run.round.aggregation import Aggregate
+from fieldfare_server.run.round.dialects import read_plain_reply
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import assign_roles
 
 SCHEMA = Schema.of(torch.nn.Sequential(torch.nn.Linear(3, 2)))
 OCCASION = Occasion("run", 3, 1)

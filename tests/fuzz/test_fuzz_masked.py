@@ -70,7 +70,7 @@ class World:
         self.answer = self.blinder.answer(self.asked.write())
         instruction = RecordDict({HEADER: PlainInstruction(RUN, {}, ("w",), (1.0,)).write()})
         masking.write(instruction)
-        hello = self.blinder.hello().write("run", self.blinder._receipts)
+        hello = self.blinder.hello("run").write("run", self.blinder._receipts)
         self.key = read_key(self.blinder.public_key)[1]
         self.kinds: dict[str, tuple[RecordDict, Callable[[RecordDict], object]]] = {
             "reply": (self.replies[0], self.add),
@@ -82,7 +82,7 @@ class World:
         self.held = self.journal()
 
     def sum(self) -> MaskedSum:
-        return MaskedSum(RUN, NUMEL, 32, PLAN, self.blinder.hello().nodes)
+        return MaskedSum(RUN, NUMEL, 32, PLAN, self.blinder.hello("run").nodes)
 
     def add(self, content: RecordDict) -> None:
         """A reply that is not the honest one adds nothing, and names its reason."""
@@ -97,7 +97,7 @@ class World:
         said = Hello.read(content, "run", self.key)
         if said is None:
             raise BadReply("refused")
-        assert said == self.blinder.hello()
+        assert said == self.blinder.hello("run")
 
     def journal(self) -> list[tuple[object, ...]]:
         with sqlite3.connect(self.blinder._journal) as journal:

@@ -7,9 +7,8 @@ import functools
 import pytest
 
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.presence import counts, identity, patience, presence, roster
+from fieldfare_server.run.presence import counts, identity, patience, presence, replies, roster
 from fieldfare_server.run.presence.pace import Pace
-from fieldfare_server.run.round import replies
 
 
 class FakeClock:

@@ -25,7 +25,7 @@ from fieldfare.streams.independent import IndependentStream
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.tasks.regression import RegressionTask, power_law
-from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session, seeded_key
 

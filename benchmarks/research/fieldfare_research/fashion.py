@@ -106,6 +106,9 @@ class FashionParameters(Table):
     model: Literal["cnn", "cnn-small"] = Field(
         default="cnn", description="26 010 parameters with pooling, or 18 842 without"
     )
+    coin: int | None = Field(
+        default=None, ge=0, description="seed of coins, one an image, that leave about half of `users` out"
+    )
     scored: Scored = SCORED
 
 
@@ -122,10 +125,11 @@ class FashionTask(Task):
         self,
         users: int = TRAIN_ROWS,
         model: Literal["cnn", "cnn-small"] = "cnn",
+        coin: int | None = None,
         scored: Scored = "test",
         folder: Path | None = None,
     ) -> None:
-        self.users_count, self.model, self.scored, self.folder = users, model, scored, folder
+        self.users_count, self.model, self.coin, self.scored, self.folder = users, model, coin, scored, folder
         self._scored: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def build_model(self) -> nn.Module:
@@ -149,8 +153,19 @@ class FashionTask(Task):
         return pixels.div_(127.5).sub_(1), columns["y"].to(torch.int64)
 
     def users(self) -> UserTable:
+        return self.candidates().select(np.flatnonzero(self.taken()))
+
+    def candidates(self) -> UserTable:
+        """The first `users` rows, whatever the coins say."""
         everybody = table("fashion", "train", ("x", "y"), self.folder)
         return everybody.select(np.arange(min(self.users_count, len(everybody))))
+
+    def taken(self) -> NDArray[np.bool_]:
+        """Which of the candidates are users, (candidates,): all of them, or those whose coin fell so."""
+        count = len(self.candidates())
+        if self.coin is None:
+            return np.ones(count, bool)
+        return np.random.default_rng(self.coin).random(count) < 0.5
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         if self._scored is None:

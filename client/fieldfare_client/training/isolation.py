@@ -259,12 +259,6 @@ class Apart:
             except Exception as error:
                 log.info("users train in another way: %s fails (%s)", type(loop).__name__, type(error).__name__)
 
-    @property
-    def sizes_engine(self) -> Engine:
-        """The engine that trains chunks of users."""
-        assert self.batched is not None
-        return self.batched
-
     def width(self, rows: int) -> int:
         """Return the width of the batches in which a user with `rows` rows trains with others; 0 for alone."""
         if rows not in self._widths:
@@ -275,15 +269,14 @@ class Apart:
 
     def candidates(self, users: int, width: int) -> EngineChoice:
         """Return how chunks of users of one width train. All candidates give the same bits."""
-        if not width or self.sizes is None:
+        if not width or self.sizes is None or self.batched is None:
             return EngineChoice(
                 [Candidate(self.loop, 1, "one user at a time")], "who else trains must not change a bit"
             )
         most = self.sizes.most(users, width)
-        mapped = self.batched is not None and not self.batched.layers
-        sizes = sorted({most, min(most, self.sizes.base)}) if mapped else [most]
+        sizes = [most] if self.batched.layers else sorted({most, min(most, self.sizes.base)})
         why = "whoever else is in such a chunk, no bit of a user changes on this machine"
-        return EngineChoice([Candidate(self.sizes_engine, size, f"{size} users at once") for size in sizes], why)
+        return EngineChoice([Candidate(self.batched, size, f"{size} users at once") for size in sizes], why)
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

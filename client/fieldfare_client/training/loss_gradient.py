@@ -8,9 +8,9 @@ same order, with the same bits. Operations that only the value of the loss needs
 
 A list holds for a loss that is a function of outputs and targets. `vmap` refuses a loss that draws random
 numbers or branches on values; one that reads something else may change at any time. So a list is not used
-before it has given the gradient of another batch, bit for bit, and one batch of every chunk of users is
-compared again. After a difference the engine repeats nothing any more. Isolation stays: an operation that
-`vmap` has made mixes no users.
+before it has given the gradient of another batch, bit for bit. From then on the loss is called with one user's
+batch of every chunk, and compared with the list of that. After a difference the engine repeats nothing any
+more. Isolation stays: an operation that `vmap` has made mixes no users.
 
 Where no Python of a task may see two users, its loss sees none (`SealedLoss`): the lists are made once, of
 made-up batches, and users train on torch's operations alone.
@@ -18,10 +18,11 @@ made-up batches, and users train on torch's operations alone.
 
 from __future__ import annotations
 
-import itertools
+import operator
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,10 +37,12 @@ OFTEN = 8
 """Batches of a shape after which its operations are recorded."""
 MOST = 64
 """Shapes whose operations are kept, at most."""
-PIECES = (256, 64, 16, 4, 1)
-"""Users of a batch whose operations are recorded for a sealed loss: every number of users is made of them."""
+FEW, MANY = 3, 5
+"""Users of the two batches of each length that a sealed loss is recorded on: in what differs, their number is read."""
+TRIED = (1, 16, 256)
+"""Users of the batches that the operations for any number are compared on."""
 LONGEST = 64
-"""Rows of a batch up to which they are."""
+"""Rows of a batch up to which a sealed loss is recorded."""
 
 
 class LossGradient:
@@ -50,12 +53,16 @@ class LossGradient:
     """
 
     def __init__(self, loss: Loss) -> None:
-        self._losses = vmap(lambda outputs, targets: loss(outputs, targets).mean())
+        def mean(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return loss(outputs, targets).mean()
+
+        self._eager, self._one = partial(_differentiate, vmap(mean)), partial(_differentiate, mean)
         self._seen: Counter[Hashable] = Counter()
         self._recorded: dict[Hashable, _Operations | None] = {}
         """By shape; None where operations cannot be repeated."""
-        self._trusted: set[Hashable] = set()
-        """Shapes whose operations have given the gradient of a batch other than the recorded one."""
+        self._trusted: dict[Hashable, _Operations | None] = {}
+        """Shapes whose operations have given the gradient of a batch other than the recorded one; and those of one
+        user's batch alone, which costs a tenth."""
         self._due = True
         """Whether the next batch is compared."""
         self._constant = True
@@ -87,23 +94,17 @@ class LossGradient:
         operations = self._recorded[shape]
         if operations is None:
             return self._eager(outputs, targets)
-        if not self._due and shape in self._trusted:
-            return operations.repeat(outputs, targets)
-        gradient = self._eager(outputs, targets)
-        self._constant = _same(operations, gradient, outputs, targets)
-        self._trusted.add(shape)
-        self._due = False
-        return gradient
-
-    def _eager(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        outputs = outputs.detach().requires_grad_()
-        with torch.enable_grad():
-            losses = self._losses(outputs, targets)
-            # The gradient of their sum, which no operation depends on. The ones have no tie to the losses
-            # either.
-            ones = torch.ones(losses.shape, dtype=losses.dtype, device=losses.device)
-            (gradient,) = torch.autograd.grad(losses, outputs, ones)
-        return gradient
+        one = self._trusted.get(shape)
+        if shape not in self._trusted or (self._due and one is None):
+            gradient = self._eager(outputs, targets)
+            self._constant = _same(operations, gradient, outputs, targets)
+            if self._constant and shape not in self._trusted:
+                _, self._trusted[shape] = _record(self._one, outputs[0], targets[0])
+            self._due = False
+            return gradient
+        if self._due and one is not None:
+            self._due, self._constant = False, _same(one, self._one(outputs[0], targets[0]), outputs[0], targets[0])
+        return operations.repeat(outputs, targets) if self._constant else self._eager(outputs, targets)
 
 
 class SealedLoss(LossGradient):
@@ -121,33 +122,39 @@ class SealedLoss(LossGradient):
     def __init__(self, loss: Loss, rows: int) -> None:
         super().__init__(loss)
         self.rows = rows
+        self._pairs: dict[int, tuple[_Operations, _Operations]] = {}
+        """By rows of a batch: the operations for `FEW` users and for `MANY`."""
         self._lists: dict[tuple[int, int], _Operations] = {}
+        """By users and rows."""
 
     def seal(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         """Record every length of batch, from made-up outputs and targets of one user's one row, (1, 1, ...).
 
         Raises ValueError where the gradient is no function of outputs and targets that torch alone computes.
         """
-        generator, lists = torch.Generator().manual_seed(1), dict[tuple[int, int], _Operations]()
-        for users, rows in itertools.product(PIECES, range(1, self.rows + 1)):
-            labels = targets.expand(users, rows, *targets.shape[2:]).contiguous()
-            first, *others = torch.randn(3, users, rows, *outputs.shape[2:], generator=generator, dtype=outputs.dtype)
-            _, found = _record(self._eager, first, labels, alone=True)
-            if found is None or not all(_same(found, self._eager(other, labels), other, labels) for other in others):
+        generator, pairs = torch.Generator().manual_seed(1), dict[int, tuple[_Operations, _Operations]]()
+
+        def make_up(users: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+            values = torch.randn(users, rows, *outputs.shape[2:], generator=generator, dtype=outputs.dtype)
+            return values, targets.expand(users, rows, *targets.shape[2:]).contiguous()
+
+        for rows in range(1, self.rows + 1):
+            few, many = (_record(self._eager, *make_up(users, rows), alone=True)[1] for users in (FEW, MANY))
+            if few is None or many is None:
                 raise ValueError("the loss is more than torch's operations on outputs and targets")
-            lists[users, rows] = found
-        self._lists = lists
+            for batch in [make_up(users, rows) for users in TRIED]:
+                if not _same(_resized(few, many, len(batch[0])), self._eager(*batch), *batch):
+                    raise ValueError("the gradient of the loss is no function of outputs and targets")
+            pairs[rows] = few, many
+        self._pairs, self._lists = pairs, {}
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if not self._lists:
+        if not self._pairs:
             self.seal(torch.zeros_like(outputs[:1, :1]), torch.ones_like(targets[:1, :1]))
-        parts, first = list[torch.Tensor](), 0
-        for users in PIECES:
-            while first + users <= len(outputs):
-                piece = slice(first, first := first + users)
-                found = self._lists[users, outputs.shape[1]]
-                parts.append(found.repeat(outputs[piece].contiguous(), targets[piece].contiguous()))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        users, rows = outputs.shape[:2]
+        if (users, rows) not in self._lists:
+            self._lists[users, rows] = _resized(*self._pairs[rows], users)
+        return self._lists[users, rows].repeat(outputs.contiguous(), targets.contiguous())
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,12 @@ class _Call:
     tensors: tuple[tuple[int, int], ...]
     """(place among the arguments, place among the values)."""
     result: int
+
+    def run(self, values: Sequence[torch.Tensor | None]) -> torch.Tensor:
+        arguments = list(self.arguments)
+        for place, value in self.tensors:
+            arguments[place] = values[value]
+        return self.operation(*arguments, **self.keywords)
 
 
 @dataclass(frozen=True)
@@ -175,13 +188,26 @@ class _Operations:
         values = [outputs, targets, *self.values[2:]]
         with torch.no_grad():
             for call in self.calls:
-                arguments = list(call.arguments)
-                for place, value in call.tensors:
-                    arguments[place] = values[value]
-                values[call.result] = call.operation(*arguments, **call.keywords)
+                values[call.result] = call.run(values)
         gradient = values[self.gradient]
         assert gradient is not None
         return gradient
+
+    def folded(self) -> _Operations:
+        """Do now what needs neither outputs nor targets."""
+        if any(getattr(call.operation, "_schema", _PLAIN).is_mutable for call in self.calls):
+            return self  # what one overwrites, another may read by another name
+        values, varying, kept = list(self.values), {0, 1}, list[_Call]()
+        for call in self.calls:
+            if varying.intersection(value for _, value in call.tensors):
+                varying.add(call.result)
+                kept.append(call)
+            else:
+                values[call.result] = call.run(values)
+        return _Operations(kept, values, self.gradient)
+
+
+_PLAIN = torch.ops.aten.neg.default._schema
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -204,6 +230,16 @@ def _note(recorder: _Recorder, func: Any, types: Any, args: Any = (), kwargs: An
 _Recorder.__torch_dispatch__ = _note  # type: ignore[assignment]
 
 
+def _differentiate(losses_of: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    outputs = outputs.detach().requires_grad_()
+    with torch.enable_grad():
+        losses = losses_of(outputs, targets)
+        # The gradient of their sum, which no operation depends on. The ones have no tie to the losses either.
+        ones = torch.ones(losses.shape, dtype=losses.dtype, device=losses.device)
+        (gradient,) = torch.autograd.grad(losses, outputs, ones)
+    return gradient
+
+
 def _record(
     function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     outputs: torch.Tensor,
@@ -211,12 +247,14 @@ def _record(
     *,
     alone: bool = False,
 ) -> tuple[torch.Tensor, _Operations | None]:
-    """Return the result of `function`, and the operations that made it; None where they are not a plain list, or,
-    `alone`, not torch's alone.
+    """Return the result of `function`, and the operations that made it; None where they are not a plain list.
+
+    alone: also None where they are not torch's alone; and those are kept, too, that need no outputs or targets.
     """
     with _Recorder() as recorder:
         gradient = function(outputs, targets)
-    return gradient, None if alone and _remember(recorder) else _operations(recorder, outputs, targets, gradient)
+    found = None if alone and _remember(recorder) else _operations(recorder, outputs, targets, gradient)
+    return gradient, found if alone or found is None else found.folded()
 
 
 def _remember(recorder: _Recorder) -> bool:
@@ -239,13 +277,14 @@ def _operations(
     recorder: _Recorder, outputs: torch.Tensor, targets: torch.Tensor, gradient: torch.Tensor
 ) -> _Operations | None:
     places, values = {id(outputs): 0, id(targets): 1}, [outputs, targets]
-    calls, varying = list[_Call](), {0, 1}
+    calls = list[_Call]()
     # What one operation overwrites, another may read by another name: then all of them are repeated.
     every = any(operation._schema.is_mutable for operation, *_ in recorder.calls)
     for operation, arguments, keywords, result in recorder.calls:
         tensors = [place for place, value in enumerate(arguments) if isinstance(value, torch.Tensor)]
         others = [value for place, value in enumerate(arguments) if place not in tensors]
-        if not isinstance(result, torch.Tensor) or any(map(_holds_tensor, (*others, *keywords.values()))):
+        several = isinstance(result, tuple) and all(isinstance(part, torch.Tensor) for part in result)
+        if not (isinstance(result, torch.Tensor) or several) or any(map(_holds_tensor, (*others, *keywords.values()))):
             return None
         for place in tensors:
             tensor = arguments[place]
@@ -259,10 +298,11 @@ def _operations(
         empty = tuple(None if place in tensors else value for place, value in enumerate(arguments))
         places[id(result)] = len(values)
         values.append(result)
-        # An operation on constants alone is done; its result is one.
-        if every or varying.intersection(value for _, value in used):
-            varying.add(places[id(result)])
-            calls.append(_Call(operation, empty, keywords, used, places[id(result)]))
+        calls.append(_Call(operation, empty, keywords, used, whole := places[id(result)]))
+        for place, part in enumerate(result if several else ()):
+            places[id(part)] = len(values)
+            values.append(part)
+            calls.append(_Call(operator.getitem, (None, place), {}, ((0, whole),), places[id(part)]))
     wanted = places.get(id(gradient))
     if wanted is None:
         return None
@@ -271,8 +311,21 @@ def _operations(
         if every or call.result in needed:
             needed.update(value for _, value in call.tensors)
             kept.append(call)
-    constants = [value if place in needed and place not in varying else None for place, value in enumerate(values)]
+    made = {0, 1, *(call.result for call in calls)}
+    constants = [value if place in needed and place not in made else None for place, value in enumerate(values)]
     return _Operations(kept[::-1], constants, wanted)
+
+
+def _resized(few: _Operations, many: _Operations, users: int) -> _Operations:
+    """Return the operations for `users` users. Numbers in which `few` and `many` differ are multiples of theirs."""
+
+    def read(a: Any, b: Any) -> Any:
+        if isinstance(a, (list, tuple)):
+            return type(a)(map(read, a, b))
+        return a // FEW * users if type(a) is int and a != b else a
+
+    calls = [replace(a, arguments=read(a.arguments, b.arguments)) for a, b in zip(few.calls, many.calls, strict=True)]
+    return replace(few, calls=calls).folded()
 
 
 def _holds_tensor(value: object) -> bool:

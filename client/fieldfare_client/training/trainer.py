@@ -178,7 +178,8 @@ class Trainer:
         loop = self._engine(LoopEngine)
         one_by_one = Candidate(loop, min(most, LOOP_USERS), ALONE, LOOP_TRIAL)
         if self._apart is not None:
-            return self._apart.candidates(min(users, most), width)
+            # Of all cohorts of this shape, of which the first may be the smallest.
+            return self._apart.candidates(min(int(2 ** (_bucket(users) + 0.5)), self.chunk_size(2**30)), width)
         if (known := getattr(self.task, "known_updates", None)) is not None:
             return EngineChoice([Candidate(self._engine(known), most, "no step")], "its updates are known")
         if self.client.engine == "loop":

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldfare.errors import AlreadyThere, Differs, NotFound
+from fieldfare.accounting.filter import gauge
+from fieldfare.errors import AlreadyThere, Differs, NotFound, NotGiven
 from fieldfare.masking.boxes import read_node_key
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 from fieldfare_server.cli.output import print_json, print_outcome, print_text, refusals
 from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.run.pricing import blinder_noise_of, numbers_released
 
 if TYPE_CHECKING:
     from fieldfare_client.blinder import Blinder
@@ -73,25 +76,44 @@ def approve(
     ] = 0,
     at: AtOption = HERE,
 ) -> None:
-    """Answer for this very plan from now on. Read it first: its sums are shown to the server, without noise."""
+    """Answer for this very plan from now on. Read it first: the server is shown its sums."""
     with refusals(as_json=False):
         read = read_plan(plan)
         opened, aggregation = _open(at), read.aggregation
         if aggregation.party != opened.public_key:
             raise Differs("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
         words = words or _words(read)
-        opened.approve(read.digest(), aggregation.fewest_nodes, words)
+        noise, least = blinder_noise_of(read, words), aggregation.fewest_nodes
+        if noise is not None and not opened.rows("budget"):
+            why = "the server learns from its runs, and nothing says how much it may."
+            raise NotGiven(f"plan {read.digest()}", why, "`fieldfare blinder budget --epsilon 8 --delta 1e-6`")
+        opened.approve(read.digest(), least, words, noise)
         run = read.run
+        learns = "which the server reads without noise"
+        if noise is not None:
+            epsilon = gauge(noise.mu_squared, read.privacy.delta, 0.0)
+            learns = f"under noise of this blinder's: a run shows the server epsilon {epsilon:.6g} of a user"
         print_outcome(
             f"Plan {read.digest()} is approved: {run.rounds} rounds of {run.cohort} users, clip "
-            f"{read.clipping.norm:g}, sums of {words} numbers from at least {aggregation.fewest_nodes} nodes."
+            f"{read.clipping.norm:g}, sums of {words} numbers from at least {least} nodes, {learns}."
         )
+
+
+@blinder.command()
+def budget(
+    epsilon: Annotated[float, typer.Option(help="epsilon")],
+    delta: Annotated[float, typer.Option(help="delta")],
+    at: AtOption = HERE,
+) -> None:
+    """Let the server learn no more than this of any user, from all runs together that this blinder adds noise to."""
+    with refusals(as_json=False):
+        _open(at).limit(epsilon, delta)
+        print_outcome(f"The server may learn ({epsilon:g}, {decimal(delta)}) of a user, from all runs together.")
 
 
 def _words(plan: Plan) -> int:
     from fieldfare.schema import Schema
     from fieldfare.task import load_task
-    from fieldfare_server.run.pricing import numbers_released
 
     return numbers_released(plan, Schema.of(load_task(plan.task_reference).build_model()))
 
@@ -103,12 +125,16 @@ def status(at: AtOption = HERE, as_json: Annotated[bool, typer.Option("--json", 
         opened = _open(at)
         nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
         if as_json:
-            print_json({"key": opened.public_key, "nodes": nodes, "plans": plans, "answers": answers})
+            own = {table: opened.rows(table) for table in ("budget", "charges")}
+            print_json({"key": opened.public_key, "nodes": nodes, "plans": plans, "answers": answers, **own})
             return
         for node, name in nodes:
             print_text(f"node {name}: ffn1:{node}")
         for plan, least, words in plans:
             print_text(f"plan {plan}: {words} numbers, at least {least} nodes")
+        for epsilon, delta in opened.rows("budget"):
+            spent = gauge(sum(charge for _, _, charge in opened.rows("charges")), delta, 0.0)
+            print_text(f"budget: epsilon {spent:.6g} of {epsilon:g} shown to the server, at delta {decimal(delta)}")
         for row, run, index, count, asked in answers[-10:]:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(asked))
             print_text(f"answer {row}: round {index} of run {run}, {count} nodes, {when} UTC")

@@ -165,7 +165,8 @@ def geometry_warnings(session: Session) -> list[str]:
     spec, plan, cost = session.plan.server_optimizer, session.plan, session.cost
     if not isinstance(spec, FTRLSpec) or cost is None:
         return []
-    noise = cost.noise_multiplier * session.released.clip * float(cost.mechanism.row_norms().max()) / plan.run.cohort
+    std = cost.noise_multiplier * plan.aggregation.widening * float(cost.mechanism.row_norms().max())
+    noise = std * session.released.clip / plan.run.cohort
     reach = spec.reach(plan.run.rounds, noise, session.schema.numel)
     if reach is None or reach >= LEAST_REACH:
         return []

@@ -10,7 +10,8 @@ participation is secret: the scheme with a proven maximum). It names no user.
 Price. A Gaussian run costs what the ledger charged. A run with discrete noise of S cells costs mu^2 S^2 /
 (S^2 - 4) and a leak of 4.2 N exp(-8 pi^2) / Phi(-mu / 2) for N released numbers: it is a Gaussian of variance
 S^2 - 4 followed by a rounding that forgets where it began. A sampled run costs the whole price of its planned
-rounds once one is opened (`accounting.filter`).
+rounds once one is opened (`accounting.filter`). To the server alone, where a blinder adds noise of its own, a
+run costs what all its planned rounds would under that noise (`fieldfare.blinder_noise`).
 """
 
 from __future__ import annotations
@@ -120,6 +121,9 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     elif n:
         theorems += [cost.loss.words.theorem]
     bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, row.leak) for sign in (-1, 1)]
+    server, seen = cost.against_server if cost.plan.aggregation.party else None, {}
+    if server is not None:
+        seen["server"] = gauge(server.mu_squared, population.bound_delta, row.leak) * (1 + 1e-12)
     tree, head = merkle.Tree(leaves), ledger.head()
     named = [each["id"] - 1 for each in kept]
     digest = hashlib.sha256(b"".join(leaves[number] for number in named)).hexdigest()
@@ -129,7 +133,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
         "accounting": accounting,
         "assumptions": ASSUMPTIONS,
         "checkpoint": merkle.checkpoint(head.ledger, head.count, tree.root, key, [line]),
-        "epsilon": {"hi": bounds[1] * (1 + 1e-12), "lo": bounds[0] * (1 - 1e-12)},
+        "epsilon": {"hi": bounds[1] * (1 + 1e-12), "lo": bounds[0] * (1 - 1e-12), **seen},
         "format": FORMAT,
         "key": public_key(key),
         "noise": {"multiplier": multiplier},

@@ -58,6 +58,14 @@ MASKED_NOT_COVERED = (
     "Nodes that lie: nobody checked that they clipped. Such a node can ruin the model, and no other user's promise.",
 )
 """In the place of the curator, where the plan names a blinder that is a party of its own."""
+HIDDEN_NOT_COVERED = (
+    "The server's operator, who holds its noise key: to whoever reads all that the server sees, the promise is the "
+    "weaker one against the server. Together with the blinder's, each node's sum.",
+    "A server that deviates: it chooses whom it asks and tells nodes how to clip, and it may send code to nodes which "
+    "do not pin what they start. Whether nodes do, and keep budgets of their own, it cannot tell.",
+    MASKED_NOT_COVERED[2],
+)
+"""The same where the blinder adds noise of its own."""
 
 ROUNDING: dict[Rounding, str] = {
     "grid": "each reply is snapped to a grid before it is summed, double-precision noise to the same grid; the noise "
@@ -147,6 +155,11 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
             f"({round_up(run.spent_epsilon)}, {delta})-differentially private for every {unit}. "
             f"{_together(population)}"
         )
+    if (loss := against_server(run, facts)) is not None:
+        statement += (
+            f" Against the server alone this whole run is ({round_up(loss.epsilon(run.delta))}, {delta})-"
+            "differentially private, by the noise that the blinder added before the server could read."
+        )
     if not private:
         statement = (
             "NOT PRIVATE: the noise comes from a fixed seed. The figures say what a secret key would have given."
@@ -156,6 +169,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         Fact(name="Unit", value=f"{unit}, over the whole training"),
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts, run.planned) if facts else unreadable),
+        *_server_lines(run, facts),
         Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, run.planned.gdp)),
         Fact(name="Trust", value=_trust(facts)),
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
@@ -168,6 +182,16 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         not_covered=_not_covered(run, population, facts),
         warnings=tuple(population_size_warnings(run.delta, population.users, facts.plan if facts else None)),
     )
+
+
+def against_server(run: RunView, facts: PlanFacts | None) -> PrivacyLoss | None:
+    """Return the loss of the whole run to the server alone, as planned: answers count that no round committed.
+
+    None where the server reads what it sums, or is one process with the blinder.
+    """
+    if facts is None or not facts.plan.aggregation.party:
+        return None
+    return facts.plan.aggregation.against_server(run.planned, float(run.plan.get(RESOLUTION, 0.0)))
 
 
 def _together(population: PopulationView) -> str:
@@ -249,22 +273,48 @@ def _masks_line(plan: Plan) -> list[Fact]:
     aggregation = plan.aggregation
     if not aggregation.rings:
         return []
+    noise = "without noise" if not aggregation.noise_ratio else "with noise that the blinder had added"
     if aggregation.party:
         value = (
             "each node's update was masked before it left the node. The server could read sums of at least "
-            f"{aggregation.fewest_nodes} nodes, without noise, and no single update, unless it and the blinder "
+            f"{aggregation.fewest_nodes} nodes, {noise}, and no single update, unless it and the blinder "
             f"{aggregation.party[:21]}... worked together. The server did not check that nodes clipped"
         )
     else:
         value = (
-            f"masked sums of at least {aggregation.fewest_nodes} nodes, rehearsed in one process: it could read each "
-            "update all the same. Clipping is by the nodes; the server did not check that they clipped"
+            f"masked sums of at least {aggregation.fewest_nodes} nodes, {noise}, rehearsed in one process: it could "
+            "read each update all the same. Clipping is by the nodes; the server did not check that they clipped"
         )
     return [Fact(name="Aggregation", value=value)]
 
 
+def _server_lines(run: RunView, facts: PlanFacts | None) -> list[Fact]:
+    """Return what the server reads, and what it learns from that."""
+    aggregation = None if facts is None else facts.plan.aggregation
+    if aggregation is None or not aggregation.rings:
+        return [Fact(name="The server sees", value="each node's update, as it was sent, without noise")]
+    if not aggregation.party:
+        return [Fact(name="The server sees", value="each node's update: the nodes and the blinder are of its process")]
+    noise = "with the blinder's noise" if aggregation.noise_ratio else "without noise"
+    sees = f"sums of at least {aggregation.fewest_nodes} nodes, {noise}; blinder {aggregation.party[:21]}..."
+    lines = [Fact(name="The server sees", value=sees)]
+    if (loss := against_server(run, facts)) is not None:
+        value = (
+            f"({round_up(loss.epsilon(run.delta))}, {decimal(run.delta)}) for the whole run, whoever reads all that "
+            "the server sees, if it follows the protocol. What other runs show it adds up: the blinder's own budget "
+            "limits that, and is not in this ledger"
+        )
+        lines.append(Fact(name="Against the server", value=value))
+    return lines
+
+
 def _trust(facts: PlanFacts | None) -> str:
     """Whom the promise trusts with what."""
+    if facts is not None and facts.plan.aggregation.party and facts.plan.aggregation.noise_ratio:
+        return (
+            "the server is trusted to follow the protocol, and adds the noise that protects against everybody else, "
+            "the blinder too; the blinder adds what protects against the server; they are trusted not to work together"
+        )
     if facts is not None and facts.plan.aggregation.party:
         return (
             "the server is trusted with clipped sums of several nodes, and adds the noise; it and the blinder are "
@@ -313,7 +363,8 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
         lines += _left_out_of_the_round(facts.plan)
     curator: tuple[str, ...] = (CURATOR,)
     if facts is not None and facts.plan.aggregation.party:
-        curator = tuple(line.format(least=facts.plan.aggregation.fewest_nodes) for line in MASKED_NOT_COVERED)
+        lines_of = HIDDEN_NOT_COVERED if facts.plan.aggregation.noise_ratio else MASKED_NOT_COVERED
+        curator = tuple(line.format(least=facts.plan.aggregation.fewest_nodes) for line in lines_of)
     return (*lines, *_BY_ADJACENCY[run.adjacency], *curator, *NOT_COVERED[1:], *_floating_point(run, rounding))
 
 

@@ -1,11 +1,12 @@
 """The strategies that runs apply, on disk, by content.
 
-    ROOT/RUN/SHA-256.strategy    canonical JSON: the mechanism, what it is built for, what optimisers decided, the price
+    ROOT/RUN/SHA-256.strategy    canonical JSON: the mechanism, what it is built for, what optimisers decided, the
+                                 numbers that its noise is multiplied by, the price
 
 A charge belongs to one strategy matrix and one noise multiplier, and a search ends at others on another
 machine. So a run's strategy is stored with its price before the ledger can name it; the ledger, its journal
 and every checkpoint hold its SHA-256. A resume, a verification and a residual test read that file. Nothing is
-searched for a second time.
+searched for a second time, and the noise goes on with the numbers that it began with.
 
 Besides, results that take minutes to optimise are kept for later runs of the same plan, one file for each,
 named by the hash of their key (`StrategyFiles`).
@@ -110,11 +111,13 @@ def without_search() -> MutableMapping[str, bytes]:
 
 def settle(cost: Cost, decided: Mapping[str, bytes]) -> tuple[Cost, bytes]:
     """Return (`cost` with its strategy's digest, the strategy to store). decided: what optimisers decided for it."""
+    applied = {name: encode_array(values) for name, values in cost.mechanism.applied().items()}
     content = {
         **_terms(cost.plan),
+        "applied": applied,
         "entries": {name: base64.b64encode(value).decode() for name, value in decided.items()},
-        # Where an optimiser decided, its result says it all.
-        "noising": None if decided else describe_noising(cost.mechanism),
+        # Of the other kinds: what pins the formula, unless an optimiser's result says it all.
+        "noising": None if decided or applied else describe_noising(cost.mechanism),
         "price": cost.stored_price.to_json(),
     }
     stored = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
@@ -184,9 +187,13 @@ class StoredStrategy:
             if price is None:
                 raise
             raise StrategyError(what, f"this version does not compute its price: {error}", _OTHER_VERSION) from None
-        if stored["noising"] is not None and not _agree(stored["noising"], describe_noising(cost.mechanism)):
+        applied, now = stored.get("applied", {}), cost.mechanism.applied()
+        whole = stored["noising"] is None or _agree(stored["noising"], describe_noising(cost.mechanism))
+        if not whole or (applied and not _agree(applied, {name: encode_array(now[name]) for name in now})):
             raise StrategyError(what, "this version computes another strategy for this plan.", _OTHER_VERSION)
-        return replace(cost, strategy=self.digest), decided
+        # The noise goes on with the very numbers that it began with, and so does its state in checkpoints.
+        applying = cost.mechanism.applying({name: _decode(values) for name, values in applied.items()})
+        return replace(cost, strategy=self.digest, mechanism=applying), decided
 
     def _read(self) -> dict[str, Any]:
         what = f"strategy file {self.path}"
@@ -228,15 +235,15 @@ def _decode(array: dict[str, Any]) -> Floats:
 
 
 def _agree(stored: dict[str, Any], now: dict[str, Any] | None) -> bool:
-    """Return whether two descriptions are of one matrix, up to the last bits that another processor may round
+    """Return whether two descriptions are of one noise, up to the last bits that another processor may round
     otherwise.
     """
     if now is None or stored.keys() != now.keys():
         return False
-    ((form, before),) = stored.items()
-    if form == "tree":
-        return bool(before == now[form])
-    a, b = _decode(before), _decode(now[form])
+    return all(before == now[form] or _close(_decode(before), _decode(now[form])) for form, before in stored.items())
+
+
+def _close(a: Floats, b: Floats) -> bool:
     return a.shape == b.shape and bool(np.abs(a - b).max(initial=0.0) <= _SAME * np.abs(a).max(initial=1.0))
 
 

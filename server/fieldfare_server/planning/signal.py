@@ -76,7 +76,8 @@ def noise_in_model(cost: Cost, numel: int) -> float | None:
     weights, twice = (_last_model(plan, factor * pulses).double().numpy() for factor in (1.0, 2.0))
     if not np.allclose(twice, 2.0 * weights, rtol=1e-4, atol=1e-6 * float(np.abs(weights).max())):
         return None
-    std = cost.noise_multiplier * plan.riders.joint_bound * clipping.mean_scale(1.0) / plan.run.cohort
+    multiplier = cost.noise_multiplier * plan.aggregation.widening
+    std = multiplier * plan.riders.joint_bound * clipping.mean_scale(1.0) / plan.run.cohort
     per_coordinate = std * np.linalg.norm(cost.mechanism.noising_matrix(rounds).T @ weights)
     return float(per_coordinate * math.sqrt(numel))
 

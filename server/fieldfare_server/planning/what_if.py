@@ -76,7 +76,7 @@ class WhatIfCost:
     def noise_std(self) -> float:
         """Standard deviation of the noise in a coordinate of one round's mean update."""
         plan = self.cost.plan
-        norm = float(np.max(self.cost.mechanism.row_norms()))
+        norm = float(np.max(self.cost.mechanism.row_norms())) * plan.aggregation.widening
         return self.cost.noise_multiplier * plan.riders.joint_bound * norm / plan.run.cohort
 
     @property

@@ -10,6 +10,7 @@ from typing import overload
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
+from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.cost import Cost, Ring
 from fieldfare.costing import Draw, cost_of, cost_with_resolution
 from fieldfare.errors import BadInput, WrongForm
@@ -100,6 +101,18 @@ def price_with_model(
     sums = (plan.riders.joint_bound, numbers_released(plan, schema), most_users(plan))
     cost = cost_with_resolution(plan, cache, *sums, draw)
     return replace(cost, ring=ring_of(privatiser_of(plan, cost, sums[1]), sums))
+
+
+def blinder_noise_of(plan: Plan, numel: int) -> BlinderNoise | None:
+    """Return what a blinder adds to sums of `numel` numbers; None where the plan says none. Searches as `price` does.
+
+    Raises `BadInput` as `price_with_model`.
+    """
+    if not plan.aggregation.noise_ratio:
+        return None
+    decided: dict[str, bytes] = {}
+    cost = cost_with_resolution(plan, decided, plan.riders.joint_bound, numel, most_users(plan))
+    return BlinderNoise.of(cost, privatiser_of(plan, cost, numel), decided)
 
 
 def ring_of(privatiser: Privatiser, sums: tuple[float, int, int]) -> Ring | None:

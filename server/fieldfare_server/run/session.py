@@ -49,10 +49,10 @@ from fieldfare_server.run.presence.bindings import Bindings
 from fieldfare_server.run.presence.cohorts import Cohorts
 from fieldfare_server.run.presence.identity import keys_are_proven
 from fieldfare_server.run.pricing import demand_of, price_with_model, stated_noise
-from fieldfare_server.run.private.dialects import CohortDialect, Dialect
+from fieldfare_server.run.rehearsal import Account, Rehearsal
+from fieldfare_server.run.round.dialects import CohortDialect, Dialect
 from fieldfare_server.run.round.node_terms import terms_record
 from fieldfare_server.run.round.record import Released
-from fieldfare_server.run.round.rehearsal import Account, Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.task_model import Model, TaskModel
 from fieldfare_server.run.round.witnesses import Witnesses

@@ -4,14 +4,18 @@ Its journal is a chain: row N is SHA-256 over row N - 1 and the digest of the qu
 Rows of a blinder that was restored stand for other questions than those that it signed before.
 
     fieldfare-receipt-v1 KEY QUESTION MASKS NODES ROW HASH SIGNATURE
+    fieldfare-receipt-v2 KEY QUESTION MASKS NODES ROW HASH NOISE SIGNATURE
 
 `KEY`: Ed25519, 64 hex digits. `QUESTION`, `MASKS`: SHA-256 of what was asked, and of the words that were answered.
-`NODES`, `ROW`: decimal. `HASH`: of the row. `SIGNATURE`: by KEY of the ASCII text before it, without the space.
+`NODES`, `ROW`: decimal. `HASH`: of the row. `NOISE`: multiplier, in clip norms, of the noise that the blinder took
+from the masks, the shortest decimal of a float64; v1: there was none. `SIGNATURE`: by KEY of the ASCII text before it,
+without the space.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +26,9 @@ from fieldfare.signatures import is_signed, sign
 
 _DIGEST = "([0-9a-f]{64})"
 _COUNT = "([1-9][0-9]{0,17})"
-_LINE = re.compile(f"(fieldfare-receipt-v1 {' '.join([_DIGEST] * 3)} {_COUNT} {_COUNT} {_DIGEST}) ([0-9a-f]{{128}})")
+_NOISE = r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-][0-9]{1,3})?)"
+_SAID = f"{' '.join([_DIGEST] * 3)} {_COUNT} {_COUNT} {_DIGEST}(?: {_NOISE})?"
+_LINE = re.compile(f"(fieldfare-receipt-v[12] {_SAID}) ([0-9a-f]{{128}})")
 
 
 @dataclass(frozen=True)
@@ -35,22 +41,31 @@ class Receipt:
     nodes: int
     row: int
     hash: str
+    noise: float
     text: str
     """The line."""
 
     @classmethod
-    def of(cls, private: bytes, key: str, question: str, masks: str, nodes: int, row: int, hash: str) -> Self:
+    def of(
+        cls, private: bytes, key: str, question: str, masks: str, nodes: int, row: int, hash: str, noise: float = 0.0
+    ) -> Self:
         """Sign a receipt. private, key: the two parts of an Ed25519 key."""
-        signed = f"fieldfare-receipt-v1 {key} {question} {masks} {nodes} {row} {hash}"
-        return cls(key, question, masks, nodes, row, hash, f"{signed} {sign(private, signed.encode()).hex()}")
+        said = f"{key} {question} {masks} {nodes} {row} {hash}"
+        signed = f"fieldfare-receipt-v2 {said} {noise!r}" if noise else f"fieldfare-receipt-v1 {said}"
+        return cls(key, question, masks, nodes, row, hash, noise, f"{signed} {sign(private, signed.encode()).hex()}")
 
     @classmethod
     def parse(cls, text: object) -> Self:
         """Read a line. Raises `BadInput` on another format, or where the signature is not the key's."""
         found = _LINE.fullmatch(text) if isinstance(text, str) else None
-        if found is None or not is_signed(found[2], bytes.fromhex(found[8]), found[1].encode()):
+        noise = float((found and found[8]) or 0.0)
+        if (
+            found is None
+            or found[1].startswith("fieldfare-receipt-v2") != (0 < noise < math.inf)
+            or not is_signed(found[2], bytes.fromhex(found[9]), found[1].encode())
+        ):
             raise BadInput("a blinder's receipt", "it is no line of the format, signed by its key.", code="receipt")
-        return cls(found[2], found[3], found[4], int(found[5]), int(found[6]), found[7], found[0])
+        return cls(found[2], found[3], found[4], int(found[5]), int(found[6]), found[7], noise, found[0])
 
 
 class Receipts:
@@ -65,7 +80,8 @@ class Receipts:
     def add(self, new: Receipt) -> None:
         """Remember a receipt. Raises `BadInput` where one journal cannot hold it and those that were seen."""
         before, same, after = (self._rows.get((new.key, new.row + step)) for step in (-1, 0, 1))
-        fits = same is None or same.hash == new.hash
+        # A question that was answered twice under the blinder's own noise, each time another row of it.
+        fits = same is None or (same.hash, same.masks) == (new.hash, new.masks)
         fits &= before is None or new.hash == next_row(before.hash, new.question)
         fits &= after is None or after.hash == next_row(new.hash, after.question)
         if not fits:

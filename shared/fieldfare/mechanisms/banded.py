@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 from pydantic import Field
@@ -30,7 +30,6 @@ from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.triangular import best_separated
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
@@ -39,7 +38,7 @@ from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.streams.banded import InverseBandStream
-from fieldfare.streams.base import Stream
+from fieldfare.streams.base import Settings, Stream
 
 _REFUSED_STEP = 1e10
 """The log-loss of coefficients whose inverse overflows: the line search turns back from it."""
@@ -214,11 +213,9 @@ class ColumnNormalisedBanded(Mechanism):
             out[t] = np.sqrt(row[: t + 1] @ row[: t + 1])
         return out
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
         return InverseBandStream(
-            numel, noise, self.rounds, self._c[: self.bands], column_norms=self.column_norms, dtype=dtype, device=device
+            numel, noise, self.rounds, self._c[: self.bands], column_norms=self.column_norms, **settings
         )
 
     def _products(self, lag: int, n: int) -> Floats:
@@ -258,11 +255,9 @@ class BandedSpec(MechanismSpec):
         if self.column_normalised:
             return ColumnNormalisedBanded(rounds, c)
 
-        make = partial(_make_inverse, rounds, c)
+        make = partial(_make_inverse, c)
         return ToeplitzMechanism(self.kind, rounds, c, toeplitz.inverse(c, rounds), make, buffers=len(c) - 1)
 
 
-def _make_inverse(
-    rounds: int, c: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
-) -> Stream:
-    return InverseBandStream(numel, noise, rounds, c, dtype=dtype, device=device)
+def _make_inverse(c: Floats, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    return InverseBandStream(numel, noise, len(coefs), c, **settings)

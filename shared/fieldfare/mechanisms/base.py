@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 from pydantic import Field
@@ -21,11 +22,10 @@ from fieldfare.arrays import Floats
 from fieldfare.errors import OutOfRange
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.toeplitz import ColumnProducts, autocovariance
-from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.registry import ROUNDS, Table
-from fieldfare.streams.base import Stream
+from fieldfare.streams.base import Settings, Stream
 
 _LARGEST_MATRIX = 2048
 """Rounds up to which `bandwidth` looks at the whole matrix of a kind that does not know its bands."""
@@ -52,7 +52,9 @@ class About:
 
 
 class MechanismSpec(Table):
-    """The `[mechanism]` part of a plan. One subclass for each kind, in the mechanism's own file."""
+    """The `[mechanism]` part of a plan. One subclass for each kind, in the mechanism's own file; it has `build`
+    or `build_cached`.
+    """
 
     about: ClassVar[About]
 
@@ -62,12 +64,7 @@ class MechanismSpec(Table):
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """Return the mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single).
-
-        A kind overrides this, or `build_cached` where it searches for an optimum.
-        """
-        if type(self).build_cached is MechanismSpec.build_cached:
-            raise TypeError(f"{type(self).__name__} names no mechanism")
+        """Return the mechanism for `rounds` rounds; optimised kinds optimise for `participation` (None: single)."""
         return self.build_cached(rounds, participation, {})
 
     def build_cached(
@@ -84,6 +81,8 @@ class Mechanism(ABC):
 
     kind: str
     rounds: int
+    applies: ClassVar[tuple[str, ...]] = ()
+    """Attributes that the stream multiplies by and that another processor may round otherwise; see `applied`."""
 
     @abstractmethod
     def strategy_matrix(self, n: int) -> Floats:
@@ -127,10 +126,21 @@ class Mechanism(ABC):
         """Return ||row t of A B||, t < n: the standard deviation of the noise in the t-th prefix sum, shape (n,)."""
 
     @abstractmethod
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
         """Return a fresh stream of B z at row 0, for vectors of `numel` elements."""
+
+    def applied(self) -> dict[str, Floats]:
+        """Return the numbers that the stream multiplies by, by name: all that tells its rows from those of
+        the same mechanism built on another processor. {} for a kind whose numbers are the same everywhere.
+        """
+        return {name: getattr(self, name) for name in self.applies}
+
+    def applying(self, numbers: Mapping[str, Floats]) -> Mechanism:
+        """Return this mechanism with the noise of another one's `applied`, which differs by round-off alone."""
+        other = copy(self)
+        for name, values in numbers.items():
+            setattr(other, name, values)
+        return other
 
     @property
     @abstractmethod

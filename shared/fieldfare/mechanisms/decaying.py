@@ -13,7 +13,7 @@ order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 from pydantic import Field
@@ -23,7 +23,6 @@ from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.toeplitz import ColumnProducts
 from fieldfare.factorization.triangular import best_separated
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
@@ -31,6 +30,7 @@ from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
 from fieldfare.registry import ROUNDS
 from fieldfare.streams.banded import InverseBandStream
+from fieldfare.streams.base import Settings
 
 
 def levels(rounds: int, final: float, shape: Literal["linear", "geometric"], hold: int) -> Floats:
@@ -59,6 +59,7 @@ class Decaying(Mechanism):
     """
 
     kind = "decaying"
+    applies = ("levels",)
 
     def __init__(self, levels: Floats) -> None:
         """
@@ -102,11 +103,9 @@ class Decaying(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.asarray(np.sqrt(np.cumsum(np.square(self.levels[: self._released(n)]))))
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> InverseBandStream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> InverseBandStream:
         one = np.ones(1)
-        return InverseBandStream(numel, noise, self.rounds, one, column_norms=self.levels, dtype=dtype, device=device)
+        return InverseBandStream(numel, noise, self.rounds, one, column_norms=self.levels, **settings)
 
     @property
     def buffers(self) -> int:

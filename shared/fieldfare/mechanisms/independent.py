@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 
 from fieldfare.arrays import Floats
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.toeplitz import ColumnProducts
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import SAMPLED, FixedOrder, MinSeparation, Participation, Single
+from fieldfare.streams.base import Settings
 from fieldfare.streams.independent import IndependentStream
 
 
@@ -65,12 +65,8 @@ class Independent(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.asarray(np.sqrt(np.arange(1.0, self._released(n) + 1)))
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> IndependentStream:
-        return IndependentStream(
-            numel, noise, self.rounds, dtype=dtype, device=device, restart_every=self.restart_every
-        )
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> IndependentStream:
+        return IndependentStream(numel, noise, self.rounds, **settings, restart_every=self.restart_every)
 
     @property
     def whole(self) -> bool:

@@ -32,7 +32,7 @@ apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 from pydantic import Field
@@ -45,13 +45,12 @@ from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import column_norms, largest_discounted_sum, node_norms
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation, Participation, Single
-from fieldfare.streams.base import Stream
+from fieldfare.streams.base import Settings, Stream
 from fieldfare.streams.tree import ReadNodesStream, stored_heights
 
 
@@ -123,6 +122,7 @@ class MomentumTree(Mechanism):
     """
 
     kind = "momentum-tree"
+    applies = ("scale", "_carry")
 
     def __init__(self, rounds: int, momentum: float, scale: Floats | None = None) -> None:
         """
@@ -210,7 +210,5 @@ class MomentumTree(Mechanism):
             variance += np.where(t >> height & 1, extra, 0.0)
         return np.asarray(np.sqrt(variance), dtype=np.float64)
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
-        return ReadNodesStream(numel, noise, self.rounds, self.scale, self._carry, dtype=dtype, device=device)
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+        return ReadNodesStream(numel, noise, self.rounds, self.scale, self._carry, **settings)

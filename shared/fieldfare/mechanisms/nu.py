@@ -50,7 +50,7 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall, recall_exponentials
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_stream, window_stream
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_mechanism, window_stream
 from fieldfare.participation import Participation, Single
 from fieldfare.streams.base import Stream
 
@@ -118,9 +118,7 @@ class SquareRootSpec(MechanismSpec):
             width = 1 if nu == 1.0 else min(n, self.window or n)
             return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta[:width], n), buffers=width - 1)
         if self.engine != "fast":
-            engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
-            make = row_stream(beta, n, engine)
-            return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
+            return row_mechanism(self.kind, c, beta, self.engine)
         fit = recall_exponentials(cache, lambda: rational.nearest(c, beta, participation, self.tolerance))
         return exponential_mechanism(self.kind, fit, n)
 

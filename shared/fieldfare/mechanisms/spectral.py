@@ -27,7 +27,7 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall_exponentials
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
-from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_stream, window_stream
+from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechanism, row_mechanism, window_stream
 from fieldfare.participation import Participation, Single
 
 
@@ -79,6 +79,4 @@ class SpectralSpec(MechanismSpec):
             falling = np.concatenate([beta[:1], np.minimum(beta[1:], 0.0)])
             fit = recall_exponentials(cache, lambda: rational.nearest(c, falling, participation, self.tolerance))
             return exponential_mechanism(self.kind, fit, n)
-        engine: Literal["memory", "replay"] = "memory" if self.engine == "memory" else "replay"
-        make = row_stream(beta, n, engine)
-        return ToeplitzMechanism(self.kind, n, c, beta, make, buffers=n if engine == "memory" else 0)
+        return row_mechanism(self.kind, c, beta, self.engine)

@@ -6,7 +6,8 @@ to those of the running one. The programs that maximise over patterns are in `fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -20,7 +21,7 @@ from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.base import HorizonError, Stream, Take
+from fieldfare.streams.base import HorizonError, Settings, Stream, Take
 
 
 def stamped(block: Mechanism, restart_every: int | None, rounds: int) -> Mechanism:
@@ -122,10 +123,14 @@ class Stamped(Mechanism):
         joint = k == 1 or (free and block is not None and block.rounds % b == 0)
         return self._split(lengths, b, k, joint=joint)
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
-        return StampedStream(self, numel, noise, dtype=dtype, device=device)
+    def applied(self) -> dict[str, Floats]:
+        return self.block.applied()
+
+    def applying(self, numbers: Mapping[str, Floats]) -> Stamped:
+        return Stamped(self.block.applying(numbers), self.rounds)
+
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+        return StampedStream(self, numel, noise, **settings)
 
     def lengths(self, n: int | None = None) -> list[int]:
         """Return the rounds of each block among the first n."""
@@ -153,17 +158,9 @@ class StampedStream(Stream):
     Block s uses rows [s m, (s + 1) m) of z, with m the rows of a full block's C, so no row serves twice.
     """
 
-    def __init__(
-        self,
-        mechanism: Stamped,
-        numel: int,
-        noise: SecureNoise,
-        *,
-        dtype: torch.dtype | None,
-        device: str | torch.device,
-    ) -> None:
-        self.numel, self.dtype, self.round = numel, dtype or torch.float32, 0
-        self._mechanism, self._noise, self.device = mechanism, noise, torch.device(device)
+    def __init__(self, mechanism: Stamped, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> None:
+        self.numel, self.dtype, self.round = numel, settings.get("dtype") or torch.float32, 0
+        self._mechanism, self._noise, self.device = mechanism, noise, torch.device(settings.get("device", "cpu"))
         self._rows = mechanism.block.noise_rows
         self._block = 0
         self._stream = self._start(0)

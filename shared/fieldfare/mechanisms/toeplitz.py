@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,12 +14,11 @@ from fieldfare.errors import Differs, OutOfRange
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.rational import Exponentials
 from fieldfare.factorization.sensitivity import Sensitivity
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.streams.banded import WindowStream
-from fieldfare.streams.base import Stream
+from fieldfare.streams.base import Settings, Stream
 from fieldfare.streams.buffers import BufferStream
 from fieldfare.streams.rows import MemoryStream, ReplayStream
 
@@ -28,65 +27,48 @@ class MakeStream(Protocol):
     """How a Toeplitz mechanism makes its running noise. It can be pickled, and so can a plan's price."""
 
     def __call__(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
+        self, noising_coefs: Floats, numel: int, noise: SecureNoise, /, **settings: Unpack[Settings]
     ) -> Stream:
-        """Return a fresh stream of B z at row 0, for vectors of `numel` elements."""
+        """Return a fresh stream of B z at row 0, for vectors of `numel` elements. Whoever has B's coefficients
+        in another form, as a sum of exponentials say, applies that one.
+        """
         ...
 
 
 def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
     """Return the maker of streams of a banded B: the last len(noising_coefs) - 1 rows of z are kept."""
-    return partial(_make_window, horizon, noising_coefs[:horizon])
+    return partial(_make_window, len(noising_coefs[:horizon]))
 
 
-def _make_window(
-    horizon: int, kept: Floats, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None, device: str | torch.device
-) -> Stream:
-    return WindowStream(numel, noise, horizon, kept, dtype=dtype, device=device)
+def _make_window(width: int, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    return WindowStream(numel, noise, len(coefs), coefs[:width], **settings)
 
 
-def row_stream(noising_coefs: Floats, horizon: int, engine: Literal["memory", "replay"]) -> MakeStream:
-    """Return the maker of streams of a full B, bit for bit equal: `memory` keeps all of z, `replay` draws it
-    again from the key.
+def row_mechanism(kind: str, strategy_coefs: Floats, noising_coefs: Floats, engine: str) -> ToeplitzMechanism:
+    """Return the mechanism of a full B. Its stream keeps all of z ("memory"), or draws it again from the key:
+    bit for bit equal.
     """
-    return partial(_make_rows, horizon, toeplitz.coefficients(noising_coefs, horizon), engine)
+    rounds, keeps = len(strategy_coefs), engine == "memory"
+    make, buffers = partial(_make_rows, keeps), rounds if keeps else 0
+    return ToeplitzMechanism(kind, rounds, strategy_coefs, noising_coefs, make, buffers=buffers)
 
 
-def _make_rows(
-    horizon: int,
-    values: Floats,
-    engine: Literal["memory", "replay"],
-    numel: int,
-    noise: SecureNoise,
-    *,
-    dtype: torch.dtype,
-    device: str | torch.device,
-) -> Stream:
-    kind = MemoryStream if engine == "memory" else ReplayStream
-
-    def row(t: int) -> Floats:
-        return values[t::-1]
-
-    return kind(numel, noise, horizon, row, identity=values.tobytes(), dtype=dtype, device=device)
+def _make_rows(keeps: bool, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    kind, rows = MemoryStream if keeps else ReplayStream, lambda t: coefs[t::-1]
+    return kind(numel, noise, len(coefs), rows, identity=coefs.tobytes(), **settings)
 
 
 def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) -> ToeplitzMechanism:
     """Return the mechanism whose B is a sum of a few exponentials: one buffer each, charged by its own exact C."""
-    make = partial(_make_buffers, rounds, exponentials)
+    make = partial(_make_buffers, exponentials)
     coefficients = exponentials.strategy(rounds), exponentials.coefficients(rounds)
     return ToeplitzMechanism(kind, rounds, *coefficients, make, buffers=len(exponentials.theta))
 
 
 def _make_buffers(
-    rounds: int,
-    exponentials: Exponentials,
-    numel: int,
-    noise: SecureNoise,
-    *,
-    dtype: torch.dtype,
-    device: str | torch.device,
+    exponentials: Exponentials, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]
 ) -> Stream:
-    return BufferStream(numel, noise, rounds, exponentials.omega, exponentials.theta, dtype=dtype, device=device)
+    return BufferStream(numel, noise, len(coefs), exponentials.omega, exponentials.theta, **settings)
 
 
 class ToeplitzMechanism(Mechanism):
@@ -98,6 +80,8 @@ class ToeplitzMechanism(Mechanism):
     min-separation for non-negative non-increasing c (Kalinin and Lampert 2024, Theorem 2); otherwise exact or
     an upper bound, and the value says which. zCDP with rho = (sensitivity / sigma)^2 / 2.
     """
+
+    applies = ("noising_coefs",)
 
     def __init__(
         self,
@@ -182,7 +166,5 @@ class ToeplitzMechanism(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return toeplitz.prefix_row_norms(self.noising_coefs[: self._released(n)])
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
-        return self._make_stream(numel, noise, dtype=dtype, device=device)
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+        return self._make_stream(self.noising_coefs, numel, noise, **settings)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 from pydantic import Field
@@ -47,14 +47,13 @@ from fieldfare.factorization.sensitivity import Sensitivity
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.tree_patterns import largest_square_sum, node_norms
 from fieldfare.factorization.triangular import factor
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.triangular import TriangularMechanism, check_rounds
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.base import Stream
+from fieldfare.streams.base import Settings, Stream
 from fieldfare.streams.tree import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights, variance
 
 
@@ -208,13 +207,9 @@ class PlainTree(_Tree):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.sqrt([float((t + 1).bit_count()) for t in range(self._released(n))])
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
         ones = np.ones(self.rounds.bit_length())
-        return ReadNodesStream(
-            numel, noise, self.rounds, ones, ones, all_rows=not self.read_only, dtype=dtype, device=device
-        )
+        return ReadNodesStream(numel, noise, self.rounds, ones, ones, all_rows=not self.read_only, **settings)
 
 
 class OnlineTree(_Tree):
@@ -312,10 +307,8 @@ class OnlineTree(_Tree):
         squared = sum((t >> h & 1) * variance(h) for h in range(int(t[-1]).bit_length()))
         return np.asarray(np.sqrt(squared), dtype=np.float64)
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
-        return OnlineTreeStream(numel, noise, self.rounds, dtype=dtype, device=device)
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+        return OnlineTreeStream(numel, noise, self.rounds, **settings)
 
 
 def full_tree(rounds: int) -> TriangularMechanism:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,11 +27,10 @@ from fieldfare.factorization.triangular import (
     pattern_sums,
     triangle_bound,
 )
-from fieldfare.lazily import torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.base import Stream
+from fieldfare.streams.base import Settings, Stream
 from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 Engine = Literal["memory", "replay"]
@@ -50,6 +49,8 @@ class MatrixMechanism(Mechanism):
     vectors, up to T draws a round). Both give the same numbers.
     """
 
+    applies = ("lower",)
+
     def __init__(self, kind: str, strategy: Floats, noising: Floats, engine: Engine) -> None:
         self.kind, self.rounds, self.engine = kind, len(strategy), engine
         self._c, self._b = strategy, noising
@@ -59,6 +60,17 @@ class MatrixMechanism(Mechanism):
     @property
     def buffers(self) -> int:
         return self.rounds if self.engine == "memory" else 0
+
+    @property
+    def lower(self) -> Floats:
+        """The rows of B up to the diagonal, one after the other, shape (T (T + 1) / 2,)."""
+        return self._b[np.tril_indices(self.rounds)]
+
+    @lower.setter
+    def lower(self, values: Floats) -> None:
+        self._b = np.zeros((self.rounds, self.rounds))
+        self._b[np.tril_indices(self.rounds)] = values
+        self._b.setflags(write=False)
 
     def strategy_matrix(self, n: int) -> Floats:
         return np.array(self._c[: self._released(n), :n], order="C")
@@ -72,11 +84,9 @@ class MatrixMechanism(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
 
-    def stream(
-        self, numel: int, noise: SecureNoise, *, dtype: torch.dtype | None = None, device: str | torch.device = "cpu"
-    ) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
         make = MemoryStream if self.engine == "memory" else ReplayStream
-        return make(numel, noise, self.rounds, self._row, identity=self._identity(), dtype=dtype, device=device)
+        return make(numel, noise, self.rounds, self._row, identity=self._identity(), **settings)
 
     def _row(self, t: int) -> Floats:
         row: Floats = self._b[t, : t + 1]

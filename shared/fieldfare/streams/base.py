@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from fieldfare.errors import WrongForm
 from fieldfare.lazily import torch
@@ -12,6 +12,13 @@ from fieldfare.streams.ops import ops_on
 
 Take: TypeAlias = "Callable[[int, torch.Tensor], None]"
 """`take(lo, piece)` gets elements [lo, lo + len(piece)) of a row."""
+
+
+class Settings(TypedDict, total=False):
+    """Arguments that every stream takes by name; see `ChunkedStream`."""
+
+    dtype: torch.dtype | None
+    device: str | torch.device
 
 
 class HorizonError(ValueError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Final, TypedDict
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from fieldfare.errors import Differs, OutOfRange, Unreadable, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.noise.chunks import CHUNK, DEVICE_CHUNK, empty
-from fieldfare.streams.base import HorizonError, Stream, Take, require_fit
+from fieldfare.streams.base import HorizonError, Settings, Stream, Take, require_fit
 from fieldfare.streams.kept import KeptVectors
 from fieldfare.streams.ops import Array, Vector, ops_on
 
@@ -37,11 +37,9 @@ a rule at once.
 """
 
 
-class StreamSettings(TypedDict, total=False):
-    """Arguments that every stream takes by name; see `ChunkedStream`."""
+class StreamSettings(Settings, total=False):
+    """Arguments that every stream of chunks takes by name; see `ChunkedStream`."""
 
-    dtype: torch.dtype | None
-    device: str | torch.device
     restart_every: int | None
 
 

@@ -14,12 +14,13 @@ from test_second_checker import NODE, Second, second_of_many
 
 from fieldfare.masking.receipts import Receipt
 from fieldfare.signatures import public_key
+from fieldfare_client.blinder import Blinder
 from fieldfare_server.evidence.certificate import certificate
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from server.run import test_choices, test_items, test_masked_runs
+from server.run import test_choices, test_distant_blinder, test_items, test_masked_runs
 from support.federation import LyingGrid, home, plan
 from support.questions import put
 
@@ -27,7 +28,11 @@ __all__ = ["second_of_many"]
 """A fixture."""
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 METRICS = {"show": {"loss": [0.0, 5.0]}}
-KINDS = ("items", "best", "masked", "metrics")
+KINDS = ("items", "best", "masked", "metrics", "hidden")
+
+
+SIGNER: dict[str, bytes] = {}
+"""The key of the blinder that the plan of this kind names."""
 
 
 def ran(state: StateDirectory, **changes: Any) -> str:
@@ -46,6 +51,13 @@ def run_of(kind: str, root: Any) -> tuple[StateDirectory, str]:
         return state, put(state, test_choices.asked(models), LyingGrid(2))
     if kind == "masked":
         test_masked_runs.run(state, "run", aggregation=test_masked_runs.MASKED_TABLE, run__noise_seed=None)
+        return state, "run"
+    if kind == "hidden":
+        blinder = Blinder(root / "blinder")
+        SIGNER["hidden"] = blinder._receipts
+        a_plan = test_distant_blinder.masked(blinder, 0.5, run__noise_seed=None)
+        with test_distant_blinder.begin(state, a_plan, blinder) as session:
+            FieldfareStrategy(session).start(test_distant_blinder.Federation(root, blinder))
         return state, "run"
     return state, ran(state, metrics=METRICS, run__noise_seed=None)
 
@@ -69,7 +81,17 @@ def test_both_say_yes_and_name_what_the_charge_rests_on(
     assert made[kind]["theorems"] == ["filter", "gram", *more]
     for said in (verdict(made[kind]), second_of_many(made[kind])):
         assert said.startswith("yes: ")
-        assert ("; masked, opened by " in said) is (kind == "masked")
+        assert ("; masked, opened by " in said) is (kind in ("masked", "hidden"))
+        assert ("against the server" in said) is (kind == "hidden")
+
+
+def test_both_recompute_what_the_server_learns(made: dict[str, Certificate], second_of_many: Second) -> None:
+    epsilon = made["hidden"]["epsilon"]
+    assert epsilon["server"] > epsilon["hi"]
+    for say in (verdict, second_of_many):
+        for factor in (1 + 1e-3, 1 - 1e-6, 0.5):
+            said = say(with_value(made["hidden"], ("epsilon", "server"), epsilon["server"] * factor))
+            assert said.startswith("yes: ") is (factor > 1)
 
 
 def with_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[Certificate], Certificate]:
@@ -101,11 +123,11 @@ def with_receipts(change: Callable[[list[str]], list[str | None]]) -> Callable[[
     return forge
 
 
-def signed_anew(text: str, **changes: Any) -> str:
-    """The same receipt by another blinder, with changes."""
+def signed_anew(text: str, private: bytes = bytes(32), **changes: Any) -> str:
+    """The same receipt by another blinder, or by the one of key `private`, with changes."""
     old = Receipt.parse(text)
     stated = {name: getattr(old, name) for name in ("question", "masks", "nodes", "row", "hash")}
-    return Receipt.of(bytes(32), public_key(bytes(32)), **{**stated, **changes}).text
+    return Receipt.of(private, public_key(private), **{**stated, **changes}).text
 
 
 def each(change: Callable[[str], str]) -> Callable[[Certificate], Certificate]:
@@ -138,6 +160,14 @@ FORGERIES: dict[str, tuple[str, Callable[[Certificate], Certificate]]] = {
     "a digit of a receipt": ("masked", each(lambda text: text[:-1] + ("1" if text[-1] == "0" else "0"))),
     "another blinder than the plan's": ("masked", with_plan(pinned)),
     "masks that no plan has": ("masked", with_plan(lambda p: p["aggregation"].update(kind="plain"))),
+    "a receipt of no noise": ("hidden", each(lambda text: signed_anew(text, SIGNER["hidden"]))),
+    "a receipt of less noise": ("hidden", each(lambda text: signed_anew(text, SIGNER["hidden"], noise=0.99))),
+    "more noise than was signed for": ("hidden", with_plan(lambda p: p["aggregation"].update(blinder_noise=0.6))),
+    "noise of twice the plan's": ("hidden", with_plan(lambda p: p["aggregation"].update(blinder_noise=2.0))),
+    "a resolution that takes all": (
+        "hidden",
+        with_plan(lambda p: p.update(charged_resolution=p["charged_resolution"] * 9)),
+    ),
     "metrics without noise": ("metrics", with_plan(lambda p: p["privacy"].update(noise_multiplier=99.0))),
 }
 

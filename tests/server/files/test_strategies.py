@@ -206,7 +206,8 @@ def test_a_formula_that_another_version_changed_is_noticed(tmp_path: Path) -> No
     a_plan = plan(mechanism={"kind": "anti-pgd", "nu": 0.05})
     cost, content = settled(a_plan, tmp_path)
     _, other = settled(plan(mechanism={"kind": "anti-pgd", "nu": 0.06}), tmp_path)
-    changed = json.dumps({**json.loads(content), "noising": json.loads(other)["noising"]}).encode()
+    assert content != other
+    changed = json.dumps({**json.loads(content), "applied": json.loads(other)["applied"]}).encode()
     stored = StoredStrategy(tmp_path, "run", hashlib.sha256(changed).hexdigest(), cost.loss)
     stored.write(changed)
     with pytest.raises(StrategyError, check=coded("strategy-error")):

@@ -24,7 +24,7 @@ from fieldfare_client.training.trainer import Trainer
 from fieldfare_flower.messages import TrainInstruction
 from fieldfare_server.optimizers import StepInfo, build
 from fieldfare_server.optimizers.three_query import ThreeQuerySpec, shares
-from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
 from support.federation import LyingGrid, TinyTask, plan

@@ -37,6 +37,7 @@ def sampled(scheme: str, kind: dict[str, Any]) -> dict[str, Any]:
     return {**aimed("add_remove", 2.0), **SECRET, "participation": SAMPLERS[scheme], "mechanism": kind}
 
 
+SPECTRAL = {"kind": "spectral", "eigenvalues": [1.0, 0.1], "learning_rate": 0.2, "engine": "replay"}
 FEW = {
     "poisson": sampled("poisson", {"kind": "independent"}),
     "balls-in-bins": sampled("balls-in-bins", {"kind": "nu", "nu": 0.1}),
@@ -52,6 +53,7 @@ ALL = {
     "poisson-tree": sampled("poisson", {"kind": "tree"}),
     "replace-one": {**aimed("replace_one", 2.0), "mechanism": {"kind": "nu", "nu": 0.1}},
     "worst-case": {**aimed("zero_out", 2.0, accounting="worst-case"), "mechanism": {"kind": "nu", "nu": 0.1}},
+    "spectral-replay": {**aimed("zero_out", 2.0), "mechanism": SPECTRAL},
     **{f"kind-{n}": {**aimed("zero_out", 2.0), "mechanism": spec} for n, spec in enumerate(SPECS)},
 }
 

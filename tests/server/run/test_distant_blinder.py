@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
+import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import Error, Message, RecordDict
 
+from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, Refused
 from fieldfare.masking.receipts import Receipt
 from fieldfare.plan import Plan
+from fieldfare.privatise import Grid
+from fieldfare_client import masking as masking_of_nodes
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import NODE_KEY, make_node_key
 from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello
 from fieldfare_flower.messages import QUERY_USERS, write_users_query
 from fieldfare_server import faults
-from fieldfare_server.evidence.guarantee import CURATOR, guarantee
+from fieldfare_server.evidence.guarantee import CURATOR, guarantee, round_up
 from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.pricing import numbers_released
+from fieldfare_server.run.pricing import blinder_noise_of, numbers_released
 from fieldfare_server.run.round import distant_blinder
+from fieldfare_server.run.round.masked import MaskedSums
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -66,8 +76,8 @@ def blinder(tmp_path: Path) -> Blinder:
     return Blinder(tmp_path / "blinder")
 
 
-def masked(blinder: Blinder, **changes: Any) -> Plan:
-    aggregation = {"kind": "masked", "least_nodes": 2, "blinder": blinder.public_key}
+def masked(blinder: Blinder, noise: float = 0.0, **changes: Any) -> Plan:
+    aggregation = {"kind": "masked", "least_nodes": 2, "blinder": blinder.public_key, "blinder_noise": noise}
     return plan(aggregation=aggregation, run__trust_node_ids=True, run__round_timeout=1.0, run__rounds=4, **changes)
 
 
@@ -75,7 +85,8 @@ def begin(state: StateDirectory, a_plan: Plan, blinder: Blinder | None = None, r
     session = Session.begin(state, a_plan, identity_is_stable=True, run_id=run_id)
     if blinder is not None:
         words = numbers_released(a_plan, session.schema)
-        blinder.approve(a_plan.digest(), a_plan.aggregation.fewest_nodes, words)
+        noise = blinder_noise_of(a_plan, words)
+        blinder.approve(a_plan.digest(), a_plan.aggregation.fewest_nodes, words, noise)
     return session
 
 
@@ -224,7 +235,7 @@ def test_a_key_that_cannot_be_read_sends_nothing(tmp_path: Path, blinder: Blinde
 def test_who_says_to_be_the_blinder_and_is_not(tmp_path: Path, blinder: Blinder) -> None:
     """Another's hello, and the right one's for another run: nobody is asked for masks, or trains."""
     other = Blinder(tmp_path / "other")
-    old = Hello.write(blinder.hello(), "another run", blinder._receipts)
+    old = Hello.write(blinder.hello("run"), "another run", blinder._receipts)
     for number, said in enumerate((other.reply, lambda message: Message(old, reply_to=message))):
         state = home(tmp_path / str(number))
         grid = Federation(tmp_path, blinder, said)
@@ -237,8 +248,8 @@ def test_who_says_to_be_the_blinder_and_is_not(tmp_path: Path, blinder: Blinder)
 def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
     key = blinder.public_key[-64:]
     blinder.admit({"ab" * 32: "a"})
-    content = blinder.hello().write("run", blinder._receipts)
-    assert Hello.read(content, "run", key) == blinder.hello()
+    content = blinder.hello("run").write("run", blinder._receipts)
+    assert Hello.read(content, "run", key) == blinder.hello("run")
     assert Hello.read(content, "run-2", key) is None
     content[HELLO]["nodes"] = ["ab" * 32, "cd" * 32]
     assert Hello.read(content, "run", key) is None
@@ -324,3 +335,133 @@ def test_a_plain_run_beside_a_blinder_takes_it_for_no_node(tmp_path: Path, blind
     assert set(grid.asked) == {QUERY_USERS}
     assert not any(MASKED in message.content for message in grid.seen)
     assert RECEIPT not in str(actions(state))
+
+
+# -- with noise of the blinder's own -------------------------------------------------------------------------
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[Any]]:
+    """(the sums of what nodes encoded, the words that the server opened), a round each, in cells."""
+    encoded, opened = [], []
+    encode, open_ = masking_of_nodes.encode, MaskedSums.open
+
+    def see(values: Any, spacing: float, bits: int) -> Any:
+        words = encode(values, spacing, bits)
+        encoded.append(words.copy())
+        return words
+
+    def read(self: Any, *given: Any) -> Any:
+        found = open_(self, *given)
+        opened.append((np.sum(encoded, axis=0, dtype=np.uint32), found.words.copy()))
+        encoded.clear()
+        return found
+
+    monkeypatch.setattr(masking_of_nodes, "encode", see)
+    monkeypatch.setattr(MaskedSums, "open", read)
+    return encoded, opened
+
+
+def test_the_server_opens_no_sum_without_the_blinders_noise(
+    tmp_path: Path, blinder: Blinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, a_plan = home(tmp_path), masked(blinder, 0.5, run__noise_seed=None)
+    _, opened = watched(monkeypatch)
+    with begin(state, a_plan, blinder) as session:
+        assert session.rounds.running_noise.std(0) == pytest.approx(
+            math.hypot(1, 0.5) * session.rounds.running_noise.privatiser.std
+        )
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    assert len(opened) == 4
+    noise = [(words - known).view(np.int32) for known, words in opened]
+    assert all((cells != 0).all() for cells in noise)
+    (terms,) = blinder.rows("noises")
+    own = BlinderNoise.from_json(json.loads(terms[1]))
+    assert own.privatiser.grid is not None
+    std = own.privatiser.std / own.privatiser.grid.spacing
+    assert all((np.abs(cells) < 8 * std).all() for cells in noise)
+    with Ledger.open(state.ledger) as ledger, ledger.snapshot() as snapshot:
+        assert verify(ledger, state.root).ok
+        run = snapshot.run("run")
+        card = guarantee(run, snapshot.population("people"), plan_facts(run, state.root))
+        document = privacy_statement(snapshot, "run", state.root)
+        receipts = [
+            Receipt.parse(row.body["receipt"])
+            for row in snapshot.journal_rows(limit=1000).items
+            if "receipt" in row.body
+        ]
+    server = a_plan.aggregation.against_server(run.planned, run.plan["charged_resolution"])
+    assert server is not None
+    epsilon = server.epsilon(run.delta)
+    assert epsilon > run.planned_epsilon
+    facts, left_out = {fact.name: fact.value for fact in card.facts}, " ".join(card.not_covered)
+    assert round_up(epsilon) in card.statement
+    assert round_up(epsilon) in facts["Against the server"]
+    assert "with the blinder's noise" in facts["The server sees"]
+    assert "trusted to follow the protocol" in facts["Trust"]
+    assert CURATOR not in left_out
+    assert "deviates" in left_out
+    assert document.data["epsilon_server"] == epsilon
+    assert {receipt.noise for receipt in receipts} == {own.multiplier}
+
+
+def test_a_killed_run_opens_the_same_noised_sum(
+    tmp_path: Path, blinder: Blinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, a_plan = home(tmp_path), masked(blinder, 0.5)
+    _, opened = watched(monkeypatch)
+    faults.load({faults.VARIABLE: "strategy.summed:raise:2"})
+    with begin(state, a_plan, blinder) as session, pytest.raises(faults.FaultInjected):
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    faults.load({})
+    assert len(opened) == 2
+    # Its operator starts the blinder again, too.
+    resume(state, Federation(tmp_path, Blinder(tmp_path / "blinder")))
+    assert (opened[1][1] == opened[2][1]).all()
+    assert len(opened) == 5
+    assert len(blinder.rows("charges")) == 1
+    assert [row[2] for row in blinder.rows("answers")] == [0, 1, 2, 3]
+
+
+def test_a_run_does_not_begin_without_the_noise_that_its_plan_names(tmp_path: Path, blinder: Blinder) -> None:
+    """None; less; on another grid; and of a budget that has no room."""
+    a_plan = masked(blinder, 0.5)
+    words = 4
+    whole = blinder_noise_of(a_plan, words)
+    assert whole is not None
+    assert whole.privatiser.grid is not None
+    coarser = replace(whole.privatiser, grid=Grid(2 * whole.privatiser.grid.spacing))
+    for number, noise in enumerate(
+        (None, replace(whole, multiplier=whole.multiplier / 2), replace(whole, privatiser=coarser), whole)
+    ):
+        other = Blinder(tmp_path / f"blinder {number}")
+        its_plan = masked(other, 0.5)
+        other.approve(its_plan.digest(), 2, words, noise)
+        if noise is whole:
+            other.limit(1e-3, 1e-6)
+        state = home(tmp_path / str(number))
+        grid = Federation(tmp_path, other)
+        with begin(state, its_plan) as session, pytest.raises(Refused):
+            FieldfareStrategy(session).start(grid)
+        assert set(grid.asked) == {QUERY_USERS}
+        assert not grid.seen
+
+
+def test_an_answer_with_less_noise_than_was_said_is_none(tmp_path: Path, blinder: Blinder) -> None:
+    """Its receipt says so, and nothing is released or charged."""
+    state, a_plan = home(tmp_path), masked(blinder, 0.5)
+    multiplier = []
+
+    def less(message: Message) -> Message:
+        if message.metadata.message_type == QUERY_MASKS:
+            with sqlite3.connect(blinder._journal) as journal:
+                ((plan, text),) = journal.execute("SELECT plan, noise FROM noises").fetchall()
+                told = json.loads(text)
+                multiplier.append(told["multiplier"])
+                told["multiplier"] = multiplier[0] / 2
+                journal.execute("UPDATE noises SET noise = ? WHERE plan = ?", (json.dumps(told), plan))
+        return blinder.reply(message)
+
+    with begin(state, a_plan, blinder) as session, pytest.raises(CheckpointError):
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder, less))
+    with Ledger.open(state.ledger) as ledger:
+        assert ledger.run("run").next_round == 0

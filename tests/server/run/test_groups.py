@@ -100,6 +100,22 @@ def test_a_group_writes_what_single_rounds_write(tmp_path: Path, long_groups: No
     require_whole(many)
 
 
+def test_where_presence_is_secret_a_group_registers_once(tmp_path: Path, long_groups: None) -> None:
+    """Each call writes a row, whoever is there: one a round, durably, was a third of a sampled round."""
+    registered = []
+    for groups in (False, True):
+        state = home(tmp_path / str(groups), adjacency="add_remove")
+        privacy = {"population": "people", "noise_multiplier": 4.0, "delta": 1e-5, "adjacency": "add_remove"}
+        sampled = {"participation": {"scheme": "poisson", "rate": 0.5}, "mechanism": {"kind": "independent"}}
+        left_out = {"run__noise_seed": None, "run__min_reports": None}
+        take(state, begin(state, privacy=privacy, **sampled, **left_out), groups=groups)
+        with Ledger.open(state.ledger) as ledger:
+            actions = [row.action for row in ledger.journal_rows(run=RUN).items]
+        registered.append((actions.count("users.register"), actions.count("round.commit")))
+        require_whole(state)
+    assert registered == [(6, 6), (1, 6)]
+
+
 def test_nothing_of_a_group_is_shown_before_its_charge_is_durable(tmp_path: Path, long_groups: None) -> None:
     state = home(tmp_path)
     session = begin(state)

@@ -9,10 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fieldfare.errors import CheckpointError
+from fieldfare import costing
+from fieldfare.errors import BadInput, CheckpointError
+from fieldfare.mechanisms import Mechanism, registry
 from fieldfare_server.evidence.verify import recharge, verify
+from fieldfare_server.files import strategies
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.strategies import StrategyError
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round import noise_state
 from fieldfare_server.run.round.strategy import FieldfareStrategy
@@ -34,6 +38,31 @@ WINDOWS: list[dict[str, Any]] = [
     {"kind": "tree", "estimator": "plain"},
     {"kind": "banded-inverse", "bands": 3},
 ]
+
+
+ROUNDED: list[dict[str, Any]] = [
+    {"kind": "dense"},
+    {"kind": "dense", "engine": "memory"},
+    {"kind": "dense", "restart_every": 5},
+    {"kind": "tree", "estimator": "full"},
+    {"kind": "tree", "estimator": "full", "restart_every": 8},
+    {"kind": "fft"},
+    {"kind": "spectral", "eigenvalues": [1.0, 0.1], "learning_rate": 0.2, "engine": "replay"},
+    {"kind": "spectral", "eigenvalues": [1.0, 0.1], "learning_rate": 0.2, "window": 4},
+    {"kind": "momentum-tree", "momentum": 0.8, "variant": "proportional"},
+    {"kind": "decaying", "shape": "geometric"},
+]
+"""Kinds whose numbers come from libraries that round in their own way on each processor."""
+
+
+def rounding_otherwise(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
+    """As on a processor where every number that a stream multiplies by comes out `by` larger, relatively."""
+
+    def build(*arguments: Any) -> Mechanism:
+        mechanism = registry.build(*arguments)
+        return mechanism.applying({name: each * (1 + by) for name, each in mechanism.applied().items()})
+
+    monkeypatch.setattr(costing, "build", build)
 
 
 @pytest.fixture
@@ -112,6 +141,48 @@ def test_a_whole_state_is_written_once_in_so_many_rounds(
     rounds(begin(state, mechanism), ROUNDS)
     assert written in ([5, 10], [5])  # round 10 is within four rows of the restart at round 8
     assert (written == [5]) == ("restart_every" in mechanism or "estimator" in mechanism)
+
+
+@pytest.mark.parametrize("mechanism", ROUNDED, ids=str)
+def test_on_another_processor_the_noise_goes_on_with_the_numbers_that_it_began_with(
+    mechanism: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, state = home(tmp_path / "whole"), home(tmp_path / "broken")
+    uninterrupted = begin(whole, mechanism)
+    rounds(uninterrupted, ROUNDS)
+    began = begin(state, mechanism)
+    rounds(began, 5)
+    rounding_otherwise(monkeypatch, 2.0**-50)
+    resumed = resume(state)
+    rounds(resumed, ROUNDS - 5)
+    assert began.cost is not None
+    assert resumed.cost is not None
+    before, after = began.cost.mechanism, resumed.cost.mechanism
+    assert (after.noising_matrix(ROUNDS) == before.noising_matrix(ROUNDS)).all()
+    assert {name: each.tobytes() for name, each in after.applied().items()} == {
+        name: each.tobytes() for name, each in before.applied().items()
+    }
+    assert torch.equal(model(resumed), model(uninterrupted))
+    require_whole(state)
+
+
+@pytest.mark.parametrize("mechanism", ROUNDED, ids=str)
+def test_noise_of_another_matrix_is_refused(
+    mechanism: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = home(tmp_path)
+    rounds(begin(state, mechanism), 5)
+    with monkeypatch.context() as another:
+        rounding_otherwise(another, 1e-6)
+        with pytest.raises(StrategyError, check=coded("strategy-error")):
+            resume(state)
+    if mechanism["kind"] == "fft":
+        return  # its checkpoints name the size of its circulant matrix
+    # Whatever a strategy's file says: the checkpoint's noise is that of one matrix, to the last bit.
+    decode = strategies._decode
+    monkeypatch.setattr(strategies, "_decode", lambda array: decode(array) * (1 + 1e-6))
+    with pytest.raises((CheckpointError, BadInput), check=lambda error: error.code in ("checkpoint-error", "differs")):
+        resume(state)
 
 
 def test_under_nonces_a_state_is_tied_to_those_before_it(tmp_path: Path, proportions: None) -> None:

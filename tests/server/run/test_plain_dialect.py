@@ -31,9 +31,9 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, OpenRound, Outcome
 from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.identity import KeyRoster, key_pseudonym, kind_of, list_nodes
-from fieldfare_server.run.private.own_model import OwnModel
-from fieldfare_server.run.private.roles import assign_roles
 from fieldfare_server.run.private.strategy import PrivateStrategy
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from support.flower_app import vector_app, vector_arrays
 from support.refusals import Coded, coded

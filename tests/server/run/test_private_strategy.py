@@ -22,11 +22,11 @@ from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.private.dialects import PlainDialect, same_config
-from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.plan import plan_from
-from fieldfare_server.run.private.roles import assign_roles
 from fieldfare_server.run.private.strategy import PrivateStrategy
+from fieldfare_server.run.round.dialects import PlainDialect, same_config
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support import flower_app

@@ -11,7 +11,7 @@ import pytest
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
 
 from fieldfare_flower.waits import shorten_part_waits
-from fieldfare_server.run.round.replies import Receiver
+from fieldfare_server.run.presence.replies import Receiver
 
 
 def reply_to(name: str) -> SimpleNamespace:

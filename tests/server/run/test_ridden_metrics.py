@@ -25,14 +25,14 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.presence.failures import Failures
-from fieldfare_server.run.private.dialects import PlainDialect, read_metrics, same_config
-from fieldfare_server.run.private.own_model import OwnModel
+from fieldfare_server.run.presence.replies import ReceivedReply
 from fieldfare_server.run.private.plan import plan_from
-from fieldfare_server.run.private.roles import assign_roles
 from fieldfare_server.run.private.strategy import PrivateStrategy
 from fieldfare_server.run.round.aggregation import Aggregate, Contribution
 from fieldfare_server.run.round.attempt import Attempt
-from fieldfare_server.run.round.replies import ReceivedReply
+from fieldfare_server.run.round.dialects import PlainDialect, read_metrics, same_config
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, TinyTask, home, plan

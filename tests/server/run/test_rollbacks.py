@@ -31,7 +31,7 @@ from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger, Outcome
-from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session

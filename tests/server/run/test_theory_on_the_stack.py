@@ -21,7 +21,7 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import app
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_research.forecast.clipped_regression import clipping_factors
-from fieldfare_server.run.round.rehearsal import Rehearsal
+from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
 from oracles.clipped_regression import ClippedRegression

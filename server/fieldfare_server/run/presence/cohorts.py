@@ -12,7 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.run.presence.availability import SimulatedAvailability
 from fieldfare_server.run.presence.roster import Roster
 from fieldfare_server.run.presence.selection import Affords, Payable, Selector, Users
-from fieldfare_server.run.round.rehearsal import Account
+from fieldfare_server.run.rehearsal import Account
 
 
 class Cohorts:

@@ -71,7 +71,10 @@ class Secret(Counts):
 
     def select(self) -> Users:
         self.presence.await_opening()
-        self.roster.register()
+        # A row of its own in the journal, whoever is there. A group of simulated rounds, which the journal shows
+        # as one, has one row, before it.
+        if not self.session.rounds.commits.holds:
+            self.roster.register()
         cohort = self.cohorts.select(self.session.coming_round, self.roster.available())
         faults.point("strategy.selected")
         return cohort

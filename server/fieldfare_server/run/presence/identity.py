@@ -29,9 +29,9 @@ from fieldfare_flower.masked import HELLO
 from fieldfare_flower.nodes import refuses_unknown_nodes
 from fieldfare_flower.server_errors import outlasted
 from fieldfare_server.run.presence.failures import PASSING
+from fieldfare_server.run.presence.replies import ReceivedReply
 from fieldfare_server.run.presence.roster import LOOK_EVERY, Roster
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.round.replies import ReceivedReply
 
 Kind = Literal["local", "simulated", "real"]
 SIMULATED_KEY_BYTES = 32

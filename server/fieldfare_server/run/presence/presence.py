@@ -28,8 +28,8 @@ from fieldfare_server.run.presence.counts import Public, Secret
 from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.pace import Pace
 from fieldfare_server.run.presence.patience import NODE_POLL, Patience
+from fieldfare_server.run.presence.replies import ReceivedReply, Receiver, limit_for
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
-from fieldfare_server.run.round.replies import ReceivedReply, Receiver, limit_for
 
 if TYPE_CHECKING:
     from fieldfare_server.run.session import Session

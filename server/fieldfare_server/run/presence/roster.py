@@ -40,8 +40,7 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
 from fieldfare_server.run.presence.failures import Failures
-from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.round.replies import (
+from fieldfare_server.run.presence.replies import (
     LONGEST_PAUSE,
     SHORTEST_PAUSE,
     SPARE_BYTES,
@@ -51,6 +50,7 @@ from fieldfare_server.run.round.replies import (
     fresh_group,
     send,
 )
+from fieldfare_server.run.presence.selection import Users
 
 MOST_USERS_PER_NODE = 20_000_000
 """A reply with more pseudonyms is refused: 160 MB on the wire."""
@@ -343,7 +343,7 @@ class Roster:
         """Register the users of all nodes that answered since the last call.
 
         Where presence is secret every call leaves one row in the journal, also where no node is new. There,
-        call it as often, and at the same times, whoever is present.
+        call it as often, and at the same times, whoever is present. Within a group of rounds users wait for the next.
         """
         claims, self._claims = [(node, names[self.takes(names)]) for node, names in self._claims], []
         all_names = np.concatenate([names for _, names in claims]) if claims else np.zeros(0, np.uint64)

@@ -1,1 +1,1 @@
-"""Flower apps of one's own made private: strategies, dialects, models."""
+"""Flower apps of one's own made private: strategies, and what they ask and show."""

@@ -27,11 +27,11 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.run.presence.availability import require_simulated
 from fieldfare_server.run.presence.identity import KeyRoster
 from fieldfare_server.run.presence.roster import Roster
-from fieldfare_server.run.private.dialects import CohortDialect, Dialect, PublicRound, Register, addressed
-from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.shown_rounds import shown_by_flower
 from fieldfare_server.run.private.strategy import PrivateStrategy, There, require_keys
 from fieldfare_server.run.round.aggregation import Contribution, Reader
+from fieldfare_server.run.round.dialects import CohortDialect, Dialect, PublicRound, Register, addressed
+from fieldfare_server.run.round.own_model import OwnModel
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 
 QUERY = "query"

@@ -16,9 +16,9 @@ from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.ledger.views import RoundView
 from fieldfare_server.run.presence.identity import Kind
-from fieldfare_server.run.private.own_model import OwnModel
-from fieldfare_server.run.private.roles import Role
+from fieldfare_server.run.round.own_model import OwnModel
 from fieldfare_server.run.round.ridden import PREFIX, statistics_of
+from fieldfare_server.run.round.roles import Role
 from fieldfare_server.run.round.strategy import RoundReport
 from fieldfare_server.run.session import Session
 

@@ -52,11 +52,8 @@ from fieldfare_server.ledger.views import PopulationView, RoundView
 from fieldfare_server.run.presence.availability import require_simulated
 from fieldfare_server.run.presence.identity import GridNode, Kind, has_key, identity_is_stable, kind_of, list_nodes
 from fieldfare_server.run.private.base import NEVER_CALLED, Base, refuse_overrides, refuse_replaced
-from fieldfare_server.run.private.dialects import CohortDialect, Configure, Dialect, PlainDialect, same_config
 from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
-from fieldfare_server.run.private.own_model import OwnModel
 from fieldfare_server.run.private.plan import KEYWORDS, PREFIX, plan_from, read_run_config, refuse_unknown
-from fieldfare_server.run.private.roles import Buffers, Model, assign_roles
 from fieldfare_server.run.private.shown_rounds import (
     Evaluate,
     OnRound,
@@ -70,7 +67,10 @@ from fieldfare_server.run.private.shown_rounds import (
     past_metrics,
     shown_by_flower,
 )
+from fieldfare_server.run.round.dialects import CohortDialect, Configure, Dialect, PlainDialect, same_config
 from fieldfare_server.run.round.masked import rehearse_masks
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import Buffers, Model, assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 

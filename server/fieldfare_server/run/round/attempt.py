@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from flwr.app import Message
 
@@ -12,12 +13,14 @@ from fieldfare.metrics import MetricsSpec
 from fieldfare_flower.messages import Occasion
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.failures import Failures
+from fieldfare_server.run.presence.replies import ReceivedReply
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.private.dialects import PublicRound, read_evaluation
 from fieldfare_server.run.round.aggregation import Aggregate
+from fieldfare_server.run.round.dialects import PublicRound, read_evaluation
 from fieldfare_server.run.round.masked import MaskedSum
-from fieldfare_server.run.round.replies import ReceivedReply
-from fieldfare_server.run.session import Session
+
+if TYPE_CHECKING:
+    from fieldfare_server.run.session import Session
 
 
 @dataclass(eq=False)

@@ -15,9 +15,9 @@ from fieldfare.lazily import torch
 from fieldfare_server import faults
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
+from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.round.noise_state import NoiseState
 from fieldfare_server.run.round.record import Released, RoundRecord
-from fieldfare_server.run.round.rehearsal import Account
 from fieldfare_server.run.round.running_noise import StreamFacts
 
 NO_CHECKPOINT = "0" * 64
@@ -107,6 +107,11 @@ class Commits:
         self.newest = self.released = released
 
     # -- groups of rounds of simulated users -----------------------------------------------------------------
+
+    @property
+    def holds(self) -> bool:
+        """Whether a group of rounds is under way."""
+        return bool(self._held)
 
     def _hold(self, opened: OpenRound, held: _Held) -> None:
         """Go on from a round that is not durable yet; commit its group if that has lasted long enough."""

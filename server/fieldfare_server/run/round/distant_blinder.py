@@ -12,7 +12,7 @@ from fieldfare.errors import Interrupted
 from fieldfare.masking.boxes import read_key
 from fieldfare_flower.bounded import ReplyLimit
 from fieldfare_flower.masked import QUERY_MASKS, REFUSALS, Hello, MasksAsked
-from fieldfare_server.run.round.replies import LONGEST_PAUSE, SPARE_BYTES, Receiver, fresh_group
+from fieldfare_server.run.presence.replies import LONGEST_PAUSE, SPARE_BYTES, Receiver, fresh_group
 
 if TYPE_CHECKING:
     from fieldfare_server.run.presence.presence import Presence
@@ -30,7 +30,7 @@ class DistantBlinder:
         self.public_key = presence.session.plan.aggregation.party
         self._receiver = Receiver()
 
-    def hello(self) -> Hello:
+    def hello(self, run: str) -> Hello:
         """Whom and what it answers for. Raises `Interrupted` where it is not there until the round's timeout."""
         deadline = time.monotonic() + self._presence.timeout
         while not (here := self._here()):

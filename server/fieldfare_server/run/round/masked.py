@@ -9,6 +9,7 @@ check, cut or void looks at an opened sum before it is noised.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections import Counter
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import Message, RecordDict
 
+from fieldfare.blinder_noise import terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.masking.boxes import Purpose, read_key
@@ -34,8 +36,8 @@ from fieldfare_server import faults
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.pricing import numbers_released
-from fieldfare_server.run.round.rehearsal import Account
+from fieldfare_server.run.pricing import blinder_noise_of, numbers_released
+from fieldfare_server.run.rehearsal import Account
 from fieldfare_server.run.round.running_noise import RunningNoise
 
 
@@ -44,8 +46,8 @@ class BlinderLike(Protocol):
 
     public_key: str
 
-    def hello(self) -> Hello:
-        """Whom and what it answers for. Raises `Interrupted` where it is not there."""
+    def hello(self, run: str) -> Hello:
+        """Whom it answers for, and what in `run`. Raises `Interrupted` where it is not there."""
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question (`fieldfare_flower.masked.MasksAsked`). Raises `Refused`."""
@@ -187,8 +189,15 @@ class ClosedSum:
 class MaskedSums:
     """The masked side of one run."""
 
-    def __init__(self, plan: Plan, account: Account, files: RunFiles, noise: RunningNoise, numel: int) -> None:
-        """numel: numbers that a round releases."""
+    def __init__(
+        self, plan: Plan, account: Account, files: RunFiles, noise: RunningNoise, numel: int, multiplier: float
+    ) -> None:
+        """
+        Args:
+            numel: numbers that a round releases.
+            multiplier: least one of the blinder's own noise; 0: it adds none.
+        """
+        self._multiplier = multiplier
         self._plan, self._account, self._files, self._noise, self._numel = plan, account, files, noise, numel
         self._digest = plan.digest()
         self._blinder: BlinderLike | None = None
@@ -207,13 +216,29 @@ class MaskedSums:
         assert self._blinder is not None
         if self._admitted:
             return
-        hello = self._blinder.hello()
-        if self._digest not in hello.plans:
+        hello = self._blinder.hello(self._account.id)
+        approved = {plan.partition(" ")[0]: plan.partition(" ")[2] for plan in hello.plans}
+        if self._digest not in approved:
             raise Interrupted(
-                f"run {self._account.id}: the blinder has not approved its plan, {self._digest}: "
-                "`fieldfare blinder approve`."
+                f"run {self._account.id}: the blinder has not approved its plan, {self._digest}, or its own budget "
+                "has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
+            )
+        if not self._is_enough(approved[self._digest]):
+            raise Interrupted(
+                f"run {self._account.id}: the blinder's own noise is {approved[self._digest] or 'none'}, and not the "
+                f"{terms_of(self._multiplier, self._noise.privatiser)} of this run: other versions, or another model."
             )
         self._admitted = hello.nodes
+
+    def _is_enough(self, terms: str) -> bool:
+        """Whether the blinder adds as much noise as the plan says, on this run's grid: `BlinderNoise.terms`."""
+        if not self._multiplier:
+            return not terms
+        multiplier, _, log2 = terms.partition(" ")
+        with contextlib.suppress(ValueError):
+            least = terms_of(self._multiplier, self._noise.privatiser)
+            return float(multiplier) >= self._multiplier and log2 == least.partition(" ")[2]
+        return False
 
     def instruct(self, messages: Iterable[Message], shares: tuple[float, ...]) -> None:
         """Tell the nodes how to mask their replies."""
@@ -268,6 +293,8 @@ class MaskedSums:
         try:
             _, key = read_key(self._blinder.public_key)
             masks, receipt = asked.read_answer(self._blinder.answer(asked.write()), key)
+            if not receipt.noise >= self._multiplier:
+                raise BadReply("round", "the blinder added less noise than the plan says")
             if self._receipts is None:
                 self._receipts = Receipts(self._account.receipts())
             self._receipts.add(receipt)
@@ -291,4 +318,6 @@ def rehearse_masks(grid: object, plan: Plan, schema: Schema, root: Path) -> None
     """
     rehearse = getattr(grid, "rehearse_masks", None)
     if rehearse is not None and plan.aggregation.rings and not plan.aggregation.party:
-        rehearse(root / ".blinder", plan.digest(), plan.aggregation.fewest_nodes, numbers_released(plan, schema))
+        numel = numbers_released(plan, schema)
+        approved = (plan.digest(), plan.aggregation.fewest_nodes, numel, blinder_noise_of(plan, numel))
+        rehearse(root / ".blinder", *approved)

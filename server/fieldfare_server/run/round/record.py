@@ -14,7 +14,7 @@ from fieldfare.lazily import torch
 from fieldfare_server.ledger import Outcome
 from fieldfare_server.optimizers import State
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.round.rehearsal import Statistics
+from fieldfare_server.run.rehearsal import Statistics
 from fieldfare_server.run.round.ridden import Past
 from fieldfare_server.run.round.running_noise import StreamFacts
 

@@ -39,13 +39,13 @@ from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, StepInfo
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.pricing import most_users, numbers_released, privatiser_of
+from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.round.aggregation import Aggregate, PlainSums, Reader, split_chunks, squared_norm
 from fieldfare_server.run.round.answers import sum_of
 from fieldfare_server.run.round.commits import Commits, without_prefix
 from fieldfare_server.run.round.masked import MaskedSum, MaskedSums, OpenedSum
 from fieldfare_server.run.round.noise_state import NoiseState
 from fieldfare_server.run.round.record import Released, RoundRecord
-from fieldfare_server.run.round.rehearsal import Account, Statistics
 from fieldfare_server.run.round.ridden import RiddenMetrics, statistics_of
 from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.round.task_model import Model
@@ -84,7 +84,8 @@ class Rounds:
             numel = numbers_released(plan, self.model.schema)
             self.running_noise = RunningNoise.of(cost, privatiser_of(plan, cost, numel), numel, noise, self._nonces)
         self.sums = self._sums_of()
-        self.metrics = RiddenMetrics(plan, cost, self.running_noise.privatiser.std)
+        std = self.running_noise.privatiser.std * plan.aggregation.widening
+        self.metrics = RiddenMetrics(plan, cost, std)
         # A round's noise is drawn before its model is durable, so the noise's state is written with the
         # checkpoint of the round, never by itself.
         self._noise_state = NoiseState(self.running_noise, files, self._nonces)
@@ -133,7 +134,8 @@ class Rounds:
         """Return how the plan's sums are made."""
         if self.running_noise.privatiser.bits and self.files is not None:
             numel = numbers_released(self.plan, self.model.schema)
-            return MaskedSums(self.plan, self.account, self.files, self.running_noise, numel)
+            own = 0.0 if self.cost is None else self.plan.aggregation.noise_ratio * self.cost.noise_multiplier
+            return MaskedSums(self.plan, self.account, self.files, self.running_noise, numel, own)
         return PlainSums(self.empty_sum)
 
     def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:

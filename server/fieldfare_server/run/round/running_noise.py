@@ -27,7 +27,7 @@ class RunningNoise:
     privatiser: Privatiser
     stream: Stream | None
     row_norms: NDArray[np.float64]
-    """Norms of the rows of B, shape (rounds,)."""
+    """Norms of the rows of B, shape (rounds,); larger by the noise that a blinder adds to the stream's."""
     autocovariance: tuple[float, ...] = ()
     """See `StepInfo.noise_autocovariance`."""
     source: SecureNoise | None = None
@@ -50,10 +50,11 @@ class RunningNoise:
         if nonces is not None:
             noise = noise.with_nonces(nonces, cost.mechanism.birth)
         stream = privatiser.stream(cost.mechanism, numel, noise)
-        return cls(privatiser, stream, cost.mechanism.row_norms(), cost.mechanism.autocovariance(), noise)
+        norms = cost.mechanism.row_norms() * cost.plan.aggregation.widening
+        return cls(privatiser, stream, norms, cost.mechanism.autocovariance(), noise)
 
     def std(self, row: int) -> float:
-        """Return the standard deviation of row `row` of the noise, for each coordinate of the sum."""
+        """Return the standard deviation of all noise in round `row`, for each coordinate of the sum."""
         return self.privatiser.std * float(self.row_norms[row])
 
     def privatise(self, total: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
@@ -41,8 +41,10 @@ from fieldfare_server.run.round.attempt import Attempt
 from fieldfare_server.run.round.distant_blinder import DistantBlinder
 from fieldfare_server.run.round.masked import MaskedSum
 from fieldfare_server.run.round.record import Released
-from fieldfare_server.run.session import Session
-from fieldfare_server.run.stopping import require_finite_model, require_finite_replies, stop_run
+from fieldfare_server.run.round.stopping import require_finite_model, require_finite_replies, stop_run
+
+if TYPE_CHECKING:
+    from fieldfare_server.run.session import Session
 
 log = logging.getLogger("fieldfare.strategy")
 

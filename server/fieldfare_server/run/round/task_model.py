@@ -12,7 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import complete_state, load_task
 from fieldfare_flower.npy import write_array
-from fieldfare_server.run.private.own_model import INITIAL, OwnModel
+from fieldfare_server.run.round.own_model import INITIAL, OwnModel
 
 
 class Model(Protocol):

@@ -39,12 +39,12 @@ from fieldfare_flower.messages import (
 from fieldfare_flower.npy import BadReply, read_array
 from fieldfare_server.optimizers import Points
 from fieldfare_server.run.presence.identity import KeyRoster
+from fieldfare_server.run.presence.replies import fresh_group
 from fieldfare_server.run.presence.roster import Roster
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.private.own_model import OwnModel
-from fieldfare_server.run.private.roles import FLOATS
 from fieldfare_server.run.round.aggregation import Contribution, Reader, split_chunks
-from fieldfare_server.run.round.replies import fresh_group
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import FLOATS
 
 SPARE_SECONDS = 60.0
 """How much longer than a round an instruction is valid."""

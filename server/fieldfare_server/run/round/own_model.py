@@ -24,7 +24,7 @@ from fieldfare.schema import Arrays, Schema
 from fieldfare.trees import refuse_trees
 from fieldfare_flower.npy import BadReply, read_array, write_array
 from fieldfare_server.files.atomic import replace_file
-from fieldfare_server.run.private.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_variance
+from fieldfare_server.run.round.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_variance
 
 INITIAL = "initial.safetensors"
 """In the run's directory: the public arrays that it began with, and their roles."""

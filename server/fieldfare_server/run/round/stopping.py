@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from fieldfare.errors import BadInput, FieldfareError, Interrupted, Refused, is_of_the_disk
 from fieldfare_server.run.presence.selection import NotEnoughUsers, TooFewHere
 from fieldfare_server.run.round.aggregation import NON_FINITE
-from fieldfare_server.run.session import Session
+
+if TYPE_CHECKING:
+    from fieldfare_server.run.session import Session
 
 
 def stop_run(session: Session, cause: BaseException) -> FieldfareError:
