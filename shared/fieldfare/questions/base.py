@@ -125,6 +125,15 @@ class Question(Table):
         return None
 
     @property
+    def released(self) -> str:
+        """By which mechanism the answer is released, and what of it: a sentence of a privacy statement."""
+        return f"Gaussian: the sum over users of {self.width} numbers each, with independent noise in each number"
+
+    def bounded(self, factor: float) -> str:
+        """What bounds how far one user moves what is released, in words. factor: of the adjacency."""
+        return f"{factor:g}: a user's numbers have norm at most 1 together"
+
+    @property
     def named(self) -> tuple[str, ...]:
         """What a node that measures by itself is asked for, one user at a time."""
         return (self.measure,)

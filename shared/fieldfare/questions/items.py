@@ -22,6 +22,7 @@ from fieldfare.accounting.thresholded import threshold
 from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput, Conflict, OutOfRange
 from fieldfare.questions.base import Estimate, Question, Values, register
+from fieldfare.text import decimal
 
 LARGEST: Final = 1 << 53
 """Numbers of larger size are no values: float64 would take two for one."""
@@ -71,6 +72,14 @@ class Items(Question):
     @property
     def box(self) -> float:
         return 1 / math.sqrt(self.most)
+
+    @property
+    def released(self) -> str:
+        return (
+            "threshold: how many users have each value that occurred, with independent Gaussian noise; shown are those "
+            f"counts that are above a threshold, with their values. With probability {decimal(self.leak)} at most a "
+            "value of one user alone is shown, and the charge has that as its leak"
+        )
 
     def of_user(self, numbers: Iterable[float]) -> list[int]:
         """The values of one user that count: distinct whole numbers within the bounds."""
