@@ -78,9 +78,7 @@ class Estimate:
     @classmethod
     def normal(cls, name: str, value: float, sd: float, least: float = -np.inf, most: float = np.inf) -> Self:
         """An estimate with normal noise, cut to what is possible: from `least` to `most`."""
-        low, middle, high = (
-            float(np.clip(each, least, most)) for each in (value - WIDE * sd, value, value + WIDE * sd)
-        )
+        low, middle, high = (min(max(each, least), most) for each in (value - WIDE * sd, value, value + WIDE * sd))
         return cls(name, middle, low, high)
 
 
