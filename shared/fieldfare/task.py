@@ -11,9 +11,11 @@ import importlib
 import importlib.util
 import logging
 import pkgutil
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -224,7 +226,7 @@ def task_names() -> tuple[str, ...]:
     """Return the names that `load_task` knows, sorted: the bundled ones, and those that installed
     distributions announce.
     """
-    return tuple(sorted({*_bundled(), *(point.name for point in entry_points(group=GROUP))}))
+    return tuple(sorted({*_bundled(), *(point.name for point in _points(entry_points, tuple(sys.path)))}))
 
 
 def load_task(reference: str) -> Task:
@@ -252,7 +254,13 @@ def announced(name: str) -> list[EntryPoint]:
     """Return the installed distributions' entry points of that name, Fieldfare's own among them. Imports none
     of them.
     """
-    return [point for point in entry_points(group=GROUP) if point.name == name]
+    return [point for point in _points(entry_points, tuple(sys.path)) if point.name == name]
+
+
+@cache
+def _points(look: Callable[..., Iterable[EntryPoint]], path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Return all that `look` finds on `path`, looked for once: it reads a file of every installed distribution."""
+    return tuple(look(group=GROUP))
 
 
 def find_task(name: str) -> object:

@@ -28,6 +28,7 @@ from fieldfare.schema import pseudonym
 from fieldfare.task import Task, load_task, seeded
 from fieldfare_client import forked, private
 from fieldfare_client.private.node import Instruction
+from fieldfare_client.training.measures import Measures
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from support.refusals import coded
@@ -436,6 +437,9 @@ def test_no_state_of_a_task_moves_another_users_update(kind: type[Task], apart: 
     assert torch.equal(train([1]), alone[1])
 
 
+CORRECT = MetricsSpec.model_validate({"show": {"correct": (0.0, 1.0)}})
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "metrics", "expected"),
     [
@@ -450,6 +454,9 @@ def test_no_state_of_a_task_moves_another_users_update(kind: type[Task], apart: 
         (Plain, {"isolation": "process"}, None, False),
         (Plain, {"engine": "loop"}, None, False),
         (Plain, {}, MetricsSpec.model_validate({"show": {"loss": (0.0, 1.0)}}), False),
+        (Plain, {}, CORRECT, True),
+        (KeepingLoss, {}, CORRECT, True),
+        (CountedLoss, {}, CORRECT, False),
     ],
 )
 def test_who_needs_no_child(
@@ -488,13 +495,18 @@ def test_a_user_whom_recorded_operations_fail_trains_in_a_child_and_moves_nobody
             return UserTable(table.pseudonyms, table.offsets, {**table.columns, "y": labels})
 
     task = Wrong()
-    trainer = Trainer(task, ClientSpec(batch_size=4), lambda updates: [len(updates)], isolated=True, apart=True)
+    client, clip = ClientSpec(batch_size=4), lambda updates: [len(updates)]
+    trainer = Trainer(task, client, clip, isolated=True, apart=True, metrics=CORRECT)
     table = task.users()
     start = trainer.schema.flatten(dict(task.build_model().named_parameters())).detach()
     whole = trainer.train([start], [1.0], table, np.arange(3), at_round=0)
     rest = trainer.train([start], [1.0], table, np.array([0, 2]), at_round=0)
     assert whole.users == 3
-    assert whole.counts == (3.0,)
+    (clipped, metric), (_, others) = whole.counts, rest.counts
+    (own,) = Measures(task, CORRECT, torch.device("cpu"), isolated=True)(start, table, np.array([1]))
+    assert clipped == 3.0
+    assert own != 0.0
+    assert metric == pytest.approx(others + own, abs=1e-12)  # measured once
     assert dict(whole.failures) == {"IndexError": 1}
     assert torch.equal(whole.update, rest.update)
 

@@ -139,8 +139,9 @@ class Trainer:
         if self.device.type == "cpu":
             keep_freed_memory()
         self._alone, self._dtype = why_alone(self._model), one_dtype(self._model)
-        # A measure is Python of the task that sees users.
-        open_ = isolated and metrics is None and client.engine == client.isolation == "auto"
+        # Most measures are Python of the task that sees users.
+        free = self._measures is None or self._measures.without_task
+        open_ = isolated and free and client.engine == client.isolation == "auto"
         self._sealed = apart and open_ and not self._alone and not hasattr(task, "known_updates")
         """Whether users for whom that can be train on recorded operations."""
         self._left: list[int] = []
@@ -291,12 +292,14 @@ class Trainer:
                 add_rows_(query, combined)
                 counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
             if self._measures is not None:
-                measured = self._measured or self._measures(starts[0], table, users[first:last])
-                riding.append(measured)
+                here, measured = users[first:last], self._measured
+                if self._left and np.isin(here, self._left).any():  # a child measures whom it trains
+                    here, measured = here[~np.isin(here, self._left)], None
+                riding.append(measured or self._measures(starts[0], table, here))
             first = last
             del updates, combined  # before the next ones are made, not after
             remember(choice, (*self._identity, self.isolated, *shape, width))
-        if self._measures is not None and not self.apart:
+        if self._measures is not None and (riding or not self.apart):
             counts = [*counts, *(map(math.fsum, zip(*riding, strict=True)) if riding else self._measures.none)]
         trained = CohortUpdate(total.view(-1), everybody, tuple(counts), failures)
 
@@ -393,8 +396,7 @@ class Trainer:
         try:
             chunk = self._gather(work, users, width=width)
             if self._measures is not None:  # before training
-                ready = None if width else (chunk.inputs, chunk.targets)
-                self._measured = self._measures(work.starts[0], work.table, users, ready)
+                self._measured = self._measures(work.starts[0], work.table, users, (chunk.inputs, chunk.targets))
             combined = self._updates(engine, work, chunk)
         except Exception as error:  # any: it is the task's code and the user's data
             if isinstance(error, torch.OutOfMemoryError) and len(users) > 1:

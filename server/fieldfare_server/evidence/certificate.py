@@ -55,8 +55,8 @@ ASSUMPTIONS = {
     "C1": "Whether a user takes part may depend on released models, on public coins, and on who is available. What the "
     "record of participation itself tells about a user's data is not covered.",
     "C2": "Nothing about a user's update decides participation: a bad update counts as zero, and as participation.",
-    "noise": "The noise is Gaussian or discrete Gaussian as stated, from a secret key, and the coordinator ran this "
-    "software. No certificate can prove that.",
+    "noise": "The noise is Gaussian or discrete Gaussian as stated, or a question's choice is drawn exactly, from a "
+    "secret key, and the coordinator ran this software. No certificate can prove that.",
 }
 
 
