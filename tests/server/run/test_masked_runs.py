@@ -3,6 +3,7 @@ its rules whatever the server asks."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -146,6 +147,19 @@ def test_the_server_gets_no_update_and_no_count_in_clear(tmp_path: Path) -> None
         for other in words[:position]:
             assert np.abs((one - other).view("<i4").astype(np.int64)).max() > 2**23
     assert len({content[SEAL]["box"] for content in seen}) == len(seen)
+
+
+def test_a_full_disk_leaves_no_empty_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left one, which was refused ever after."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            make_node_key(tmp_path / "key")
+    assert make_node_key(tmp_path / "key") == make_node_key(tmp_path / "key")
 
 
 def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:

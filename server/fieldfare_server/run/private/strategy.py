@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import io
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -533,6 +534,9 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         except BudgetRefused as refusal:
             raise budget_exhausted(refusal, result) from None
         self._session = session
+        # Nodes with a budget of their own leave out whom it no longer allows: they are no other users.
+        budgets = self._charge_on_nodes or "FIELDFARE_BUDGET" in os.environ
+        session.has_all_users = there.kind == "local" and not budgets
         with session:
             for done in self._committed(session) if resumed else ():
                 keep(result, done.index + 1, past_metrics(done, plan), plan)
