@@ -19,6 +19,7 @@ from fieldfare.hashing import all_differ
 from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms as name_all
 from fieldfare.schema import texts
+from fieldfare.shown import Shown
 
 
 class Column(Protocol):
@@ -48,14 +49,12 @@ def _kind(dtype: np.dtype[np.generic]) -> str:
     return named.get(dtype.kind, f"values of dtype {dtype.str}")
 
 
-class UserTable:
+class UserTable(metaclass=Shown):
     """Users and their data. Immutable; columns may be memory maps.
 
     Args:
-        ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,);
-            distinct.
-        offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the
-            number of rows.
+        ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,); distinct.
+        offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the rows' number.
         columns: values of all rows, (rows, ...) each: arrays, or anything lazy with `dtype`, a length and
             `[row numbers]`, such as `np.memmap`. dtypes are kept; rows are copied when their user trains.
 
@@ -77,6 +76,8 @@ class UserTable:
         BadInput: these do not fit together, an id is missing or one of two spellings of one text, or a column
             holds something other than numbers.
     """
+
+    SHOWN = ("grouped", "owned", "sizes", "rows", "select", "partition")
 
     def __init__(
         self,
