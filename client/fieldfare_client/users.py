@@ -130,6 +130,9 @@ class UserTable(metaclass=Shown):
         columns: Mapping[str, NDArray[np.generic]],
     ) -> UserTable:
         """Group rows, each with the index of its user in `ids`, `owner` (rows,). Users may have no row."""
+        for name, column in columns.items():
+            if len(column) != len(owner):
+                raise WrongForm(f"column {name!r}", f"has {len(column)} rows, and {len(owner)} have a user.")
         order = np.argsort(owner, kind="stable")
         offsets = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(ids)))))
         return cls(ids, offsets, {name: np.asarray(c)[order] for name, c in columns.items()})

@@ -166,8 +166,6 @@ class Plan(Table, metaclass=PlanType):
     @field_validator("mechanism", "clipping", "server_optimizer", "aggregation", mode="before")
     @classmethod
     def _by_kind(cls, value: object, info: ValidationInfo) -> Table:
-        if not isinstance(value, Mapping | MechanismSpec | ClippingSpec | ServerOptimizerSpec | AggregationSpec):
-            raise BadInput(f"{info.field_name} = {value!r}", "must be a table with a kind.", code="table-without-kind")
         parse: Mapping[str | None, Any] = {
             "mechanism": parse_mechanism,
             "clipping": clipping.parse,

@@ -15,15 +15,13 @@ Example:
     >>> import fieldfare as ff
     >>> import torch
     >>> from flwr.clientapp import ClientApp
-    >>> def build():
-    ...     return torch.nn.Linear(1, 1)
     >>> app = ClientApp()
     >>> @app.query("users")
     ... @ff.private.users
     ... def users(context):
     ...     return [f"p{i}" for i in range(4)]
     >>> @app.train()
-    ... @ff.private.train(build, isolation="none")
+    ... @ff.private.train(lambda: torch.nn.Linear(1, 1), isolation="none")
     ... def train(model, user, context, config):
     ...     with torch.no_grad():
     ...         model.weight += 0.1 * int(user[1:])

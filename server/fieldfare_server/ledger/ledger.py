@@ -277,10 +277,10 @@ class Ledger(Reader, metaclass=Shown):
 
         Example:
             >>> with ff.Ledger.open("sqlite:///ledger.sqlite3") as ledger:
-            ...     noted = ledger.note_population("people", text="asked the board", actor="ann")
             ...     raised = ledger.raise_population("people", epsilon=9, reason="a second study", actor="ann")
             ...     closed = ledger.close_population("people", reason="the study is over", actor="ann")
             ...     opened = ledger.reopen_population("people", reason="it goes on", actor="ann")
+            ...     noted = ledger.note_population("people", text="asked the board", actor="ann")
         """
         reason = populations.require_reason(clean(reason, 2000), "raising a budget")
 
@@ -679,12 +679,6 @@ class Ledger(Reader, metaclass=Shown):
         """Make an API token: (its secret, shown only now; its view).
 
         populations: those that it is for; None: all. Raises `BadInput` on an unknown scope or population.
-
-        Example:
-            >>> with ff.Ledger.open("sqlite:///ledger.sqlite3") as ledger:
-            ...     secret, token = ledger.create_token("dashboard", ("read",), actor="ann")
-            ...     print(ledger.check_token(secret).name)
-            dashboard
         """
         return tokens.create(self._journal, name, scopes, actor, expires_at, populations)
 

@@ -170,27 +170,23 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             clip: the L2 norm of one user's update, or a `[clipping]` table.
             mechanism: a kind of noise, or a `[mechanism]` table. Default "blt".
             population: whose budget is charged.
-            budget: epsilon of the population's budget, at `delta`, if there is no such population yet: it is
-                created.
+            budget: epsilon of the population's budget, at `delta`; makes the population where there is none yet.
             rounds: how many models are released; None: `start`'s `num_rounds`.
-            participation: a scheme or a `[participation]` table; None: in the plain dialect the nodes online at
-                the start take turns; in the cohort dialect, where users are known only later, each takes part
-                once.
+            participation: a scheme or a `[participation]` table; None: in the plain dialect the nodes online at the
+                start take turns; in the cohort dialect, where users are known only later, each takes part once.
             server_optimizer: a kind or a table; default SGD of rate 1: applies the mean update as FedAvg does.
             base: a FedAvg of your own: its `configure_train` makes each round's configuration (a schedule of the
                 learning rate, keys of its own), and may log and save. Its sampling and aggregation are not used:
                 where it has its own, it is refused.
             on_round: called as `on_round(round, arrays, metrics)` after each committed round, with the released
                 model and the metrics of `train_metrics_clientapp`.
-            run_config: the app's `context.run_config`, whose `dp.*` keys override the plan; None: `start` reads
-                it from the grid. Needed where these keys say what the plan lacks.
+            run_config: the app's `context.run_config`, whose `dp.*` keys override the plan; None: `start` reads it
+                from the grid. Needed where these keys say what the plan lacks.
             dialect: "plain": Flower's own messages; "cohort": Fieldfare's, for `ff.private`.
-            model: the module of `initial_arrays`, or a callable that makes one: says what is frozen, tied and a
-                buffer.
+            model: the module of `initial_arrays`, or what makes one: says what is frozen, tied and a buffer.
             trainable: patterns of the names to train; None: all floating arrays that are not buffers.
             tied: groups of names of one tensor; None: as `model` says. Equal initial values alone are a question.
-            buffers: "initial": they keep their initial values; "private": floating ones are clipped and noised as
-                well.
+            buffers: "initial": they keep their initial values; "private": floating ones are clipped and noised.
             buffer_weight: what multiplies private buffers in the vector that is clipped.
             reply: "model": clients reply with new values; "deltas": with changes.
             clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves a node.
@@ -315,10 +311,8 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             BudgetRefused: the budget is exhausted (also Flower's `PrivacyBudgetExhausted`); `result` has the model.
             Interrupted: the run can be resumed.
         """
-        for name, value in (("train_config", train_config), ("evaluate_config", evaluate_config)):
-            if not isinstance(value, Mapping | None):
-                raise BadInput(f"{name} = {value!r}"[:200], "is not a ConfigRecord.", 'ConfigRecord({"lr": 0.1})')
-        config, evaluation = ConfigRecord(dict(train_config or {})), ConfigRecord(dict(evaluate_config or {}))
+        given = (("train_config", train_config), ("evaluate_config", evaluate_config))
+        config, evaluation = (_config_record(name, value) for name, value in given)
         refuse_replaced(type(self).__name__, self, NEVER_CALLED)
         _require_function("evaluate_fn", evaluate_fn, "round", "arrays")
         _positive("timeout", timeout)
@@ -651,6 +645,14 @@ def require_keys(there: There) -> None:
             "they show no public key, so it is unknown which users they are.",
             "SuperNodes of Flower 1.40 or newer; or LocalGrid",
         )
+
+
+def _config_record(name: str, value: Mapping[str, Any] | None) -> ConfigRecord:
+    try:
+        return ConfigRecord(dict(value or {}))
+    except (TypeError, ValueError) as error:
+        near = 'ConfigRecord({"lr": 0.1})'
+        raise BadInput(f"{name} = {value!r}"[:200], f"is not a ConfigRecord: {error}", near) from None
 
 
 def _only_start() -> BadInput:
