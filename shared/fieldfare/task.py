@@ -12,7 +12,7 @@ import importlib.util
 import logging
 import pkgutil
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -30,6 +30,7 @@ from fieldfare.lazily import torch
 from fieldfare.names import split_task_reference
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
+from fieldfare.shown import Shown
 
 log = logging.getLogger("fieldfare.task")
 
@@ -64,7 +65,7 @@ class Users(Protocol):
         """Return the users of node `index` of `count`: every user on exactly one node, always the same one."""
 
 
-class Task(ABC):
+class Task(metaclass=Shown):
     """A model, users and a score. Final subclasses are cheap to construct and read data only on demand.
 
     Every task must guarantee that `build_model` does not depend on users' data, and that `evaluate` uses only
@@ -89,16 +90,12 @@ class Task(ABC):
         ...         age = torch.linspace(0, 1, 20)[:, None]
         ...         with torch.no_grad():
         ...             return {"error": float((model(age) - 1 - age).square().mean())}
-        >>> task = Heights.configured(Heights.Parameters())
+        >>> task = Heights()
         >>> len(task.users()), sorted(task.evaluate(task.build_model()))
         (10, ['error'])
-        >>> task.loss(torch.zeros(2, 1), torch.ones(2, 1))
-        tensor([1., 1.])
-        >>> ff.price(ff.Plan(task=task, epsilon=4, delta=1e-3, rounds=2, cohort=5, mechanism="nu",
-        ...                  population="demo")).epsilon <= 4
-        True
     """
 
+    SHOWN = ("build_model", "prepare", "loss", "users", "evaluate", "measure")
     name: ClassVar[str]
     score_name: ClassVar[str]
     """The key of `evaluate` by which models are compared, such as "auc"."""
@@ -133,8 +130,7 @@ class Task(ABC):
         targets (n, ...).
 
         Engines minimise its mean. Examples may mix, because they are one user's. A loss that
-        `torch.func.vmap` can map over users trains many at once; others are called for one user after
-        another.
+        `torch.func.vmap` can map over users trains many at once; others one user after another.
         """
 
     @abstractmethod
@@ -143,10 +139,8 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Return scores on public held-out data; contains `score_name`. Deterministic, leaves `model`
-        unchanged.
-
-        `model` comes in eval mode.
+        """Return scores on public held-out data; contains `score_name`. Deterministic, leaves `model`, in eval
+        mode, unchanged.
         """
 
     def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import multiprocessing
 import os
 import random
 import resource
@@ -38,11 +40,20 @@ KEPT: dict[str, Any] = {}
 """Where the loops and tasks below keep what they should not."""
 
 
+_number, _tensor = multiprocessing.Value("d", 0.0), torch.zeros(1).share_memory_()
+_mapped = np.frombuffer(mmap.mmap(-1, 8), np.float64)
+
+
+def clear() -> None:
+    KEPT.clear()
+    _number.value = _mapped[0] = _tensor[0] = 0.0
+
+
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    KEPT.clear()
+    clear()
     yield
-    KEPT.clear()
+    clear()
 
 
 def net() -> nn.Module:
@@ -166,6 +177,22 @@ def default_of_a_function(model: nn.Module, user: str, seen: list[float] = []) -
     seen.append(mean(user))
 
 
+def shared_number(model: nn.Module, user: str) -> None:
+    """As loops count epochs for the workers of a `DataLoader`."""
+    _number.value = _number.value or mean(user)
+    step(model, user, shift=_number.value)
+
+
+def first_in(values: Any) -> Callable[[nn.Module, str], None]:
+    """A loop that keeps the first user's mean in memory that processes share."""
+
+    def loop(model: nn.Module, user: str) -> None:
+        values[0] = float(values[0]) or mean(user)
+        step(model, user, shift=float(values[0]))
+
+    return loop
+
+
 _generator, _numpy = torch.Generator().manual_seed(1), np.random.default_rng(1)
 
 
@@ -206,6 +233,9 @@ LOOPS: dict[str, Callable[[nn.Module, str], None]] = {
     "torch's default dtype": setting(lambda: torch.set_default_dtype(torch.float64)),
     "a patched function": with_a_patch,
     "attribute of another module": module_of_a_package,
+    "a shared number": shared_number,
+    "a shared tensor": first_in(_tensor),
+    "shared pages": first_in(_mapped),
 }
 
 
@@ -244,6 +274,7 @@ def test_no_state_of_a_loop_moves_another_users_update(name: str) -> None:
             assert float(np.abs(update - alone[user]).max()) == 0.0
     assert not node.has_trained
     assert not KEPT
+    assert not any((_number.value, float(_tensor), float(_mapped[0])))
 
 
 PUT_BACK = {
@@ -274,7 +305,7 @@ def test_in_one_process_all_others_do_move_it() -> None:
         context = Context(0, 0, {}, None, {})  # type: ignore[arg-type]
         failures: Counter[str] = Counter()
         (alone,) = node.updates(instruction, pseudonym("cleo"), "cleo", context, failures)
-        KEPT.clear()
+        clear()
         for user in ("anna", "ben", "cleo"):
             (after,) = node.updates(instruction, pseudonym(user), user, context, failures)
         return {"moved": not np.array_equal(alone, after)}
@@ -469,7 +500,7 @@ def test_who_needs_no_child(
     table, ask = task.users(), forked.ask
     assert isinstance(table, UserTable)
     start = trainer.schema.flatten(dict(task.build_model().named_parameters())).detach()
-    monkeypatch.setattr(forked, "ask", lambda work, *rest: (asked.append(1), ask(work, *rest))[1])
+    monkeypatch.setattr(forked, "ask", lambda work, **rest: (asked.append(1), ask(work, **rest))[1])
     result = trainer.train([start], [1.0], table, np.arange(3), at_round=0)
     assert result.users == 3
     assert not result.failures

@@ -28,8 +28,8 @@ def check(
     Each time in a process that is forked from this one, where nobody may have trained yet: several trainings
     in one, as on machines that cannot fork, unless the loop says `isolation = "process"`; and each training
     in one of its own. A silent end means that nothing was found with these users: state that a loop carries
-    only under other data, what it keeps outside of the machine, and files that were there before stay unseen.
-    Sends nothing and charges nothing.
+    only under other data, what it keeps outside of the machine, files that were there before, and those that
+    compiled code reads (safetensors, Parquet, HDF5) stay unseen. Sends nothing and charges nothing.
 
     Args:
         train: the function under `@ff.private.train`.

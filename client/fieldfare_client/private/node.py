@@ -332,7 +332,7 @@ class AppNode:
             shared[:] = self._updates_here(instruction, name, user, context, failed)
             return {"failed": failed, "reported": self.reported}
 
-        answer = self._ask(train, failures)
+        answer = self._ask(train, failures, shared)
         if answer is None:
             self.reported = {}
             return list(np.zeros(shape, np.float32))
@@ -349,10 +349,12 @@ class AppNode:
         self._said = why
         return apart
 
-    def _ask(self, work: Callable[[], dict[str, Any]], failures: Counter[str]) -> dict[str, Any] | None:
+    def _ask(
+        self, work: Callable[[], dict[str, Any]], failures: Counter[str], into: NDArray[np.float32] | None = None
+    ) -> dict[str, Any] | None:
         """Return what `work` says in a child, its `failed` added to `failures`; None where it ended without a word."""
         try:
-            answer = forked.ask(work, self._until)
+            answer = forked.ask(work, self._until, into)
         except (forked.Ended, OSError) as error:
             failures[str(error) if isinstance(error, forked.Ended) else type(error).__name__] += 1
             return None

@@ -325,7 +325,7 @@ class Trainer:
                 return {"counts": own.counts, "failures": own.failures}
 
             try:
-                answer = forked.ask(train_one)
+                answer = forked.ask(train_one, into=shared)
             except (forked.Ended, OSError) as error:
                 failures[str(error) if isinstance(error, forked.Ended) else type(error).__name__] += 1
                 continue

@@ -74,7 +74,8 @@ def model_digest(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _raw(tensor: torch.Tensor) -> memoryview:
-    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class RunFiles:
 
     def __init__(self, root: Path, run_id: str, *, keep: int | None = None) -> None:
         """keep: how many of the newest committed checkpoints to keep; None: all."""
-        if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
+        if not isinstance(run_id, str) or not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
             raise CheckpointError(f"run id {run_id!r}", "it cannot name a directory.", code="run-id-no-directory")
         self.directory = Path(root) / run_id
         self._pending, self._committed = self.directory / "pending", self.directory / "checkpoints"

@@ -292,6 +292,15 @@ def test_what_cannot_be_honoured_is_refused_before_any_charge(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
+def test_an_array_without_numbers_ends_no_run(tmp_path: Path) -> None:
+    """Its model had no digest: the run ended in torch's words, charged."""
+    arrays = ArrayRecord({"none": Array(np.zeros(0, np.float32)), "w": Array(np.zeros(3, np.float32))})
+    result = strategy(tmp_path).start(
+        LocalGrid(app_of(lambda message, values: records(**values)), 3), arrays, num_rounds=1
+    )
+    assert [value.shape for value in result.arrays.to_numpy_ndarrays()] == [(0,), (3,)]
+
+
 def test_an_evaluation_that_raises_at_round_0_costs_nothing(tmp_path: Path) -> None:
     def broken(number: int, arrays: ArrayRecord) -> None:
         raise RuntimeError("no such file")
