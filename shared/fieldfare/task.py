@@ -10,6 +10,7 @@ import difflib
 import importlib
 import importlib.util
 import logging
+import os
 import pkgutil
 import sys
 from abc import abstractmethod
@@ -220,7 +221,7 @@ def task_names() -> tuple[str, ...]:
     """Return the names that `load_task` knows, sorted: the bundled ones, and those that installed
     distributions announce.
     """
-    return tuple(sorted({*_bundled(), *(point.name for point in _points(entry_points, tuple(sys.path)))}))
+    return tuple(sorted({*_bundled(), *(point.name for point in _points(entry_points, _places()))}))
 
 
 def load_task(reference: str) -> Task:
@@ -248,12 +249,17 @@ def announced(name: str) -> list[EntryPoint]:
     """Return the installed distributions' entry points of that name, Fieldfare's own among them. Imports none
     of them.
     """
-    return [point for point in _points(entry_points, tuple(sys.path)) if point.name == name]
+    return [point for point in _points(entry_points, _places()) if point.name == name]
+
+
+def _places() -> tuple[tuple[str, int], ...]:
+    """Return the folders of `sys.path` and when each was last changed, as by an installation in a notebook."""
+    return tuple((place, os.stat(place).st_mtime_ns) for place in sys.path if os.path.isdir(place))
 
 
 @cache
-def _points(look: Callable[..., Iterable[EntryPoint]], path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Return all that `look` finds on `path`, looked for once: it reads a file of every installed distribution."""
+def _points(look: Callable[..., Iterable[EntryPoint]], places: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """Return all that `look` finds in `places`, looked for once: it reads a file of every installed distribution."""
     return tuple(look(group=GROUP))
 
 

@@ -54,7 +54,7 @@ HEAD = "journal.head"
 WITNESS = "journal.witness"
 """Which row of the journal a node remembers, in its answer to `query.users`. Older servers ignore it."""
 MASKING, SEAL = "masking", "seal"
-"""In an instruction: how its reply is masked. In such a reply: its seed, for the blinder."""
+"""A record of an instruction: how its reply is masked. A key of such a reply's header: its seed, for the blinder."""
 TERMS = "budget.terms"
 """What the run costs its users, signed, in instructions and in `query.users`. Nodes without a budget ignore it."""
 NAMES = "names"
@@ -78,7 +78,8 @@ def _record(records: Mapping[str, _Record], name: str) -> _Record:
 
 def _header(content: RecordDict) -> ConfigRecord:
     records = records_of(content, ConfigRecord)
-    header, expected = _record(records, HEADER), MASKED_VERSION if records.keys() & {MASKING, SEAL} else VERSION
+    header = _record(records, HEADER)
+    expected = MASKED_VERSION if MASKING in records or SEAL in header else VERSION
     if header.get("version") != expected:
         raise BadReply("version", f"expected wire version {expected}")
     return header

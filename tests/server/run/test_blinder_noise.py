@@ -137,6 +137,10 @@ def test_a_machine_that_makes_other_noise_does_not_answer(tmp_path: Path) -> Non
         journal.execute("UPDATE nonces SET masks = ?", ("ab" * 32,))
     with pytest.raises(MasksRefused, check=coded("masks-noise")):
         world.noise(a_plan, 0)
+    with sqlite3.connect(world.blinder._journal) as journal:
+        journal.execute("DELETE FROM nonces")
+    with pytest.raises(MasksRefused, check=coded("masks-noise")):
+        world.noise(a_plan, 0)
 
 
 def test_rounds_go_up_one_by_one_and_a_run_has_one_plan(tmp_path: Path) -> None:

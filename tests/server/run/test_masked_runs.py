@@ -27,6 +27,7 @@ from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, S
 from fieldfare_flower.messages import SEAL, UPDATE, Occasion
 from fieldfare_server import faults
 from fieldfare_server.cli.progress import simulated_nodes
+from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -110,6 +111,15 @@ def test_masked_and_plain_runs_release_the_same_bytes(tmp_path: Path, changes: d
     assert len(questions(state)) == 6
 
 
+@pytest.mark.parametrize("table", [MASKED_TABLE, MASKED_TABLE | {"blinder_noise": 0.5}], ids=["bare", "hidden"])
+def test_the_noise_of_a_masked_run_is_tested_as_any_other(tmp_path: Path, table: dict[str, Any]) -> None:
+    state = home(tmp_path)
+    run(state, "run", aggregation=table, run__noise_seed=None, run__rounds=4)
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        assert run_residual_test(ledger, "run", actor="test", numbers=2**16, root=state.root).residual.passed
+        assert verify(ledger, state.root).ok
+
+
 def test_with_nonces_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real key, and nonces that do not depend on the sum."""
     fixed = SimpleNamespace(token_bytes=lambda size: bytes(range(size)))
@@ -137,7 +147,8 @@ def test_the_server_gets_no_update_and_no_count_in_clear(tmp_path: Path) -> None
     assert seen
     words = []
     for content in seen:
-        assert set(content) == {"fieldfare", MASKED, "report", SEAL}
+        assert set(content) == {"fieldfare", MASKED, "report"}
+        assert set(content["fieldfare"]) == {"version", "run", "round", "attempt", SEAL}
         assert UPDATE not in content
         assert set(content["report"]) == {"users"}
         words.append(np.array(content[MASKED]["words"].numpy()))  # type: ignore[index]
@@ -146,7 +157,7 @@ def test_the_server_gets_no_update_and_no_count_in_clear(tmp_path: Path) -> None
     for position, one in enumerate(words):
         for other in words[:position]:
             assert np.abs((one - other).view("<i4").astype(np.int64)).max() > 2**23
-    assert len({content[SEAL]["box"] for content in seen}) == len(seen)
+    assert len({content["fieldfare"][SEAL] for content in seen}) == len(seen)
 
 
 def test_a_full_disk_leaves_no_empty_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +182,7 @@ def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
     one, two = (mask_reply(masking, Occasion("run", 0, 0), node, update, 1, ()) for _ in range(2))
     words = [np.array(content[MASKED]["words"].numpy()) for content in (one, two)]  # type: ignore[index]
     assert (words[0] != words[1]).all()
-    assert one[SEAL]["box"] != two[SEAL]["box"]
+    assert one["fieldfare"][SEAL] != two["fieldfare"][SEAL]
 
 
 @pytest.mark.parametrize(
@@ -266,12 +277,13 @@ def test_nodes_without_a_blinder_are_refused_before_anything_is_reserved(tmp_pat
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        (lambda content: content[SEAL].__setitem__("box", bytes(79)), "schema"),
-        (lambda content: content[SEAL].__setitem__("more", 1), "schema"),
+        (lambda content: content["fieldfare"].__setitem__(SEAL, bytes(175)), "schema"),
+        (lambda content: content["fieldfare"].__setitem__("more", 1), "schema"),
+        (lambda content: content.__setitem__("more", ConfigRecord({"a": 1})), "schema"),
         (lambda content: content["report"].__setitem__("counts", [1.0]), "schema"),
         (lambda content: content["report"].__setitem__("users", 100), "users"),
         (lambda content: content.__setitem__("update", content[MASKED]), "schema"),
-        (lambda content: content.__delitem__(SEAL), "version"),
+        (lambda content: content["fieldfare"].__delitem__(SEAL), "version"),
         (lambda content: content["fieldfare"].__setitem__("attempt", 7), "round"),
         (lambda content: content["fieldfare"].__setitem__("version", 2), "version"),
         (lambda content: content.__setitem__(MASKED, MetricRecord({"a": 1})), "schema"),

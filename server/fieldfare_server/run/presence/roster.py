@@ -301,8 +301,8 @@ class Roster:
 
     @property
     def nodes_online(self) -> int:
-        """How many nodes were online at the last look."""
-        return len(self._online)
+        """How many nodes were online at the last look, without blinders, which host nobody."""
+        return len(self._online - self.blinders.keys())
 
     @property
     def blinders_online(self) -> dict[int, RecordDict]:

@@ -153,7 +153,9 @@ def plan_from(
     if timeout is not None:
         run["round_timeout"] = timeout
     if "participation" not in table and nodes is not None:
-        table["participation"] = spread_participation(run, nodes)
+        aggregation = table.get("aggregation")
+        party = isinstance(aggregation, Mapping) and aggregation.get("blinder")  # it is a node, and no user
+        table["participation"] = spread_participation(run, nodes - 1 if party else nodes)
     return Plan.parse(table)
 
 
