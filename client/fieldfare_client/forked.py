@@ -52,6 +52,8 @@ _HUGE, _COLLAPSE = 2 << 20, 25
 _MAP_FIXED = 0x10
 _SHARED = (b"/dev/zero", b"/dev/shm/", b"/memfd:", b"/SYSV")
 """How Linux names shared memory that is no file of anybody's disk."""
+_STORE = b"/dev/shm/plasma"
+"""Ray's store of objects, gigabytes that a simulation's actors map. What lies there is never changed again."""
 _asked = count(1)
 _OWN_THREADS = {"jax": "JAX", "tensorflow": "TensorFlow"}
 
@@ -196,7 +198,8 @@ def gather_memory() -> None:
 def _part_shared_memory(into: int) -> None:
     """Put copies of this process's own in the place of memory that it shares with others, such as the next child.
 
-    `multiprocessing.Value`, tensors after `share_memory_` and the like. Files that are mapped stay what they are.
+    `multiprocessing.Value`, tensors after `share_memory_` and the like. Files that are mapped stay what they are,
+    and so does Ray's store.
 
     into: the address of the memory that a parent reads an answer from, which stays shared; 0: none.
     """
@@ -204,7 +207,8 @@ def _part_shared_memory(into: int) -> None:
     numbers = (ctypes.c_int,) * 3
     remap.restype, remap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t, *numbers, ctypes.c_long)
     for line in Path("/proc/self/maps").read_bytes().splitlines():
-        if b" rw-s " not in line or not line.split(maxsplit=5)[-1].startswith(_SHARED):
+        name = line.split(maxsplit=5)[-1]
+        if b" rw-s " not in line or not name.startswith(_SHARED) or name.startswith(_STORE):
             continue
         low, high = (int(bound, 16) for bound in line.split()[0].split(b"-"))
         if not low <= into < high:

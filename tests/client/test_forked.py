@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Context
+from numpy.typing import NDArray
 from torch import nn
 
 from fieldfare.errors import BadInput
@@ -687,3 +689,19 @@ def test_what_a_child_imports_late_is_imported_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.delitem(sys.modules, name)
     forked.ask(lambda: {"found": __import__(late) is not None})
     assert late in sys.modules
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no /dev/shm on this machine")
+def test_the_store_of_a_ray_simulation_is_not_copied_for_each_user() -> None:
+    """Its gigabytes are mapped by every actor; other memory of that kind is copied."""
+    for prefix, seen in (("plasma", 7.0), ("other", 0.0)):
+        with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix=prefix) as file:
+            file.truncate(mmap.PAGESIZE)
+            values = np.frombuffer(mmap.mmap(file.fileno(), 0), np.float64)
+
+            def write(values: NDArray[np.float64] = values) -> dict[str, Any]:
+                values[0] = 7.0
+                return {}
+
+            forked.ask(write)
+            assert values[0] == seen
