@@ -153,7 +153,7 @@ $(VENV)-pfl/.installed:
 	touch $@
 
 bench-simulation: tools $(VENV)-pfl/.installed
-	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results --page docs/python.md $(ARGS)
+	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results --page benchmarks/results/speed.md $(ARGS)
 
 bench-cores: tools
 	$(BIN)/python benchmarks/cores.py --ray --out benchmarks/results $(ARGS)

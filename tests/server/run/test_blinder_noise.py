@@ -94,8 +94,9 @@ def test_it_is_the_plans_mechanism_at_its_own_multiplier(tmp_path: Path, mechani
     assert {receipt.noise for _, receipt in rows} == {noise.multiplier}
 
 
-def test_the_same_question_has_the_same_noise_after_any_crash(tmp_path: Path) -> None:
-    a_plan = hidden()
+@pytest.mark.parametrize("mechanism", [{"kind": "nu", "nu": 0.1}, {"kind": "tree"}, {"kind": "blt"}])
+def test_the_same_question_has_the_same_noise_after_any_crash(tmp_path: Path, mechanism: dict[str, Any]) -> None:
+    a_plan = hidden(mechanism=mechanism)
     world = World(tmp_path, a_plan)
     first = [world.noise(a_plan, round) for round in range(4)]
     for blinder in (world.blinder, Blinder(tmp_path / "blinder")):

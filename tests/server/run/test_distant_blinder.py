@@ -124,6 +124,13 @@ def test_the_same_bytes_as_a_plain_run_and_a_receipt_a_round(tmp_path: Path, bli
     assert [Receipt.parse(row.body["receipt"]).row for row in rows] == [1, 2, 3, 4]
     facts, left_out = {fact.name: fact.value for fact in card.facts}, " ".join(card.not_covered)
     assert "sums of at least 2 nodes, without noise" in facts["Aggregation"]
+    assert facts["The server sees"].startswith("sums of at least 2 nodes, without noise")
+    assert blinder.public_key[:21] in facts["The server sees"]
+    assert "Against the server" not in facts
+    with Ledger.open(plain.ledger) as ledger:
+        run = ledger.run("run")
+        bare = guarantee(run, ledger.population("people"), plan_facts(run, plain.root))
+    assert {fact.name: fact.value for fact in bare.facts}["The server sees"].startswith("each node's update")
     assert "not to work together" in facts["Trust"]
     assert CURATOR not in left_out
     assert all(words in left_out for words in ("together with the blinder's", "several runs", "nobody checked"))
