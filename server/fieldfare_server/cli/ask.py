@@ -12,6 +12,7 @@ import typer
 
 from fieldfare.cost import Cost
 from fieldfare.errors import NotFound, NotGiven
+from fieldfare.names import is_question
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
@@ -191,7 +192,8 @@ def _provide(home: StateDirectory, ledger: Ledger, question: Question) -> None:
     from fieldfare_client.questions import provide  # imports PyTorch
 
     for run in question.runs:
-        file = home.root / ledger.run(run).id / "model.safetensors"
-        if not file.is_file():
+        view = ledger.run(run)
+        file = home.root / view.id / "model.safetensors"
+        if is_question(view.plan) or not file.is_file():
             raise NotFound(f"the model of run {run}", f"it released none, or not into {home.root}.", "another run")
         provide(run, file)
