@@ -124,8 +124,14 @@ def test_missing_values_of_arrays_are_no_user(ids: np.ndarray) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("Jos\u00e9", "Jose\u0301"), ("\u212a", "K"), ("\u1e9b\u0323", "\u017f\u0323\u0307")],
-    ids=["accent", "kelvin", "three forms"],
+    [
+        ("Jos\u00e9", "Jose\u0301"),
+        ("\u212a", "K"),
+        ("\u1e9b\u0323", "\u017f\u0323\u0307"),
+        ("bob ", "bob"),
+        ("\tbob", "bob\u00a0"),
+    ],
+    ids=["accent", "kelvin", "three forms", "a space", "other spaces"],
 )
 def test_two_spellings_of_one_text_are_one_person(one: str, other: str) -> None:
     for ids in ([one, "ann", other], [other, "ann", one]):
