@@ -14,7 +14,7 @@ Take: TypeAlias = "Callable[[int, torch.Tensor], None]"
 """`take(lo, piece)` gets elements [lo, lo + len(piece)) of a row."""
 
 
-class Settings(TypedDict, total=False):
+class OnDevice(TypedDict, total=False):
     """Arguments that every stream takes by name; see `ChunkedStream`."""
 
     dtype: torch.dtype | None
