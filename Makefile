@@ -101,7 +101,7 @@ words: tools
 prose: tools
 	$(BIN)/python tests/prose.py $(ARGS)
 
-# The tests that name Flower, against three Flowers; writes the table of docs/versions.md.
+# The tests that name Flower, against three Flowers; writes the table of benchmarks/results/versions.md.
 flower-matrix: tools
 	$(BIN)/python tests/flower/matrix.py $(ARGS)
 
@@ -153,7 +153,7 @@ $(VENV)-pfl/.installed:
 	touch $@
 
 bench-simulation: tools $(VENV)-pfl/.installed
-	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results --page docs/python.md $(ARGS)
+	$(BIN)/python benchmarks/simulation.py --pfl $(VENV)-pfl/bin/python --flower --out benchmarks/results --page benchmarks/results/speed.md $(ARGS)
 
 bench-cores: tools
 	$(BIN)/python benchmarks/cores.py --ray --out benchmarks/results $(ARGS)

@@ -8,7 +8,8 @@ at another speed.
 
 - `fieldfare`: `ff.simulate`, from the selection of users to the commit in a ledger on disk, with default rounding and
   BLT noise, of a task that has a model, a loss, users and a score, and no method that speeds anything up;
-- `sampled`: the same under `add_remove`, where users take part by chance and no bit of one may depend on who else does;
+- `sampled`: the same under `add_remove`, where users take part by chance and no bit of one may depend on who else does.
+  `--sampled` measures nothing but these two;
 - `lean`: a bare PyTorch loop over users with clipping and noise (simulation_lean.py);
 - `func`: all users at once with `torch.func`, with clipping and noise (simulation_func.py);
 - `jax`: the same as one program of JAX (simulation_jax.py), for the MLPs;
@@ -16,8 +17,9 @@ at another speed.
 - `--flower`: Flower's Ray simulation with an actor a core, by wall clock, after its first round; ours next to it in one
   process, and in as many as Flower has actors (`client.workers`).
 
-`--as before` keeps the phases of a round under that name, to compare with later ones. `--page docs/python.md` writes
-the results into that page's table; with an empty `--models`, it only writes what `--out` has there.
+`--as before` keeps the phases of a round under that name, to compare with later ones.
+`--page benchmarks/results/speed.md` writes the results into that page's table; with an empty `--models`, it only writes
+what `--out` has there.
 """
 
 from __future__ import annotations
@@ -105,6 +107,7 @@ def measure(model: str, cohort: int, turns: int, pfl: str, flower: bool) -> dict
         "load": [round(min(loads), 1), round(max(loads), 1)],
         "engine": engine[-1:],
     }
+    result["sampled"] = {"share": round(1 / result["ratio"].pop("sampled"), 2), "load": result["load"]}
     if flower:
         from simulation_flower import flower_tasks_per_second
 
@@ -117,6 +120,25 @@ def measure(model: str, cohort: int, turns: int, pfl: str, flower: bool) -> dict
         result["ratio"]["flower"] = round(max(walls.values()) / theirs, 1)
         result["tasks_per_wall_second"] = {k: round(v, 1) for k, v in {**walls, "flower": theirs}.items()}
     return result
+
+
+def sampled(model: str, cohort: int, turns: int) -> dict[str, Any]:
+    """How fast sampled rounds are, as a share of the unsampled ones' speed."""
+    arguments = (model, str(cohort))
+    both = [System(sys.executable, "simulation_round.py", *arguments, *flag) for flag in ([], ["--sampled"])]
+    loads = [os.getloadavg()[0]]
+    for system in both:
+        system.turn(2 * WARM)
+    counts = [max(1, min(16, round(TURN / system.turn(1)[0]))) for system in both]
+    shares = []
+    for _ in range(turns):
+        ours, theirs = (system.turn(count)[0] for system, count in zip(both, counts, strict=True))
+        shares.append(ours / theirs)
+        loads.append(os.getloadavg()[0])
+    for system in both:
+        system.close()
+        require_finite(system.notes, "fieldfare")
+    return {"share": round(median(shares), 2), "load": [round(min(loads), 1), round(max(loads), 1)]}
 
 
 def phases(model: str, cohort: int, rounds: int) -> dict[str, Any]:
@@ -148,17 +170,19 @@ def markdown(report: dict[str, Any]) -> str:
     lines += [
         "Client-tasks a CPU second, medians over turns; ratios are medians over pairs of neighbouring turns.",
         "",
-        "Sampled tasks are ours too: how fast they are is to be compared with the first column.",
+        "Sampled tasks are ours too: their speed over that of the first column, in turns with it, and the load then.",
         "",
-        "| model, cohort | fieldfare | sampled | lean loop | torch.func | JAX | pfl 0.6.0 | x lean | x torch.func "
-        "| x JAX | x pfl | our round, CPU ms | wall ms | load |",
+        "| model, cohort | fieldfare | sampled, of it | lean loop | torch.func | JAX | pfl 0.6.0 | x lean "
+        "| x torch.func | x JAX | x pfl | our round, CPU ms | wall ms | load |",
         "|---" * 14 + "|",
     ]
     for name, r in results.items():
         speeds = [
             f"{r['tasks_per_cpu_second'][way]:,.0f}" if way in r["tasks_per_cpu_second"] else "-"
-            for way in ("fieldfare", "sampled", "lean", "func", "jax", "pfl")
+            for way in ("fieldfare", "lean", "func", "jax", "pfl")
         ]
+        share = r.get("sampled")
+        speeds.insert(1, "{:.2f} ({} to {})".format(share["share"], *share["load"]) if share else "-")
         ratios = [f"{r['ratio'][way]:.2f}" if way in r["ratio"] else "-" for way in ("lean", "func", "jax", "pfl")]
         own = [f"{r[key]['fieldfare']:.1f}" for key in ("round_cpu_ms", "round_wall_ms")]
         lines.append(f"| {name} | {' | '.join(speeds + ratios + own)} | {r['load'][0]} to {r['load'][1]} |")
@@ -196,9 +220,10 @@ def main() -> None:
     parser.add_argument("--pfl", metavar="PYTHON", default="", help="the interpreter of an environment with pfl")
     parser.add_argument("--flower", action="store_true", help="also Flower's Ray simulation (minutes)")
     parser.add_argument("--phases", action="store_true", help="measure only the phases of a round of ours")
+    parser.add_argument("--sampled", action="store_true", help="measure only how fast sampled rounds are, of ours")
     parser.add_argument("--as", dest="state", default="after", help="the name of these phases")
     parser.add_argument("--out", type=Path, help="write simulation.md and simulation.json to this directory")
-    parser.add_argument("--page", type=Path, help="fill the table of this page, such as docs/python.md")
+    parser.add_argument("--page", type=Path, help="fill the table of this page, such as benchmarks/results/speed.md")
     chosen = parser.parse_args()
     kept = chosen.out / "simulation.json" if chosen.out else None
     report: dict[str, Any] = {"results": {}, "phases": {}}
@@ -209,6 +234,8 @@ def main() -> None:
         if chosen.phases:
             result = phases(model, chosen.cohort, 40)
             report["phases"].setdefault(name, {})[chosen.state] = result
+        elif chosen.sampled:
+            result = report["results"][name]["sampled"] = sampled(model, chosen.cohort, chosen.turns)
         else:
             result = measure(model, chosen.cohort, chosen.turns, chosen.pfl, chosen.flower)
             result["targets"] = verdicts(name, result)

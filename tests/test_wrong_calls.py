@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from flwr.serverapp import ServerApp
@@ -131,6 +132,13 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ff.PrivateStrategy(**RUN).initialize_parameters(client_manager=None),
         "older interface.*ServerApp",
     ),
+    "a configuration of nothing": (lambda: start(train_config={"lr": None}), "train_config = {'lr': None}"),
+    "a run in numbers": (
+        lambda: ff.PrivateStrategy(**RUN, run=5).start(ff.LocalGrid(vector_app, 3), vector_arrays()),
+        "run id 5",
+    ),
+    "a kind's name alone": (lambda: ff.mechanisms.build("blt", rounds=3), "must be a table with a kind"),  # type: ignore[arg-type]
+    "rows of nobody": (lambda: ff.UserTable.grouped(["ann"], {"x": np.zeros(2)}), "has 2 rows, and 1 have a user"),
     "client evaluation": (lambda: ff.PrivateStrategy(**RUN, fraction_evaluate=0.5), "metrics=.*or evaluate_fn"),
 }
 

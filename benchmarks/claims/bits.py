@@ -53,7 +53,7 @@ MAKES: dict[str, tuple[str, ...]] = {
 BESIDES: tuple[str, ...] = (
     # The plan, whose digest each run stores; names and refusals.
     *(f"shared/fieldfare/{name}.py" for name in ("plan", "plan_tables", "names", "lazily", "metrics", "trees")),
-    *("shared/fieldfare/aggregation.py", "shared/fieldfare/signed_head.py", "shared/fieldfare/signatures.py"),
+    *(f"shared/fieldfare/{name}.py" for name in ("aggregation", "blinder_noise", "signed_head", "signatures")),
     # Messages between two processes that are one here, and logs.
     "shared/fieldfare_flower/*.py",
     *(f"{_CLIENT}/{name}.py" for name in ("simulation", "main_guard", "masking", "sources", "storage", "task_faults")),

@@ -1,4 +1,4 @@
-"""benchmarks/results/claims/headline.md and its figures, and the tables of docs/evidence/headline.md."""
+"""benchmarks/results/claims/headline.md and its figures."""
 
 from __future__ import annotations
 
@@ -139,39 +139,6 @@ for the base model):"""
 {harness.markdown_table(header, each(lambda row, epsilon: accuracy(f"{row}, epsilon {epsilon:g}"), rows))}
 
 """
-
-
-COMPARED = (("`nu`", "nu"), ("DP-SGD, Poisson (add_remove)", POISSON), ("`nu`, balls in bins (add_remove)", NU_BINS))
-"""Rows of docs/evidence/headline.md: as it names them, as the results do."""
-
-
-def brief(stored: harness.Table) -> str:
-    """The table of one data set in docs/evidence/headline.md: three rows, and who is ahead of DP-SGD."""
-    cells, epsilons, higher = stored["cells"], epsilons_of(stored), stored["setting"]["higher"]
-
-    def of(row: str, epsilon: float) -> list[float]:
-        return list(cells[f"{row}, epsilon {epsilon:g}"]["scores"])
-
-    found = headline_seeds.tested(stored) if headline_seeds.many(stored) else {}
-
-    def against(row: str, epsilon: float) -> str:
-        if found:
-            return headline_seeds.against(stored, found, row, headline_seeds.BEST, epsilon)
-        one, other = of(row, epsilon), of(POISSON, epsilon)
-        there, back = (harness.verdict(*pair, higher) for pair in ((one, other), (other, one)))
-        words = {"holds": ("ahead", "behind"), "holds weakly": ("weakly ahead", "weakly behind")}
-        return words[there][0] if there in words else words[back][1] if back in words else "undecided"
-
-    rows = [(name, *(harness.show(of(row, e)) for e in epsilons)) for name, row in COMPARED]
-    if found:
-        best = [headline_seeds.scores_of(stored, headline_seeds.BEST, e) for e in epsilons]
-        rows.insert(2, ("DP-SGD at its best split", *(harness.show(scores) for scores in best)))
-    for name, row in (COMPARED[0], COMPARED[2]):
-        rows.append((f"{name}, against DP-SGD", *(against(row, e) for e in epsilons)))
-        if found and row == NU_BINS:
-            words = [headline_seeds.against(stored, found, row, ALLOCATED, e) for e in epsilons]
-            rows.append((f"{name}, against random allocation", *words))
-    return harness.markdown_table((score_name(stored), *(f"epsilon {e:g}" for e in epsilons)), rows)
 
 
 def base_text(stored: harness.Table) -> str:

@@ -112,7 +112,8 @@ def names_of_asked(reference: str) -> NDArray[np.uint64]:
     names, task = user_names(reference), _task(reference)
     if isinstance(task, QuestionTask) and 0 < task.tried == task.failures.total():
         kinds = ", ".join(sorted(task.failures))
-        raise BadInput(f"question.measure = {task.question.measure!r}", f"it fails for every user: {kinds}.")
+        what = f"question.measure = {task.question.measure!r}"
+        raise BadInput(what, f"it fails for every user: {kinds}.", code="measure-fails")
     return names
 
 

@@ -33,7 +33,7 @@ from flwr.app import Error, Message, RecordDict
 
 from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
-from fieldfare.errors import BadInput, NotAllowed, OutOfRange
+from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
 from fieldfare.masking.boxes import read_key, receipt_key, unseal, write_key
 from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import next_row
@@ -156,7 +156,7 @@ class Blinder:
                 run = read_users_query(message.content)
                 return Message(self.hello(run).write(run, self._receipts), reply_to=message)
             if message.metadata.message_type != QUERY_MASKS:
-                raise BadInput("an instruction", "a blinder hosts nobody.")
+                raise Unsupported("an instruction", "a blinder hosts nobody.")
             return Message(self.answer(message.content), reply_to=message)
         except Exception as error:
             log.warning("no answer: %s", error if isinstance(error, MasksRefused) else type(error).__name__)
@@ -180,18 +180,19 @@ class Blinder:
             masks = sum_masks(seeds, asked.numel, asked.bits)
             if noise is not None:
                 _charge(journal, asked, noise)
-                running = self._hide_(masks, journal, asked, noise)
+                running = self._hide_(masks, journal, asked, noise, known is not None)
         if running is not None:  # and its nonce is on the disk
             self._running = running
         key, multiplier = read_key(self.public_key)[1], 0.0 if noise is None else noise.multiplier
         return asked.write_answer(masks, self._receipts, key, row, hash, multiplier)
 
     def _hide_(
-        self, masks: Words, journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise
+        self, masks: Words, journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise, known: bool
     ) -> tuple[str, Stream, Nonces]:
         """masks <- masks - the round's row of noise, in place: the same row for the same question, for ever.
 
-        Returns the run's noise at its next row. Raises `MasksRefused` where the row cannot be made again.
+        known: it was answered already. Returns the run's noise at its next row. Raises `MasksRefused` where the row
+        cannot be made again.
         """
         drawn = journal.execute("SELECT nonce, masks FROM nonces WHERE run = ? ORDER BY round", (asked.run,)).fetchall()
         (running, self._running), source = (self._running, None), SecureNoise(self._noise_key)
@@ -201,6 +202,8 @@ class Blinder:
             running[1].skip(asked.round)
         _, stream, nonces = running
         before = drawn[asked.round] if asked.round < len(drawn) else None
+        if before is None and known:
+            raise asked.refused("masks-noise")
         if before is None:
             # Fresh bits come after the question is final, and it is bound to them.
             fresh, question = secrets.token_bytes(NONCE_BYTES), bytes.fromhex(asked.digest())

@@ -2,8 +2,8 @@
 
 Each child begins at the same memory, where nobody has trained. So a user's training that runs in one cannot
 reach the next user's by anything that a process holds: module globals, optimizers, generators, caches,
-settings of torch, the environment. **Not kept apart** is what lies outside of the process's memory: files,
-the network, databases, other processes and a GPU.
+settings of torch, the environment, memory that processes share. **Not kept apart** is what lies outside of
+memory: files, the network, databases, other processes and a GPU.
 
 A child is forked by a thread made for it. That thread has no OpenMP threads yet, whose absence in a child
 would make torch wait for ever, and it is the child's main thread.
@@ -17,6 +17,7 @@ import gc
 import json
 import logging
 import math
+import mmap
 import os
 import select
 import signal
@@ -29,6 +30,8 @@ from importlib import import_module
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
 
 from fieldfare.errors import Unsupported
 from fieldfare.lazily import has_torch, torch
@@ -46,6 +49,11 @@ _MANY = 32
 """Children after which `gather_memory` has earned what it takes, a tenth to a third of a second."""
 _HUGE, _COLLAPSE = 2 << 20, 25
 """Bytes of a huge page, and Linux's MADV_COLLAPSE (6.1)."""
+_MAP_FIXED = 0x10
+_SHARED = (b"/dev/zero", b"/dev/shm/", b"/memfd:", b"/SYSV")
+"""How Linux names shared memory that is no file of anybody's disk."""
+_STORE = b"/dev/shm/plasma"
+"""Ray's store of objects, gigabytes that a simulation's actors map. What lies there is never changed again."""
 _asked = count(1)
 _OWN_THREADS = {"jax": "JAX", "tensorflow": "TensorFlow"}
 
@@ -127,11 +135,12 @@ def trains_apart(task: Task, client: ClientSpec, isolated: bool, device: str = "
     return apart
 
 
-def ask(work: Callable[[], Answer], until: float = math.inf) -> Answer:
+def ask(work: Callable[[], Answer], until: float = math.inf, into: NDArray[Any] | None = None) -> Answer:
     """Return what `work` returns in a child, which has this thread's context and ends with it.
 
-    Errors that it tells `own_data` are told here. Raises `Ended`, at `until` of `time.monotonic` at the
-    latest, and OSError where there is no room for a process.
+    Errors that it tells `own_data` are told here. What it writes to `into`, an array over shared memory, is here
+    too; all other memory is a copy there, also what processes share. Raises `Ended`, at `until` of
+    `time.monotonic` at the latest, and OSError where there is no room for a process.
     """
 
     def told() -> Answer:
@@ -144,7 +153,7 @@ def ask(work: Callable[[], Answer], until: float = math.inf) -> Answer:
         lazy = [name for name in reversed(new) if name.startswith(_LAZY)]
         return {"answer": answer, "errors": errors, "lazy": lazy}
 
-    found = _ask(lambda tell: tell(told()), until)
+    found = _ask(lambda tell: tell(told()), until, 0 if into is None else into.ctypes.data)
     if found is None:
         late = time.monotonic() >= until
         raise Ended("the training outlasted its round" if late else "the training ended its process")
@@ -186,7 +195,30 @@ def gather_memory() -> None:
             madvise(start, stop - start, _COLLAPSE)
 
 
-def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.inf) -> Answer | None:
+def _part_shared_memory(into: int) -> None:
+    """Put copies of this process's own in the place of memory that it shares with others, such as the next child.
+
+    `multiprocessing.Value`, tensors after `share_memory_` and the like. Files that are mapped stay what they are,
+    and so does Ray's store.
+
+    into: the address of the memory that a parent reads an answer from, which stays shared; 0: none.
+    """
+    remap = ctypes.CDLL(None, use_errno=True).mmap
+    numbers = (ctypes.c_int,) * 3
+    remap.restype, remap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t, *numbers, ctypes.c_long)
+    for line in Path("/proc/self/maps").read_bytes().splitlines():
+        name = line.split(maxsplit=5)[-1]
+        if b" rw-s " not in line or not name.startswith(_SHARED) or name.startswith(_STORE):
+            continue
+        low, high = (int(bound, 16) for bound in line.split()[0].split(b"-"))
+        if not low <= into < high:
+            held, how = ctypes.string_at(low, high - low), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+            if remap(low, high - low, mmap.PROT_READ | mmap.PROT_WRITE, how, -1, 0) != low:
+                raise OSError(ctypes.get_errno(), "shared memory cannot be parted")
+            ctypes.memmove(low, held, high - low)
+
+
+def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.inf, into: int = 0) -> Answer | None:
     if next(_asked) == _MANY:
         with contextlib.suppress(OSError):  # no /proc/self/smaps: children cost what they did
             gather_memory()
@@ -216,6 +248,7 @@ def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.i
             return
         try:
             os.close(reader)
+            _part_shared_memory(into)
             gc.freeze()  # a collection would copy every object of the parent
             work(tell)
         finally:

@@ -149,15 +149,17 @@ def _trained(train: Train, order: Sequence[int], began: int, marks: Marks) -> li
 
 
 def _train_all(
-    train: Train, order: Sequence[int], began: int, marks: Marks, tell: Callable[[dict[str, Any]], None]
+    train: Train, order: Sequence[int], began: int, marks: Marks, tell: Callable[[dict[str, object]], None]
 ) -> None:
     updates, place, start = [], order[0], time.time_ns()
 
     def listen(event: str, arguments: tuple[object, ...]) -> None:
-        if event != "open" or not isinstance(arguments[0], str | bytes) or set(str(arguments[1] or "r")) & set("wax"):
+        if event not in ("open", "sqlite3.connect") or not isinstance(arguments[0], str | bytes | os.PathLike):
+            return
+        if event == "open" and set(str(arguments[1] or "r")) & set("wax"):
             return
         path = os.fsdecode(arguments[0])
-        if path.endswith((".py", ".pyc")):
+        if path.endswith((".py", ".pyc")) or path.startswith("/proc/"):
             return
         try:
             written = os.stat(path).st_mtime_ns

@@ -35,7 +35,8 @@ def check_main_guard() -> None:
         process.start()
     process.join()
     if process.exitcode:
-        raise BadInput("client.workers", f"a training process could not begin; its error is above. {GUARD}", "1")
+        why = f"a training process could not begin; its error is above. {GUARD}"
+        raise BadInput("client.workers", why, "1", code="worker-cannot-begin")
 
 
 def _nothing() -> None:

@@ -44,11 +44,14 @@ def make_node_key(file: Path) -> str:
     Raises `BadInput` as `node_key`.
     """
     try:
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as made:
             made.write(secrets.token_bytes(_KEY_BYTES))
             os.fsync(made.fileno())
     except FileExistsError:
         pass
+    except OSError:  # a full disk left a file, which is no key
+        file.unlink(missing_ok=True)
+        raise
     return write_node_key(node_key(file))
 
 

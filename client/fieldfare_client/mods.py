@@ -19,7 +19,7 @@ from flwr.app import Context, Message, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.clipping import clip_one
-from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.errors import FieldfareError, WrongForm
 from fieldfare.schema import Schema, pseudonym
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_client import budget as own_budget
@@ -141,12 +141,13 @@ def _clipped(
     """
     records, schema = list(content.array_records.values()), Schema(told.trained, tuple(map(np.shape, before.values())))
     if len(records) != 1 or not set(schema.names) <= set(records[0]):
-        raise BadInput("the reply", "has not one ArrayRecord with the arrays that are trained.", "those that were sent")
+        why = "has not one ArrayRecord with the arrays that are trained."
+        raise WrongForm("the reply", why, "those that were sent")
     update = np.empty(schema.numel, np.float32)
     for name, weight, place in zip(schema.names, told.weights, schema.slices(), strict=True):
         after, start = records[0][name].numpy(), before[name]
         if after.shape != start.shape or after.dtype.kind != "f":
-            raise BadInput(f"the reply's array {name!r}", f"is {after.dtype} {after.shape}.", f"{start.shape}")
+            raise WrongForm(f"the reply's array {name!r}", f"is {after.dtype} {after.shape}.", f"{start.shape}")
         change = after.astype(np.float64) - (0.0 if told.deltas else start.astype(np.float64))
         with np.errstate(over="ignore"):
             update[place] = (weight * change).reshape(-1)

@@ -44,46 +44,35 @@ class LocalGrid(Grid, metaclass=Shown):
         ... def rows(message, context):
         ...     seen = MetricRecord({"rows": 10 + context.node_config["partition-id"]})
         ...     return Message(RecordDict({"seen": seen}), reply_to=message)
-        >>> grid = ff.LocalGrid(client, nodes=3, run_config={"rounds": 1})
-        >>> messages = [grid.create_message(RecordDict(), "query", node, "1") for node in grid.get_node_ids()]
-        >>> [reply.content["seen"]["rows"] for reply in grid.send_and_receive(messages)]
-        [10, 11, 12]
-        >>> print(grid.fault(), grid.answer(messages[0]).content["seen"]["rows"])
-        None 10
         >>> @server.main()
         ... def main(grid, context):
-        ...     print(context.run_config, len(list(grid.get_node_ids())))
+        ...     messages = [grid.create_message(RecordDict(), "query", node, "1") for node in grid.get_node_ids()]
+        ...     print(context.run_config, [reply.content["seen"]["rows"] for reply in grid.send_and_receive(messages)])
+        >>> grid = ff.LocalGrid(client, nodes=3, run_config={"rounds": 1})
         >>> context = grid.run_app(server)
-        {'rounds': 1} 3
+        {'rounds': 1} [10, 11, 12]
 
     It behaves as a network does where apps can tell: each message has its own records; a reply answers the
     message that it was made for, whatever the app writes into its metadata; an exception is an error reply of
     code 2, with Flower's text; a node keeps its Context from message to message.
 
-    It differs in three ways. A reply is made when it is pulled, so the server holds few updates at a time,
-    however large the cohort is. Timeouts and times to live are not enforced: a message waits for its reply.
-    `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process.
-
-    With `at_once` above 1, nodes answer in threads: torch computes outside of Python's lock, so they use
-    several cores. Replies still come in the order of their messages, one node answers one message at a time,
-    and a node that fails costs no other its reply. So results are the same bit for bit, unless the ClientApp
-    draws from random generators of the process (`torch.randperm` without a generator): the nodes share those.
-    It must also allow threads at all.
+    It differs: a reply is made when it is pulled, so the server holds few updates at a time; timeouts and times
+    to live are not enforced; `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process.
 
     Args:
         client_app: answers every message.
         nodes: how many nodes there are, at least 1. Their ids are 2, 3, ...; their keys are empty.
         run_config: the run's configuration, which every node sees.
         node_config: further configuration of every node, next to its partition-id and num-partitions.
-        at_once: how many nodes answer at the same time, at least 1. Up to twice as many replies wait in
-            memory.
+        at_once: how many nodes answer at the same time, in threads, at least 1; up to twice as many replies wait
+            in memory. Results are the same bit for bit, unless the app draws from generators of the process.
 
     Raises:
-        BadInput: no ClientApp, fewer than 1 node or 1 at once, or the installed Flower lets no process but its own make
-            messages.
-        RuntimeError: a script without `if __name__ == "__main__":` started this process; the message is
-            Python's own.
+        BadInput: no ClientApp, fewer than 1 node or 1 at once, or a Flower whose messages no other process can make.
+        RuntimeError: a script without `if __name__ == "__main__":` started this process, in Python's own words.
     """
+
+    SHOWN = ("run_app", "run_config")
 
     simulated = True
     """Users cannot be impersonated: all nodes are this process."""
@@ -229,7 +218,13 @@ class LocalGrid(Grid, metaclass=Shown):
             self._waiting.update({message.metadata.message_id: message for message, _ in begun})
 
     def answer(self, message: Message) -> Message:
-        """Return the addressed node's reply. An exception becomes an error reply, as on a real node."""
+        """Return the addressed node's reply. An exception becomes an error reply, as on a real node.
+
+        Example:
+            >>> answer = grid.answer(grid.create_message(RecordDict(), "query", next(iter(grid.get_node_ids())), "1"))
+            >>> answer.content["seen"]["rows"], grid.fault()
+            (10, None)
+        """
         context = self._contexts.get(message.metadata.dst_node_id)
         if context is None:
             error = Error(local_grid.NODE_UNAVAILABLE, f"there is no node {message.metadata.dst_node_id}")

@@ -164,7 +164,7 @@ def download(package: Package, work: Path) -> Path:
     except (subprocess.SubprocessError, OSError) as error:
         tail = (getattr(error, "stderr", b"") or b"").decode("utf-8", "replace").strip().splitlines()[-1:]
         why = f"failed ({tail[0] if tail else type(error).__name__})."
-        raise BadInput(" ".join(package.command), why, otherwise) from None
+        raise BadInput(" ".join(package.command), why, otherwise, code="download-failed") from None
     archive = work / package.file
     if not archive.is_file():
         raise NotFound(" ".join(package.command), f"gave no file {package.file}.", otherwise)

@@ -147,7 +147,7 @@ def write_arrays(folder: Path, table: UserTable) -> None:
     """
     folder.mkdir()
     rows = table.rows(np.arange(len(table)))
-    arrays: dict[str, NDArray[Any]] = {"users": rows.users, "names": np.array([*rows.columns], np.str_)}
+    arrays: dict[str, NDArray[np.generic]] = {"users": rows.users, "names": np.array([*rows.columns], np.str_)}
     arrays["offsets"] = np.concatenate(([0], np.cumsum(rows.sizes))).astype(np.int64)
     arrays |= {str(i): tensor.numpy() for i, tensor in enumerate(rows.columns.values())}
     for name, array in arrays.items():
@@ -180,7 +180,7 @@ class Partitioner(Protocol):
 
 
 def from_partitions(
-    partitions: Partitioner | Mapping[str, Mapping[str, Any]], columns: Mapping[str, str], *, block: int = 1000
+    partitions: Partitioner | Mapping[str, Mapping[str, object]], columns: Mapping[str, str], *, block: int = 1000
 ) -> Iterator[UserTable]:
     """Make each partition one user, for `write`.
 
@@ -258,14 +258,14 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[np.generic]:
     return values
 
 
-def _row(value: Any, dtype: np.dtype[np.generic] | None) -> NDArray[np.generic]:
+def _row(value: object, dtype: np.dtype[np.generic] | None) -> NDArray[np.generic]:
     row = np.asarray(value)
     # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a
     # list.
     return row if dtype is None or row.dtype.kind in "USO" else row.astype(dtype)
 
 
-def _declared(feature: Any) -> np.dtype[np.generic] | None:
+def _declared(feature: object) -> np.dtype[np.generic] | None:
     """Return the dtype of the numbers inside of a feature of `datasets`; None where it declares none (images, text)."""
     while feature is not None:
         inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)

@@ -19,6 +19,7 @@ from fieldfare.hashing import all_differ
 from fieldfare.lazily import torch
 from fieldfare.schema import pseudonyms as name_all
 from fieldfare.schema import texts
+from fieldfare.shown import Shown
 
 
 class Column(Protocol):
@@ -48,14 +49,12 @@ def _kind(dtype: np.dtype[np.generic]) -> str:
     return named.get(dtype.kind, f"values of dtype {dtype.str}")
 
 
-class UserTable:
+class UserTable(metaclass=Shown):
     """Users and their data. Immutable; columns may be memory maps.
 
     Args:
-        ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,);
-            distinct.
-        offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the
-            number of rows.
+        ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,); distinct.
+        offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the rows' number.
         columns: values of all rows, (rows, ...) each: arrays, or anything lazy with `dtype`, a length and
             `[row numbers]`, such as `np.memmap`. dtypes are kept; rows are copied when their user trains.
 
@@ -78,11 +77,10 @@ class UserTable:
             holds something other than numbers.
     """
 
+    SHOWN = ("grouped", "owned", "sizes", "rows", "select", "partition")
+
     def __init__(
-        self,
-        ids: Sequence[str] | NDArray[np.uint64],
-        offsets: NDArray[np.int64],
-        columns: Mapping[str, Column],
+        self, ids: Sequence[str] | NDArray[np.uint64], offsets: NDArray[np.int64], columns: Mapping[str, Column]
     ) -> None:
         named = ids if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 else name_all(ids)
         self._pseudonyms: NDArray[np.uint64] = named
@@ -129,6 +127,9 @@ class UserTable:
         columns: Mapping[str, NDArray[np.generic]],
     ) -> UserTable:
         """Group rows, each with the index of its user in `ids`, `owner` (rows,). Users may have no row."""
+        for name, column in columns.items():
+            if len(column) != len(owner):
+                raise WrongForm(f"column {name!r}", f"has {len(column)} rows, and {len(owner)} have a user.")
         order = np.argsort(owner, kind="stable")
         offsets = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(ids)))))
         return cls(ids, offsets, {name: np.asarray(c)[order] for name, c in columns.items()})

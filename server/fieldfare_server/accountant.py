@@ -24,6 +24,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BudgetRefused, Differs, FieldfareError, NotGiven, WrongForm
 from fieldfare.participation import hides_presence
+from fieldfare.shown import Shown
 
 if TYPE_CHECKING:  # flwr is loaded when an accountant is made, not when this module is named
     from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent
@@ -32,7 +33,7 @@ _FORMAT = 1
 _LONGEST_NAME = 60
 
 
-class LedgerAccountant:
+class LedgerAccountant(metaclass=Shown):
     """Flower's `PrivacyAccountant`, kept by a Fieldfare ledger. Give it to Flower's DP strategies.
 
     Guarantee: what the strategy releases is within the population's (epsilon, delta), together with all runs
@@ -57,6 +58,8 @@ class LedgerAccountant:
         >>> accountant.load_state_dict(saved)
         >>> spent = accountant.get_privacy_spent()
     """
+
+    SHOWN = ("__init__", "get_privacy_spent", "state_dict", "load_state_dict")
 
     def __init__(
         self,

@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.accounting import (
-    Amplification,
-    PrivacyLoss,
-    amplification,
-    certification,
-    discretised,
-    zcdp_epsilon,
-)
+from fieldfare.accounting import Amplification, PrivacyLoss, amplification, certification, discretised, zcdp_epsilon
 from fieldfare.accounting.certified import WITHOUT_SAMPLES, Certified
 from fieldfare.accounting.executed import Execution
 from fieldfare.accounting.filter import gauge, leak_of_noise, price
@@ -251,6 +244,7 @@ class Cost:
         rounded up. The resolution of floats is charged with a user's first round: without any, nothing
         differs between the two worlds.
         """
+        # growth.earlier products of columns, each at most the largest squared norm, were added in float64.
         bound = round_off(self.mechanism.rounds) * self._column * (1 + 2.0 * growth.earlier)
         factor = adjacency_factor(self.plan.privacy.adjacency) / self.noise_multiplier
         mu_squared = (growth.squared + bound) * factor**2
@@ -278,6 +272,7 @@ class Cost:
             total += int(self.increments(charge.growth(round, user))[0])
             charge.add(round, user)
             costs.append(total)
+        # Convex in j, so a straight line from 0 to the cost of all k never lies below a pattern's own cost.
         most = self.most_units()
         return (*costs, *(max(total, -(-most * j // count)) for j in range(len(costs) + 1, count + 1)))
 

@@ -93,11 +93,7 @@ class Sealed(dict[str, bytes]):
 
 
 def cost_as_priced(
-    plan: Plan,
-    cache: MutableMapping[str, bytes],
-    price: StoredPrice,
-    *,
-    resolution: float = 0.0,
+    plan: Plan, cache: MutableMapping[str, bytes], price: StoredPrice, *, resolution: float = 0.0
 ) -> Cost:
     """Build the mechanism of a run that has begun, at the price that is stored with it. Nothing is searched
     for.
@@ -259,10 +255,7 @@ def _bare(plan: Plan, mechanism: Mechanism, participation: Participation) -> Cos
 
 
 def _certified(
-    cost: Cost,
-    resolution_of: Callable[[float], float],
-    draw: Draw,
-    samples: tuple[int, int] | None = None,
+    cost: Cost, resolution_of: Callable[[float], float], draw: Draw, samples: tuple[int, int] | None = None
 ) -> Cost:
     """Return `cost` with the noise that its plan needs and a certificate of it.
 

@@ -33,8 +33,21 @@ def task_words(plan: Mapping[str, Any]) -> str:
         return task or OWN_APP
     models = asked.get("models") or [asked.get("model") or ""]
     of = f" of {', '.join(map(str, models))}" if any(models) else ""
+    of += ", the best one's name alone," if asked.get("shows") == "best" else ""
     words = f"{asked.get('kind')} of {asked.get('measure')}{of}"
     return f"question: {words} from {asked.get('low')} to {asked.get('high')}, task {plan['task'].get('of')}"
+
+
+def mechanism_word(plan: Mapping[str, Any]) -> str:
+    """Return by what a run of a stored plan, of whatever version, releases: its kind of noise, or "threshold" or
+    "exponential" of a question whose answer is no noised sum.
+    """
+    asked, mechanism = plan["task"].get("question") if is_question(plan) else None, plan.get("mechanism")
+    if isinstance(asked, Mapping) and asked.get("kind") == "items":
+        return "threshold"
+    if isinstance(asked, Mapping) and asked.get("shows") == "best":
+        return "exponential"
+    return str(mechanism.get("kind", "unknown")) if isinstance(mechanism, Mapping) else "unknown"
 
 
 def is_name(text: str) -> bool:

@@ -205,6 +205,7 @@ class RandomAllocation(Participation):
         _positive("bins", self.bins)
 
     def separation_and_count(self, rounds: int) -> tuple[int, int]:
+        # The last round of a block and the first of the next may both be a user's: the distance is 1.
         return 1, -(-rounds // self.bins)
 
     def allows(self, pattern: Sequence[int], rounds: int) -> bool:

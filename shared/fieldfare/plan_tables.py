@@ -8,13 +8,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from fieldfare.errors import Conflict, WrongForm
 from fieldfare.hashing import uniforms
@@ -153,10 +147,7 @@ class RunSpec(Table):
         json_schema_extra=SECONDS,
     )
     evaluate_every: int = Field(
-        default=1,
-        ge=1,
-        description="rounds between held-out scores; the last always has one",
-        json_schema_extra=ROUNDS,
+        default=1, ge=1, description="rounds between held-out scores; the last always has one", json_schema_extra=ROUNDS
     )
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")

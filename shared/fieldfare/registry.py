@@ -75,6 +75,8 @@ class Registry(Generic[S]):
         """
         if isinstance(spec, BaseModel):
             return spec
+        if not isinstance(spec, Mapping):
+            raise BadInput(f"{self.section} = {spec!r}", "must be a table with a kind.", code="table-without-kind")
         model = self.spec(spec.get("kind"))
         try:
             return model.model_validate(dict(spec))

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.lazily import torch
 
 Arrays = dict[str, NDArray[Any]]
-Flat = TypeVar("Flat", "torch.Tensor", NDArray[Any])
+Flat = TypeVar("Flat", "torch.Tensor", NDArray[np.generic])
 """Of PyTorch or of numpy."""
 
 
@@ -58,22 +58,24 @@ def _is_missing(user_id: object) -> bool:
 def pseudonyms(user_ids: Iterable[object]) -> NDArray[np.uint64]:
     """Return `pseudonym` of each one's text, shape (len(user_ids),).
 
-    Raises `BadInput` where one would not be one person: as `texts`; and where two spellings of one text, in
-    other Unicode normal forms, would give one person two budgets.
+    Raises `BadInput` where one would not be one person: as `texts`; and where two spellings of one text, by
+    Unicode normal form or spaces at its ends, would give one person two budgets.
     """
     user_ids = texts(user_ids)
     seen: set[str] | None = None
     for each in user_ids:
-        if not each.isascii() and (composed := unicodedata.normalize("NFC", each)) != each:
+        alike = each.strip() if each.isascii() else unicodedata.normalize("NFC", each.strip())
+        if alike != each:
             seen = set(user_ids) if seen is None else seen
-            if composed in seen:
+            if alike in seen:
                 raise BadInput(
                     "users",
-                    "two ids are one text in two Unicode normal forms: one person would have two budgets.",
-                    "unicodedata.normalize('NFC', id) of each",
+                    "two ids are one text but for spaces at its ends or its Unicode normal form: one person would "
+                    "have two budgets.",
+                    "unicodedata.normalize('NFC', id.strip()) of each",
                     code="user-id-forms",
                 )
-            seen.add(composed)
+            seen.add(alike)
     return np.fromiter((pseudonym(user_id) for user_id in user_ids), np.uint64, len(user_ids))
 
 
@@ -94,7 +96,7 @@ class Schema:
         trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
         for name, value in trained:
             if not value.is_floating_point():
-                raise ValueError(f"model parameter {name!r} is {value.dtype}, not real floating-point numbers.")
+                raise WrongForm(f"model parameter {name!r}", f"is {value.dtype}, not real floating-point numbers.")
         named = [(name, tuple(value.shape)) for name, value in trained]
         return cls(tuple(name for name, _ in named), tuple(shape for _, shape in named))
 

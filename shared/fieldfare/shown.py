@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from types import FunctionType
 
 
 class Shown(ABCMeta):
-    """The type of a class of which its own documented names are shown, and none of its bases', nor pydantic's.
+    """The type of a class whose `help` fits a screen: of its names, those of its own `SHOWN` are shown.
 
-    A class that has a `SHOWN` of its own shows those names, its bases' too, in their place.
+    A class derived from it has no `SHOWN` of its own, and shows all that it has.
     """
 
     def __dir__(cls) -> list[str]:
-        if chosen := vars(cls).get("SHOWN"):
-            return list(chosen)
-        kinds = (FunctionType, property, classmethod, staticmethod)
-        named = {name: value for name, value in vars(cls).items() if not name.startswith(("_", "model_"))}
-        return [name for name, value in named.items() if isinstance(value, kinds) and value.__doc__]
+        return list(vars(cls).get("SHOWN") or type.__dir__(cls))

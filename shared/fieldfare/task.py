@@ -10,10 +10,13 @@ import difflib
 import importlib
 import importlib.util
 import logging
+import os
 import pkgutil
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -28,6 +31,7 @@ from fieldfare.lazily import torch
 from fieldfare.names import split_task_reference
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
+from fieldfare.shown import Shown
 
 log = logging.getLogger("fieldfare.task")
 
@@ -62,7 +66,7 @@ class Users(Protocol):
         """Return the users of node `index` of `count`: every user on exactly one node, always the same one."""
 
 
-class Task(ABC):
+class Task(metaclass=Shown):
     """A model, users and a score. Final subclasses are cheap to construct and read data only on demand.
 
     Every task must guarantee that `build_model` does not depend on users' data, and that `evaluate` uses only
@@ -87,16 +91,12 @@ class Task(ABC):
         ...         age = torch.linspace(0, 1, 20)[:, None]
         ...         with torch.no_grad():
         ...             return {"error": float((model(age) - 1 - age).square().mean())}
-        >>> task = Heights.configured(Heights.Parameters())
+        >>> task = Heights()
         >>> len(task.users()), sorted(task.evaluate(task.build_model()))
         (10, ['error'])
-        >>> task.loss(torch.zeros(2, 1), torch.ones(2, 1))
-        tensor([1., 1.])
-        >>> ff.price(ff.Plan(task=task, epsilon=4, delta=1e-3, rounds=2, cohort=5, mechanism="nu",
-        ...                  population="demo")).epsilon <= 4
-        True
     """
 
+    SHOWN = ("build_model", "prepare", "loss", "users", "evaluate", "measure")
     name: ClassVar[str]
     score_name: ClassVar[str]
     """The key of `evaluate` by which models are compared, such as "auc"."""
@@ -131,8 +131,7 @@ class Task(ABC):
         targets (n, ...).
 
         Engines minimise its mean. Examples may mix, because they are one user's. A loss that
-        `torch.func.vmap` can map over users trains many at once; others are called for one user after
-        another.
+        `torch.func.vmap` can map over users trains many at once; others one user after another.
         """
 
     @abstractmethod
@@ -141,10 +140,8 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Return scores on public held-out data; contains `score_name`. Deterministic, leaves `model`
-        unchanged.
-
-        `model` comes in eval mode.
+        """Return scores on public held-out data; contains `score_name`. Deterministic, leaves `model`, in eval
+        mode, unchanged.
         """
 
     def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -224,7 +221,7 @@ def task_names() -> tuple[str, ...]:
     """Return the names that `load_task` knows, sorted: the bundled ones, and those that installed
     distributions announce.
     """
-    return tuple(sorted({*_bundled(), *(point.name for point in entry_points(group=GROUP))}))
+    return tuple(sorted({*_bundled(), *(point.name for point in _points(entry_points, _places()))}))
 
 
 def load_task(reference: str) -> Task:
@@ -252,7 +249,18 @@ def announced(name: str) -> list[EntryPoint]:
     """Return the installed distributions' entry points of that name, Fieldfare's own among them. Imports none
     of them.
     """
-    return [point for point in entry_points(group=GROUP) if point.name == name]
+    return [point for point in _points(entry_points, _places()) if point.name == name]
+
+
+def _places() -> tuple[tuple[str, int], ...]:
+    """Return the folders of `sys.path` and when each was last changed, as by an installation in a notebook."""
+    return tuple((place, os.stat(place).st_mtime_ns) for place in sys.path if os.path.isdir(place))
+
+
+@cache
+def _points(look: Callable[..., Iterable[EntryPoint]], places: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """Return all that `look` finds in `places`, looked for once: it reads a file of every installed distribution."""
+    return tuple(look(group=GROUP))
 
 
 def find_task(name: str) -> object:
@@ -324,7 +332,7 @@ def _bundled() -> dict[str, object]:
     """Return the tasks that come with Fieldfare, by name; none where the client or PyTorch is not installed."""
     if importlib.util.find_spec(BUNDLED.partition(".")[0]) is None or importlib.util.find_spec("torch") is None:
         return {}
-    tasks: dict[str, Any] = {}
+    tasks: dict[str, object] = {}
     for module in pkgutil.iter_modules(importlib.import_module(BUNDLED).__path__):
         tasks |= getattr(importlib.import_module(f"{BUNDLED}.{module.name}"), "TASKS", {})
     return tasks

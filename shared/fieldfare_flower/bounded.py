@@ -172,7 +172,7 @@ def _replace_functions(module: ModuleType) -> bool:
             kind = str(reason) if isinstance(reason, _Refused) else SCHEMA
             raise error(object_ids[-1], f"{_MARK}{kind}") from None
 
-    def inflate_object_from_contents(object_id: str, object_contents: dict[str, bytes], **options: object) -> Any:
+    def inflate_object_from_contents(object_id: str, object_contents: dict[str, bytes], **options: object) -> object:
         if isinstance(object_contents, _Decoded):
             return object_contents.message
         return inflate(object_id, object_contents, **options)

@@ -120,8 +120,8 @@ def complete(grid: type[Grid]) -> None:
     abc.update_abstractmethods(grid)
 
 
-def _absent(name: str) -> Any:
-    def absent(self: Grid, *args: object, **keywords: object) -> Any:
+def _absent(name: str) -> object:
+    def absent(self: Grid, *args: object, **keywords: object) -> object:
         raise NotImplementedError(f"{type(self).__name__} has no {name}: it is newer than the Flower it was made for")
 
     return absent

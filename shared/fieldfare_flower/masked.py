@@ -86,6 +86,17 @@ class Seal:
         """Whether the holder of its key made it for `purpose`."""
         return is_signed(self.key, self.signature, signed_box(self.box, purpose, bits))
 
+    def packed(self) -> bytes:
+        """All of it in one value: each record and each key of a message costs as much as a signature."""
+        return self.box + bytes.fromhex(self.key) + self.signature
+
+    @classmethod
+    def unpack(cls, packed: object) -> Seal:
+        """The inverse of `packed`. Raises `BadReply` for anything else."""
+        if not isinstance(packed, bytes) or len(packed) != BOX_BYTES + 32 + _SIGNATURE_BYTES:
+            raise BadReply("schema", "no seal")
+        return cls(packed[:BOX_BYTES], packed[BOX_BYTES:-_SIGNATURE_BYTES].hex(), packed[-_SIGNATURE_BYTES:])
+
     @classmethod
     def read(cls, box: object, key: object, signature: object) -> Seal:
         """Raises `BadReply` for anything else than `of` makes; no signature is checked."""
@@ -155,10 +166,9 @@ def write_reply(occasion: Occasion, words: Words, users: int, seal: Seal) -> Rec
     """A node's masked reply. words: masked, shape (numel,). users: how many it sums."""
     return RecordDict(
         {
-            HEADER: ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION}),
+            HEADER: ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION, SEAL: seal.packed()}),
             MASKED: ArrayRecord({WORDS: SharedArray(words)}),
             REPORT: MetricRecord({"users": users}),
-            SEAL: ConfigRecord({"box": seal.box, "key": seal.key, "signature": seal.signature}),
         }
     )
 
@@ -170,9 +180,9 @@ def read_reply(content: RecordDict, occasion: Occasion, sent: int, numel: int, b
     """
     _, users = read_report(content, occasion, sent, MASKED, {"users"})
     records = records_of(content, ConfigRecord)
-    if set(records) != {HEADER, SEAL} or set(records[SEAL]) != {"box", "key", "signature"}:
-        raise BadReply("schema", "records other than words, a report and a seal")
-    return _words(content, MASKED, numel, bits), users, Seal.read(**records[SEAL])
+    if set(records) != {HEADER} or set(records[HEADER]) != {*occasion.to_config(), SEAL}:
+        raise BadReply("schema", "records other than words, a report and a header with a seal")
+    return _words(content, MASKED, numel, bits), users, Seal.unpack(records[HEADER][SEAL])
 
 
 def _words(content: RecordDict, record: str, numel: int, bits: int) -> Words:

@@ -54,7 +54,7 @@ HEAD = "journal.head"
 WITNESS = "journal.witness"
 """Which row of the journal a node remembers, in its answer to `query.users`. Older servers ignore it."""
 MASKING, SEAL = "masking", "seal"
-"""In an instruction: how its reply is masked. In such a reply: its seed, for the blinder."""
+"""A record of an instruction: how its reply is masked. A key of such a reply's header: its seed, for the blinder."""
 TERMS = "budget.terms"
 """What the run costs its users, signed, in instructions and in `query.users`. Nodes without a budget ignore it."""
 NAMES = "names"
@@ -78,7 +78,8 @@ def _record(records: Mapping[str, _Record], name: str) -> _Record:
 
 def _header(content: RecordDict) -> ConfigRecord:
     records = records_of(content, ConfigRecord)
-    header, expected = _record(records, HEADER), MASKED_VERSION if records.keys() & {MASKING, SEAL} else VERSION
+    header = _record(records, HEADER)
+    expected = MASKED_VERSION if MASKING in records or SEAL in header else VERSION
     if header.get("version") != expected:
         raise BadReply("version", f"expected wire version {expected}")
     return header
@@ -125,7 +126,7 @@ class TrainInstruction:
     points: tuple[Arrays, ...]
     weights: tuple[float, ...]
     users: NDArray[np.uint64]
-    settings: dict[str, Any]
+    settings: dict[str, object]
     queries: int = 1
     batches: int = 0
     config: ConfigRecord | None = None
@@ -185,7 +186,7 @@ class PlainInstruction:
     """
 
     occasion: Occasion
-    settings: dict[str, Any]
+    settings: dict[str, object]
     trained: tuple[str, ...]
     weights: tuple[float, ...]
     deltas: bool = False
@@ -259,6 +260,7 @@ class TrainReply:
         if not isinstance(claimed, list) or len(claimed) != counts + metrics:
             raise BadReply("schema", "not the counts that were asked for")
         values = tuple(float(value) for value in claimed)
+        # Sums of numbers of which each lies in [0, 1], or in [-1, 1]: more than the users can add up to is a lie.
         least = [0.0] * counts + [-1.0 * users] * metrics
         if not all(low <= value <= users for low, value in zip(least, values, strict=True)):
             raise BadReply("users", "a count that its users cannot add up to")
@@ -357,7 +359,7 @@ def write_question_models(models: Mapping[str, Arrays]) -> dict[str, ArrayRecord
     return {QUESTION_MODEL.format(run): _to_record(arrays) for run, arrays in models.items()}
 
 
-def read_question_model(content: RecordDict, run: str) -> dict[str, NDArray[Any]]:
+def read_question_model(content: RecordDict, run: str) -> dict[str, NDArray[np.generic]]:
     """Return the released arrays of `run`, by name. Raises `BadReply` where the message has none."""
     record = _record(records_of(content, ArrayRecord), QUESTION_MODEL.format(run))
     return {name: np.array(array.numpy()) for name, array in record.items()}
@@ -481,7 +483,7 @@ def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
     }
 
 
-def _to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+def _to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
     record = ArrayRecord()
     for name, value in arrays.items():
         record[name] = SharedArray(value)  # item by item: ArrayRecord({...}) would serialise a copy

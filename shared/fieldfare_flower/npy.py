@@ -44,7 +44,7 @@ class SharedArray(Array):
     any more.
     """
 
-    def __init__(self, values: NDArray[Any]) -> None:
+    def __init__(self, values: NDArray[np.generic]) -> None:
         # Not Flower's __init__, which serialises at once.
         self.values = np.asarray(values).view()
         self.values.flags.writeable = False
@@ -60,7 +60,7 @@ class SharedArray(Array):
 
 
 @lru_cache(maxsize=16)
-def _name(dtype: np.dtype[Any]) -> str:
+def _name(dtype: np.dtype[np.generic]) -> str:
     return str(dtype)
 
 
@@ -91,7 +91,7 @@ def read_array(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | N
         raise BadReply("schema", "not an array") from None
 
 
-def _read(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) -> NDArray[Any]:
+def _read(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) -> NDArray[np.generic]:
     if isinstance(array, SharedArray):  # made in this process: it has one description, its own
         if array.values.dtype.name not in dtypes or not array.values.dtype.isnative:
             raise BadReply("dtype", f"expected {' or '.join(dtypes)}")
@@ -115,7 +115,7 @@ def _read(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) 
     return np.frombuffer(data, dtype, offset=start).reshape(stored, order="F" if fortran else "C")
 
 
-def write_array(values: NDArray[Any]) -> Array:
+def write_array(values: NDArray[np.generic]) -> Array:
     """Return `Array(values)`, byte for byte, with one copy of the values where Flower makes two.
 
     Args:

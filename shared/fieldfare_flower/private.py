@@ -56,6 +56,6 @@ def load_program(name: str) -> Callable[[], Any]:
     """Return the function behind one of Flower's commands. Ends the process where the command is not installed."""
     # The command's name is public, the module that implements it is not.
     for command in entry_points(group="console_scripts", name=name):
-        loaded: Callable[[], Any] = command.load()
+        loaded: Callable[[], object] = command.load()
         return loaded
     sys.exit(f"{name} is not installed: pip install 'fieldfare[server]'")

@@ -20,7 +20,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from fieldfare_flower import private
 from fieldfare_flower.private import log
@@ -54,7 +53,7 @@ def outlasted(loss: str) -> Iterator[None]:
         log.warning("the SuperLink failed: %s (%s)", loss, error)
 
 
-def ask_again(ask: Callable[[], object], patience: float) -> Any:
+def ask_again(ask: Callable[[], object], patience: float) -> object:
     """Return `ask()`, repeated after every server error for at most `patience` seconds; raises what the last
     one raises.
     """
@@ -87,7 +86,7 @@ def outlast_server_errors(grid: object) -> bool:
     if getattr(ask, "__module__", "") == __name__:
         return True
 
-    def ask_and_repeat(*, rpc_method: str = "", **request: object) -> Any:
+    def ask_and_repeat(*, rpc_method: str = "", **request: object) -> object:
         name = rpc_method.rpartition("/")[2]
         try:
             return ask_again(lambda: ask(rpc_method=rpc_method, **request), PATIENCE if name in _REPEATED else 0.0)
@@ -107,7 +106,7 @@ def repeat_requests_of_nodes(client: type | None) -> bool:
     if client is None or ask is None:
         return False
 
-    def ask_and_repeat(self: object, *, rpc_method: str = "", **request: object) -> Any:
+    def ask_and_repeat(self: object, *, rpc_method: str = "", **request: object) -> object:
         patience = 0.0 if rpc_method.endswith("Heartbeat") else NODE_PATIENCE
         return ask_again(lambda: ask(self, rpc_method=rpc_method, **request), patience)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
+import multiprocessing
 import os
 import random
 import resource
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -18,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Context
+from numpy.typing import NDArray
 from torch import nn
 
 from fieldfare.errors import BadInput
@@ -28,6 +32,7 @@ from fieldfare.schema import pseudonym
 from fieldfare.task import Task, load_task, seeded
 from fieldfare_client import forked, private
 from fieldfare_client.private.node import Instruction
+from fieldfare_client.training.measures import Measures
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from support.refusals import coded
@@ -37,11 +42,20 @@ KEPT: dict[str, Any] = {}
 """Where the loops and tasks below keep what they should not."""
 
 
+_number, _tensor = multiprocessing.Value("d", 0.0), torch.zeros(1).share_memory_()
+_mapped = np.frombuffer(mmap.mmap(-1, 8), np.float64)
+
+
+def clear() -> None:
+    KEPT.clear()
+    _number.value = _mapped[0] = _tensor[0] = 0.0
+
+
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    KEPT.clear()
+    clear()
     yield
-    KEPT.clear()
+    clear()
 
 
 def net() -> nn.Module:
@@ -165,6 +179,22 @@ def default_of_a_function(model: nn.Module, user: str, seen: list[float] = []) -
     seen.append(mean(user))
 
 
+def shared_number(model: nn.Module, user: str) -> None:
+    """As loops count epochs for the workers of a `DataLoader`."""
+    _number.value = _number.value or mean(user)
+    step(model, user, shift=_number.value)
+
+
+def first_in(values: Any) -> Callable[[nn.Module, str], None]:
+    """A loop that keeps the first user's mean in memory that processes share."""
+
+    def loop(model: nn.Module, user: str) -> None:
+        values[0] = float(values[0]) or mean(user)
+        step(model, user, shift=float(values[0]))
+
+    return loop
+
+
 _generator, _numpy = torch.Generator().manual_seed(1), np.random.default_rng(1)
 
 
@@ -205,6 +235,9 @@ LOOPS: dict[str, Callable[[nn.Module, str], None]] = {
     "torch's default dtype": setting(lambda: torch.set_default_dtype(torch.float64)),
     "a patched function": with_a_patch,
     "attribute of another module": module_of_a_package,
+    "a shared number": shared_number,
+    "a shared tensor": first_in(_tensor),
+    "shared pages": first_in(_mapped),
 }
 
 
@@ -243,6 +276,7 @@ def test_no_state_of_a_loop_moves_another_users_update(name: str) -> None:
             assert float(np.abs(update - alone[user]).max()) == 0.0
     assert not node.has_trained
     assert not KEPT
+    assert not any((_number.value, float(_tensor), float(_mapped[0])))
 
 
 PUT_BACK = {
@@ -273,7 +307,7 @@ def test_in_one_process_all_others_do_move_it() -> None:
         context = Context(0, 0, {}, None, {})  # type: ignore[arg-type]
         failures: Counter[str] = Counter()
         (alone,) = node.updates(instruction, pseudonym("cleo"), "cleo", context, failures)
-        KEPT.clear()
+        clear()
         for user in ("anna", "ben", "cleo"):
             (after,) = node.updates(instruction, pseudonym(user), user, context, failures)
         return {"moved": not np.array_equal(alone, after)}
@@ -436,6 +470,9 @@ def test_no_state_of_a_task_moves_another_users_update(kind: type[Task], apart: 
     assert torch.equal(train([1]), alone[1])
 
 
+CORRECT = MetricsSpec.model_validate({"show": {"correct": (0.0, 1.0)}})
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "metrics", "expected"),
     [
@@ -450,6 +487,9 @@ def test_no_state_of_a_task_moves_another_users_update(kind: type[Task], apart: 
         (Plain, {"isolation": "process"}, None, False),
         (Plain, {"engine": "loop"}, None, False),
         (Plain, {}, MetricsSpec.model_validate({"show": {"loss": (0.0, 1.0)}}), False),
+        (Plain, {}, CORRECT, True),
+        (KeepingLoss, {}, CORRECT, True),
+        (CountedLoss, {}, CORRECT, False),
     ],
 )
 def test_who_needs_no_child(
@@ -462,7 +502,7 @@ def test_who_needs_no_child(
     table, ask = task.users(), forked.ask
     assert isinstance(table, UserTable)
     start = trainer.schema.flatten(dict(task.build_model().named_parameters())).detach()
-    monkeypatch.setattr(forked, "ask", lambda work, *rest: (asked.append(1), ask(work, *rest))[1])
+    monkeypatch.setattr(forked, "ask", lambda work, **rest: (asked.append(1), ask(work, **rest))[1])
     result = trainer.train([start], [1.0], table, np.arange(3), at_round=0)
     assert result.users == 3
     assert not result.failures
@@ -488,13 +528,18 @@ def test_a_user_whom_recorded_operations_fail_trains_in_a_child_and_moves_nobody
             return UserTable(table.pseudonyms, table.offsets, {**table.columns, "y": labels})
 
     task = Wrong()
-    trainer = Trainer(task, ClientSpec(batch_size=4), lambda updates: [len(updates)], isolated=True, apart=True)
+    client, clip = ClientSpec(batch_size=4), lambda updates: [len(updates)]
+    trainer = Trainer(task, client, clip, isolated=True, apart=True, metrics=CORRECT)
     table = task.users()
     start = trainer.schema.flatten(dict(task.build_model().named_parameters())).detach()
     whole = trainer.train([start], [1.0], table, np.arange(3), at_round=0)
     rest = trainer.train([start], [1.0], table, np.array([0, 2]), at_round=0)
     assert whole.users == 3
-    assert whole.counts == (3.0,)
+    (clipped, metric), (_, others) = whole.counts, rest.counts
+    (own,) = Measures(task, CORRECT, torch.device("cpu"), isolated=True)(start, table, np.array([1]))
+    assert clipped == 3.0
+    assert own != 0.0
+    assert metric == pytest.approx(others + own, abs=1e-12)  # measured once
     assert dict(whole.failures) == {"IndexError": 1}
     assert torch.equal(whole.update, rest.update)
 
@@ -644,3 +689,19 @@ def test_what_a_child_imports_late_is_imported_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.delitem(sys.modules, name)
     forked.ask(lambda: {"found": __import__(late) is not None})
     assert late in sys.modules
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no /dev/shm on this machine")
+def test_the_store_of_a_ray_simulation_is_not_copied_for_each_user() -> None:
+    """Its gigabytes are mapped by every actor; other memory of that kind is copied."""
+    for prefix, seen in (("plasma", 7.0), ("other", 0.0)):
+        with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix=prefix) as file:
+            file.truncate(mmap.PAGESIZE)
+            values = np.frombuffer(mmap.mmap(file.fileno(), 0), np.float64)
+
+            def write(values: NDArray[np.float64] = values) -> dict[str, Any]:
+                values[0] = 7.0
+                return {}
+
+            forked.ask(write)
+            assert values[0] == seen

@@ -13,6 +13,8 @@ import fieldfare as ff
 from fieldfare.errors import BadInput
 from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
+from fieldfare.schema import Schema
+from fieldfare.task import seeded
 from fieldfare_client.training.measures import Measures
 from fieldfare_client.training.trainer import Trainer
 from support.refusals import coded
@@ -82,6 +84,75 @@ def test_the_sums_are_those_by_hand(rows: int, isolated: bool) -> None:
     for users in ([0], [1, 0], [2], [3, 6, 0, 1], list(range(7))):
         found = measure(point, table, np.array(users))
         assert found == pytest.approx(expected[users].sum(axis=0).tolist(), abs=1e-6)
+
+
+class Deep(Lines):
+    """Two layers over the user's pixels, and `correct` as every task has it."""
+
+    def build_model(self) -> torch.nn.Module:
+        with seeded(3):
+            return torch.nn.Sequential(
+                torch.nn.Flatten(), torch.nn.Linear(2, 9), torch.nn.ReLU(), torch.nn.Linear(9, 3)
+            )
+
+    def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("is not asked")
+
+
+Deep.measure = ff.Task.measure  # type: ignore[method-assign]
+
+
+class Mixing(Deep):
+    """Its model takes from each row the mean over all of them."""
+
+    def build_model(self) -> torch.nn.Module:
+        class Centred(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.last = torch.nn.Linear(2, 3)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.last(x - x.mean(0))
+
+        with seeded(4):
+            return Centred()
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize(("kind", "written"), [(Deep, True), (Mixing, False)])
+def test_layers_that_take_rows_one_by_one_are_measured_in_one_product_and_no_others(
+    kind: type[Lines], written: bool, isolated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, table, usual, seen = kind(), kind().users(), ff.Task.measure, list[torch.Tensor]()
+
+    def measure(self: ff.Task, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        seen.append(outputs)
+        return usual(self, name, outputs, targets)
+
+    monkeypatch.setattr(ff.Task, "measure", measure)
+    monkeypatch.setattr(Deep, "measure", measure)
+    measures = Measures(task, spec(4, correct=[0, 1]), torch.device("cpu"), isolated=isolated)
+    point = Schema.of(task.build_model()).flatten(dict(task.build_model().named_parameters())).detach()
+    assert measures.without_task is written
+
+    def found(users: list[int]) -> tuple[float, list[torch.Tensor]]:
+        seen.clear()
+        rows = table.rows(np.array(users), torch.device("cpu"))
+        ready = rows.columns["x"], rows.columns["y"]
+        (value,) = measures(point, table, np.array(users), ready)
+        assert not written or measures(point, table, np.array(users)) == pytest.approx((value,), abs=1e-12)
+        return value, [each.clone() for each in seen[:1]] if written else []
+
+    alone = {user: found([user]) for user in range(len(SIZES))}
+    for users in ([0, 3, 6], [6, 2, 1, 0], list(range(7))):
+        value, outputs = found(users)
+        assert value == pytest.approx(math.fsum(alone[user][0] for user in users), abs=1e-12)
+        if written:
+            assert len(outputs[0]) == sum(min(SIZES[user], 4) for user in users), "all users at once"
+            assert torch.equal(torch.cat(seen[1:]), outputs[0]) or not isolated, "whether rows were ready or not"
+            expected = torch.cat([each for user in users for each in alone[user][1]])
+            assert torch.equal(outputs[0], expected) or not isolated
+            torch.testing.assert_close(outputs[0], expected)
 
 
 def test_the_model_that_is_measured_is_the_one_that_was_sent() -> None:

@@ -26,7 +26,7 @@ from support.refusals import Coded, coded
 
 
 def test_a_node_without_pytorch_sums_clipped_updates_of_numpy_and_scikit_learn() -> None:
-    """Also in a virtual environment of its own, there with JAX and Keras: docs/versions.md."""
+    """Also in a virtual environment of its own, there with JAX and Keras: benchmarks/results/versions.md."""
     script = Path(without_torch.__file__)
     done = subprocess.run(
         [sys.executable, str(script), "numpy", "sklearn"], capture_output=True, text=True, timeout=100, check=False
@@ -46,7 +46,7 @@ print(*{name.partition(".")[0] for name, module in sys.modules.items() if module
 
 
 def test_a_node_loads_and_installs_what_flower_brings_and_one_small_package() -> None:
-    """Without SciPy, which was a third of its megabytes: docs/versions.md has the sizes."""
+    """Without SciPy, which was a third of its megabytes: benchmarks/results/versions.md has the sizes."""
     brought = brought_by("flwr") | {"threadpoolctl"}
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     wanted = {Requirement(line).name for line in project["dependencies"] + project["optional-dependencies"]["node"]}

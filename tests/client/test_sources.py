@@ -88,7 +88,7 @@ def test_the_ordinary_client_downloads_the_archive(tmp_path: Path, monkeypatch: 
     fetch(source, tmp_path / "data")
     assert (tmp_path / "asked").read_text() == "download dataset-fashion-mnist=0-test\n"
     client.write_text("#!/bin/sh\necho E: Version 0-test was not found >&2\nexit 100\n")
-    with pytest.raises(BadInput, check=coded("bad-input")) as refused:
+    with pytest.raises(BadInput, check=coded("download-failed")) as refused:
         fetch(source, tmp_path / "again")
     assert archive.name in str(refused.value)
     assert not (tmp_path / "again").exists()

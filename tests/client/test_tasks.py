@@ -17,8 +17,8 @@ from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.tasks.flights import FEATURES, FlightsMLPTask, FlightsTask, features, load, read_csv
 from fieldfare_client.tasks.scores import auc
 from fieldfare_client.tasks.split import by_hash, by_labels
-from fieldfare_server.run.pricing import price
-from support.refusals import coded
+from fieldfare_server.run.pricing import price, price_with_model
+from support.refusals import Coded, coded
 
 SAMPLE = Path(__file__).parents[1] / "data" / "flights_sample.csv"
 HEADER = "year,month,day,arr_delay,carrier,tailnum,origin,dest,distance,hour"
@@ -32,21 +32,30 @@ def test_tasks_are_found_by_name_and_by_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "what"),
     [
-        ("flihgts", "Nearest allowed: flights"),
-        ("no such", "no such task"),
-        ("../etc/passwd", "no such task"),
-        ("nowhere_at_all:Task", "cannot be found"),
-        ("fieldfare_client.tasks.digits:DigitTask", "Nearest allowed: fieldfare_client.tasks.digits:DigitsTask"),
-        ("fieldfare_client.tasks.digits:CLASSES", "gives a int"),
-        (":x", "package.module:attribute"),
-        ("..x:y", "package.module:attribute"),
+        ("flihgts", coded("unknown-task", "flights")),
+        ("no such", coded("unknown-task", "'no such'")),
+        ("../etc/passwd", coded("unknown-task", "passwd")),
+        ("nowhere_at_all:Task", coded("unknown-task", "nowhere_at_all")),
+        ("fieldfare_client.tasks.digits:DigitTask", coded("task-attribute", "digits:DigitsTask")),
+        ("fieldfare_client.tasks.digits:CLASSES", coded("not-a-task", "int")),
+        (":x", coded("task-reference", "package.module:attribute")),
+        ("..x:y", coded("task-unimportable", "package.module:attribute")),
     ],
 )
-def test_an_unknown_task_is_refused_with_the_nearest(name: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_an_unknown_task_is_refused_with_the_nearest(name: str, what: Coded) -> None:
+    with pytest.raises(BadInput, check=what):
         load_task(name)
+
+
+def test_a_price_refuses_an_unknown_task_by_its_own_code_and_once() -> None:
+    """It was wrapped as a bad model: the code of any bad input, and its words twice."""
+    plan = Plan(task="digits", epsilon=1, delta=1e-5, rounds=4, cohort=2)
+    plan = plan.model_copy(update={"run": plan.run.model_copy(update={"task": "flihgts"})})
+    with pytest.raises(BadInput, check=coded("unknown-task", "flights")) as refused:
+        price_with_model(plan)
+    assert str(refused.value).count("run.task") == 1
 
 
 @pytest.fixture

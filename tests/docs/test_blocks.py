@@ -42,7 +42,6 @@ NOT_RUN = {
     ("deployment.md", "kubectl create"): "needs a cluster; tests/deploy/test_helm.py renders the chart",
     ("deployment.md", "fieldfare run --resume"): CONTAINERS,
     ("deployment.md", "docker compose stop"): CONTAINERS,
-    ("kubernetes.md", "kubectl create"): "needs a cluster; tests/deploy/test_helm.py renders the chart",
     ("errors.md", "fieldfare simulate --resume"): "needs an interrupted run: tests/server/cli/test_simulate.py",
     ("errors.md", "fieldfare abandon"): "needs an interrupted run: tests/server/cli/test_cli.py",
     ("tutorial-flower.md", "flwr run"): "needs a SuperLink: tests/examples/test_examples.py",

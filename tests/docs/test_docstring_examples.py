@@ -1,4 +1,4 @@
-"""Each public name of `fieldfare` has an example in its docstring; the example runs, and shows what it prints."""
+"""Each public name has examples in its docstring or its methods': they run, and print what they show."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ ELSEWHERE = {
     "PrivateStrategy": {"configure_train", "aggregate_train", "initialize_parameters"},
     # Pydantic's.
     "Plan": {"model_post_init", "takes"},
-    # What questions about a model ask for; the default answers with loss and hits.
-    "Task": {"measure"},
+    # What questions about a model ask for; and what loads a task by its name. Both have defaults.
+    "Task": {"measure", "configured", "Parameters"},
     # What only coordinators, nodes and administrators' commands call; docs/privacy-officer.md has those commands.
     "Ledger": {
         "migrate", "separate_roles", "hold_head", "presenting", "close", "proposal_population", "approve_raise",
         "withdraw_raise", "set_window", "keep_odometers", "start_run", "resume_run", "request", "abandon",
         "expire_reservations", "record_residual_test", "draw_seed", "record_key_destroyed", "release_charge",
         "rebuild", "restore", "mend", "revoke_token", "record_token_use", "enrol_head_key", "rotate_head_key",
-        "admit_node", "release_node", "node_register",
+        "admit_node", "release_node", "node_register", "create_token", "check_token",
     },
 }  # fmt: skip
 """Methods that no example of a class calls."""
 
 
 def examples_of(name: str) -> list[doctest.DocTest]:
-    """Return the examples in the docstring of a public name."""
+    """Return the examples in the docstring of a public name and in those of its methods, which go on with its names."""
     thing = getattr(ff, name)
-    return [PARSER.get_doctest(inspect.getdoc(thing) or "", {"__name__": "an_example"}, f"ff.{name}", None, None)]
+    methods = vars(thing) if inspect.isclass(thing) else ()
+    documented = [each for each in (getattr(thing, method) for method in methods) if inspect.isroutine(each)]
+    text = "\n\n".join(inspect.getdoc(each) or "" for each in (thing, *documented))
+    return [PARSER.get_doctest(text, {"__name__": "an_example"}, f"ff.{name}", None, None)]
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""A stranger's app on SuperNodes, masked and charged at its nodes by one line: `mods=[ff.budget, ff.masked]`."""
+"""A stranger's app on SuperNodes, masked and charged at its nodes by one line: `mods=[ff.budget, ff.masked]`; and a
+blinder that adds noise of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import pytest
 from test_masked_federation import NODES, say
 from test_private_flower_app import QUICKSTART, flwr_run
 
+from fieldfare.masking.receipts import Receipt
 from fieldfare.plan import Plan
 from fieldfare_server.deployment.simulation import superlink
 from fieldfare_server.evidence.verify import recharge, verify
@@ -45,7 +47,8 @@ def test_one_line_masks_and_charges_an_app_on_supernodes(tmp_path: Path) -> None
         ledger.create_population("clinics", 20.0, 1e-5, actor="test")
     key = say("blinder", "init", "--at", at)
     plan = tmp_path / "plan.toml"
-    plan.write_text(text := masked_plan(key, cohort=NODES, least=NODES, round_timeout=60))
+    plan.write_text(text := masked_plan(key, cohort=NODES, least=NODES, round_timeout=60, noise=0.5))
+    say("blinder", "budget", "--epsilon", "40", "--delta", "1e-5", "--at", at)
     assert Plan.from_toml(text).digest() in say("blinder", "approve", str(plan), "--words", str(WORDS), "--at", at)
     (app / "quickstart").mkdir(parents=True)
     for path in QUICKSTART.glob("*.py"):
@@ -81,8 +84,14 @@ def test_one_line_masks_and_charges_an_app_on_supernodes(tmp_path: Path) -> None
         assert (run.state, run.next_round) == ("done", 2), output[-3000:]
         assert ledger.population("clinics").users == NODES
         assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
-    answers = json.loads(say("blinder", "status", "--json", "--at", at))["answers"]
-    assert [row[1:4] for row in answers] == [[run.id, round, NODES] for round in range(2)]
+        noised = [
+            Receipt.parse(row.body["receipt"]).noise for row in ledger.journal_rows().items if "receipt" in row.body
+        ]
+        assert len(noised) == 2
+        assert min(noised) > 0
+    status = json.loads(say("blinder", "status", "--json", "--at", at))
+    assert [row[1:4] for row in status["answers"]] == [[run.id, round, NODES] for round in range(2)]
+    assert [row[0] for row in status["charges"]] == [run.id]
     for index in range(NODES):
         with sqlite3.connect(tmp_path / f"own-{index}" / "charges.sqlite3") as charges:
             assert charges.execute("SELECT count(*) FROM users").fetchone() == (1,)

@@ -1,7 +1,7 @@
 """Run the tests that touch Flower against several Flowers, without changing the environment: `make flower-matrix`.
 
 Each version's wheel is downloaded, unpacked, and put first on PYTHONPATH over the pinned environment. A version that
-does not download or import is "not run", never "passed". The table goes into docs/versions.md.
+does not download or import is "not run", never "passed". The table goes into benchmarks/results/versions.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/versions.md"
+PAGE = ROOT / "benchmarks/results/versions.md"
 BEGIN, END = "<!-- flower-matrix: begin -->", "<!-- flower-matrix: end -->"
 WANTED = ("flwr==1.40.0", "flwr==1.41.0", "flwr>=1.40,<2")
 """The last is the newest that the registry has."""

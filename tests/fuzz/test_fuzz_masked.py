@@ -43,9 +43,9 @@ from replies import Stream, edit
 
 MESSAGES = int(os.environ.get("FIELDFARE_FUZZ", "3000"))
 RUN, PLAN, NUMEL = Occasion("run", 3, 1), "ab" * 32, 6
-RECORDS = (HEADER, MASKED, REPORT, SEAL, ASK, MASKS, RECEIPT, HELLO, MASKING, "update")
+RECORDS = (HEADER, MASKED, REPORT, ASK, MASKS, RECEIPT, HELLO, MASKING, "update")
 ENTRIES = (
-    *(WORDS, "users", "run", "round", "attempt", "version", "box", "key", "signature", "receipt", "bits", "plan"),
+    *(SEAL, WORDS, "users", "run", "round", "attempt", "version", "box", "key", "signature", "receipt", "bits", "plan"),
     *("numel", "nodes", "boxes", "keys", "signatures", "plans", "blinder", "spacing_log2", "shares", "weights"),
     *("trained", "settings", "deltas", "counts"),
 )

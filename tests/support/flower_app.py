@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 app = ClientApp()
 
 
-def masked_plan(blinder: str, *, cohort: int, least: int, round_timeout: int) -> str:
+def masked_plan(blinder: str, *, cohort: int, least: int, round_timeout: int, noise: float = 0.0) -> str:
     """A plan of two masked rounds for the app's nodes, of each at least `least`, and `blinder` among them."""
     return f"""
 [privacy]
@@ -36,6 +36,7 @@ separation = 1
 kind = "masked"
 least_nodes = {least}
 blinder = "{blinder}"
+blinder_noise = {noise}
 """
 
 

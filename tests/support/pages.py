@@ -36,8 +36,8 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README and every page of the site; a page that is only another file stands for that file."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """README, every page of the site (one that is only another file stands for that file), the report for Flower."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/results/flower_secagg.md"]
 
 
 def text_of(page: Path) -> str:

@@ -20,6 +20,7 @@ from fieldfare_server.run.presence.selection import Selector
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid
+from support.refusals import coded
 
 
 def words_of(key: int) -> Any:
@@ -69,7 +70,7 @@ def require_callable(state: StateDirectory, participation: dict[str, Any], plan_
     """Real people are trained only where the plan states that they can be called. plan_with: (participation, **changes)
     -> plan."""
     timed = {"run__round_seconds": 60.0}
-    with pytest.raises(BadInput, match=f"scheme '{participation['scheme']}' calls.*callable"):
+    with pytest.raises(BadInput, check=coded("conflict", "participation.callable", f"'{participation['scheme']}'")):
         Session.begin(state, plan_with(participation, **timed), True)
     with Session.begin(state, plan_with({**participation, "callable": True}, **timed), True) as session:
         session.finish("stopped", "enough")
@@ -81,5 +82,8 @@ def require_callable_nodes(state: StateDirectory, plan: Plan) -> None:
     class Real(LyingGrid):
         simulated = False
 
-    with Session.begin(state, plan, True) as session, pytest.raises(BadInput, match="callable"):
+    with (
+        Session.begin(state, plan, True) as session,
+        pytest.raises(BadInput, check=coded("conflict", "participation.callable")),
+    ):
         FieldfareStrategy(session).take_to_end(Real(3))

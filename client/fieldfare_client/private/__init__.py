@@ -1,21 +1,5 @@
 """`ff.private`: many users a node, and your training loop.
 
-    app = ClientApp()
-
-    @app.query("users")
-    @ff.private.users
-    def users(context):
-        return patients_of(context.node_config["partition-id"])
-
-    @app.train()
-    @ff.private.train(Net)
-    def train(model, user, context, config):
-        optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])
-        for batch in loader_of(user):
-            optimizer.zero_grad()
-            model(**batch).loss.backward()
-            optimizer.step()
-
 **Each user trains in a process of its own**: a copy-on-write child of this one, in which nobody has trained.
 So nothing that `train` keeps in memory (an optimizer, a cache, a generator) reaches the next user, and one
 user's data move the node's sum by at most the clip norm. Not kept apart are files, the network, databases and
@@ -24,31 +8,20 @@ Where a process cannot be forked (a GPU, JAX, TensorFlow, Windows, macOS) users 
 this one, and the node's log says so: **make everything that changes inside of `train`**, and try it with
 `ff.private.check(train, users)`, which compares, bit for bit, what a user gives alone and after another.
 
-For each user the model is put back (parameters, buffers, flags, attributes), `random`, numpy and torch are
-seeded from the run, the round and the user, and `train` runs. The difference that it made to the parameters
-that require a gradient is clipped and added. So any optimizer, `DataLoader`, augmentation, autocast or
-`model(**batch)` will do; BatchNorm and constant buffers are welcome, and never leave the node; half-precision
-models train in half precision. A user whose training raises contributes zero and costs no other user
-anything. What `train` returns never leaves the node, and what it writes to `context.state` is not kept.
-`ff.private.metric("accuracy", 0.9)` tells a number of the user: where the plan lists it, it is noised with
-the update. A function under `@ff.private.measure` answers `ff.ask(..., grid=grid)`.
-
-`config` is the server's `train_config` with "server-round". A node may host one user: it answers Flower's own
-messages too (the plain dialect).
+The difference that `train` makes to the parameters that require a gradient is clipped and added; a user whose
+training raises contributes zero. `config` is the server's `train_config` with "server-round".
 
 Example:
     >>> import fieldfare as ff
     >>> import torch
     >>> from flwr.clientapp import ClientApp
-    >>> def build():
-    ...     return torch.nn.Linear(1, 1)
     >>> app = ClientApp()
     >>> @app.query("users")
     ... @ff.private.users
     ... def users(context):
     ...     return [f"p{i}" for i in range(4)]
     >>> @app.train()
-    ... @ff.private.train(build, isolation="none")
+    ... @ff.private.train(lambda: torch.nn.Linear(1, 1), isolation="none")
     ... def train(model, user, context, config):
     ...     with torch.no_grad():
     ...         model.weight += 0.1 * int(user[1:])
@@ -70,7 +43,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from flwr.app import Context, Message
 
@@ -165,7 +138,7 @@ def train(build: Build, rebuild: bool = False, isolation: Isolation = "auto") ->
         made = f"{type(build).__name__} is not a callable that makes the model"
         raise TypeError(f"@ff.private.train(build): {made}, such as its class or lambda: Net(10)")
 
-    def decorate(loop: Loop, *others: Any) -> Handler:
+    def decorate(loop: Loop, *others: object) -> Handler:
         if others:
             raise TypeError("@ff.private.train stands without its model: write @ff.private.train(build)")
         _require_arguments(loop, 4, "@ff.private.train", "train(model, user, context, config)")
@@ -201,7 +174,7 @@ def measure(function: Measure) -> Measure:
     return function
 
 
-def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
+def _handler(function: Callable[..., object], answer: Handler) -> Handler:
     def handle(message: Message, context: Context) -> Message:
         with _one_node:
             try:
@@ -216,12 +189,12 @@ def _handler(function: Callable[..., Any], answer: Handler) -> Handler:
     return handle
 
 
-def _require_below(function: Callable[..., Any], ours: str, theirs: str) -> None:
+def _require_below(function: Callable[..., object], ours: str, theirs: str) -> None:
     if is_registered(function, getattr(function, "__globals__", {})):
         raise TypeError(f"{ours} must stand below {theirs}: the app has registered the function without it")
 
 
-def _require_arguments(function: Callable[..., Any], count: int, ours: str, form: str) -> None:
+def _require_arguments(function: Callable[..., object], count: int, ours: str, form: str) -> None:
     if not callable(function):
         raise TypeError(f"{ours}: {type(function).__name__} is not a function")
     try:

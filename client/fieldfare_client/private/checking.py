@@ -19,7 +19,7 @@ def check(
     train: Callable[..., object],
     users: Iterable[str],
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     node_config: Mapping[str, Any] | None = None,
     run_config: Mapping[str, Any] | None = None,
 ) -> None:
@@ -28,8 +28,8 @@ def check(
     Each time in a process that is forked from this one, where nobody may have trained yet: several trainings
     in one, as on machines that cannot fork, unless the loop says `isolation = "process"`; and each training
     in one of its own. A silent end means that nothing was found with these users: state that a loop carries
-    only under other data, what it keeps outside of the machine, and files that were there before stay unseen.
-    Sends nothing and charges nothing.
+    only under other data, what it keeps outside of the machine, files that were there before, and those that
+    compiled code reads (safetensors, Parquet, HDF5) stay unseen. Sends nothing and charges nothing.
 
     Args:
         train: the function under `@ff.private.train`.
@@ -62,7 +62,10 @@ def check(
         for apart in (True,) if node.isolation == "process" else (False, True):
             require_independent(update, ids, apart=apart)
     except Dependent as found:
-        raise BadInput(f"the training of user {ids[found.place]!r}", found.why, found.nearest) from None
+        user = f"the training of user {ids[found.place]!r}"
+        raise BadInput(user, found.why, found.nearest, code="users-dependent") from None
     except TrainingRaised as found:
         user = f"the training of user {ids[found.place]!r}"
-        raise BadInput(user, f"raises {found.kind}:\n{found}", "a loop that trains each user") from None
+        raise BadInput(
+            user, f"raises {found.kind}:\n{found}", "a loop that trains each user", code="training-raises"
+        ) from None

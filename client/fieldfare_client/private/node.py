@@ -279,7 +279,7 @@ class AppNode:
         if not self._trains_apart():
             return self._contribution_here(question, user, context, failures)
 
-        def measure() -> dict[str, Any]:
+        def measure() -> dict[str, object]:
             failed: Counter[str] = Counter()
             return {"told": self._contribution_here(question, user, context, failed).tolist(), "failed": failed}
 
@@ -327,12 +327,12 @@ class AppNode:
             self._shared = np.frombuffer(mmap.mmap(-1, 4 * shape[0] * shape[1]), np.float32).reshape(shape)
         shared = self._shared
 
-        def train() -> dict[str, Any]:
+        def train() -> dict[str, object]:
             failed: Counter[str] = Counter()
             shared[:] = self._updates_here(instruction, name, user, context, failed)
             return {"failed": failed, "reported": self.reported}
 
-        answer = self._ask(train, failures)
+        answer = self._ask(train, failures, shared)
         if answer is None:
             self.reported = {}
             return list(np.zeros(shape, np.float32))
@@ -349,10 +349,12 @@ class AppNode:
         self._said = why
         return apart
 
-    def _ask(self, work: Callable[[], dict[str, Any]], failures: Counter[str]) -> dict[str, Any] | None:
+    def _ask(
+        self, work: Callable[[], dict[str, Any]], failures: Counter[str], into: NDArray[np.float32] | None = None
+    ) -> dict[str, Any] | None:
         """Return what `work` says in a child, its `failed` added to `failures`; None where it ended without a word."""
         try:
-            answer = forked.ask(work, self._until)
+            answer = forked.ask(work, self._until, into)
         except (forked.Ended, OSError) as error:
             failures[str(error) if isinstance(error, forked.Ended) else type(error).__name__] += 1
             return None

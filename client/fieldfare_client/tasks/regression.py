@@ -31,8 +31,7 @@ class RegressionParameters(Table):
     rows_per_user: int = Field(default=1, ge=1, le=1_000_000, description="examples of each user")
     dimensions: int = Field(default=20, ge=1, le=1_000_000, description="of an input, where spectrum is a number")
     spectrum: Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(gt=0)], ...] = Field(
-        default=0.5,
-        description="of the inputs' covariance: a for eigenvalues proportional to i^-a, or the eigenvalues",
+        default=0.5, description="of the inputs' covariance: a for eigenvalues proportional to i^-a, or the eigenvalues"
     )
     noise: float = Field(default=0.3, ge=0, description="standard deviation of the targets around the line")
     nonzero: int | None = Field(

@@ -136,7 +136,7 @@ class SealedLoss(LossGradient):
 
         def make_up(users: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
             values = torch.randn(users, rows, *outputs.shape[2:], generator=generator, dtype=outputs.dtype)
-            return values, targets.expand(users, rows, *targets.shape[2:]).contiguous()
+            return values.to(outputs.device), targets.expand(users, rows, *targets.shape[2:]).contiguous()
 
         for rows in range(1, self.rows + 1):
             few, many = (_record(self._eager, *make_up(users, rows), alone=True)[1] for users in (FEW, MANY))

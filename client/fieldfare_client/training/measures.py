@@ -5,6 +5,10 @@ A user's number is the mean of the measure over the user's own first rows, cut t
 other user's rows decide it. Users are measured together, each row in a batch of its own (`torch.func.vmap`),
 unless presence is secret, or the model or the measure cannot be mapped: then one user after another. A user
 without rows, or whose measure fails or is not finite, contributes zero, which is the middle of the range.
+
+Whether a stack of linear layers is `correct`, as every task has it, needs no Python of the task: the layers take
+rows one by one, so they are one batch, or, where presence is secret, a batch a user; what is rounded nowhere,
+the comparison and the mean, is done for all users at once.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ from fieldfare.arrays import Floats
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client.training.layers import Stack, layers_of
 from fieldfare_client.training.local_model import Buffers
-from fieldfare_client.training.rows import standard_dtypes
+from fieldfare_client.training.rows import prepares_nothing, standard_dtypes
 from fieldfare_client.users import UserTable
 
 log = logging.getLogger("fieldfare.client")
@@ -49,9 +54,22 @@ class Measures:
         self._task, self._spec, self._device = task, spec, device
         self._model = task.build_model().to(device).eval()
         self._buffers, self._schema = Buffers(self._model), Schema.of(self._model)
+        named = dict(self._model.named_parameters())
+        self._trained: list[torch.Tensor] = [named[name] for name in self._schema.names]
+        self._sent: list[torch.Tensor] = []
+        self._loaded = False
+        """Whether the model has the parameters that were sent."""
+        stack = layers_of(self._model, self._schema.names)
+        usual = spec.names == ("correct",) and getattr(task.measure, "__func__", None) is Task.measure
+        self._stack = stack if isinstance(stack, Stack) and usual else None
         self._alone = isolated
         self.none = (0.0,) * len(spec.names)
         """The sums over nobody."""
+
+    @property
+    def without_task(self) -> bool:
+        """Whether no Python of the task sees a user."""
+        return self._stack is not None and prepares_nothing(self._task)
 
     def __call__(
         self,
@@ -68,21 +86,20 @@ class Measures:
             ready: the inputs and targets of all rows of `users`, in their order, where they are prepared
                 already.
         """
-        named = self._schema.split(point)
-        with torch.no_grad():
-            for name, parameter in self._model.named_parameters():
-                if parameter.requires_grad:
-                    parameter.copy_(named[name])
+        self._sent, self._loaded = list(self._schema.split(point).values()), False
         whole = table.sizes_of(users)
         sizes = np.minimum(whole, self._spec.most_rows)
         means = np.full((len(users), len(self._spec.names)), np.nan)
         filled = np.flatnonzero(sizes)
         found = None
-        if ready is not None and len(filled) and not self._alone:
-            measured = np.arange(whole.sum()) - np.repeat(np.cumsum(whole) - whole, whole) < self._spec.most_rows
-            kept = slice(None) if measured.all() else torch.from_numpy(measured).to(ready[0].device)
+        if ready is not None and len(filled) and (self._stack or not self._alone):
+            inputs, targets = ready
+            if not np.array_equal(sizes, whole):
+                measured = np.arange(whole.sum()) - np.repeat(np.cumsum(whole) - whole, whole) < self._spec.most_rows
+                kept = torch.from_numpy(np.flatnonzero(measured)).to(inputs.device)
+                inputs, targets = inputs[kept], targets[kept]
             with contextlib.suppress(Exception):  # of one user's data, or of all: below is found out of whom
-                found = self._by_row(ready[0][kept], ready[1][kept], sizes[filled])
+                found = self._by_row(inputs, targets, sizes[filled])
         if len(filled):
             means[filled] = self._of(table, users[filled], sizes[filled]) if found is None else found
         return tuple(self._spec.centred(means).sum(axis=0).tolist())
@@ -119,21 +136,56 @@ class Measures:
         return self._by_row(inputs, targets, sizes)
 
     def _by_row(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: NDArray[np.int64]) -> Floats:
-        """Return the means of users whose rows follow each other, each row a batch of its own, shape (users, k)."""
+        """Return the means of users whose rows follow each other and see no other row, shape (users, k)."""
         if len(inputs) != sizes.sum():
             raise ValueError("prepare() drops or adds rows")
-        self._buffers.restore()
         with torch.no_grad():
-            each = torch.func.vmap(self._measure, chunk_size=_TOGETHER)(inputs[:, None], targets[:, None])
+            if self._stack is not None and targets.ndim == 1:
+                each = self._correct(self._stack, inputs, targets, sizes)[:, None]
+            elif self._alone:
+                raise ValueError("users are measured one after another")
+            else:
+                self._load()
+                each = torch.func.vmap(self._measure, chunk_size=_TOGETHER)(inputs[:, None], targets[:, None])
         sums = np.add.reduceat(each.double().cpu().numpy(), np.cumsum(sizes) - sizes, axis=0)
         means: Floats = sums / sizes[:, None]
         return means
 
-    def _one(self, batch: Mapping[str, torch.Tensor]) -> Floats:
-        self._buffers.restore()
-        try:
+    def _correct(
+        self, stack: Stack, inputs: torch.Tensor, targets: torch.Tensor, sizes: NDArray[np.int64]
+    ) -> torch.Tensor:
+        """Return whether each row is correct, shape (rows,)."""
+        if inputs.is_floating_point():
+            inputs = inputs.to(self._sent[0].dtype)
+        # Alone, a user's rows begin where memory is aligned, as any other's do.
+        pieces = (
+            map(torch.clone, torch.split(inputs, sizes.tolist())) if self._alone else torch.split(inputs, _TOGETHER)
+        )
+        weights, found = [weight[None] for weight in self._sent], []
+        for piece in pieces:
+            value = (piece.flatten(1) if stack.flatten else piece)[None]
+            for layer in stack.layers:
+                value = layer.forward(weights, value)
+            found.append(value[0])
+        return Task.measure(self._task, "correct", torch.cat(found), targets)
+
+    def _load(self) -> None:
+        """Give the model the parameters that were sent, and the buffers that it began with."""
+        if not self._loaded:
             with torch.no_grad():
-                found: Floats = self._measure(*standard_dtypes(self._task.prepare(batch))).double().cpu().numpy()
+                torch._foreach_copy_(self._trained, self._sent)
+            self._loaded = True
+        self._buffers.restore()
+
+    def _one(self, batch: Mapping[str, torch.Tensor]) -> Floats:
+        try:
+            inputs, targets = standard_dtypes(self._task.prepare(batch))
+            if self._stack is not None and targets.ndim == 1:
+                found: Floats = self._by_row(inputs, targets, np.array([len(inputs)]))[0]  # as with others
+                return found
+            self._load()
+            with torch.no_grad():
+                found = self._measure(inputs, targets).double().cpu().numpy()
         except Exception as error:  # any: it is the task's code and the user's data, and the text may quote it
             log.debug("a user's metrics are not known (%s)", type(error).__name__)
             return np.full(len(self._spec.names), np.nan)

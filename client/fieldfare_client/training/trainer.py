@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.modules.conv import _ConvNd
 
-from fieldfare.errors import BadInput, Unsupported, WrongForm
+from fieldfare.errors import Unsupported, WrongForm
 from fieldfare.hashing import all_differ
 from fieldfare.metrics import MetricsSpec
 from fieldfare.plan_tables import ClientSpec
@@ -139,8 +139,9 @@ class Trainer:
         if self.device.type == "cpu":
             keep_freed_memory()
         self._alone, self._dtype = why_alone(self._model), one_dtype(self._model)
-        # A measure is Python of the task that sees users.
-        open_ = isolated and metrics is None and client.engine == client.isolation == "auto"
+        # Most measures are Python of the task that sees users.
+        free = self._measures is None or self._measures.without_task
+        open_ = isolated and free and client.engine == client.isolation == "auto"
         self._sealed = apart and open_ and not self._alone and not hasattr(task, "known_updates")
         """Whether users for whom that can be train on recorded operations."""
         self._left: list[int] = []
@@ -291,12 +292,14 @@ class Trainer:
                 add_rows_(query, combined)
                 counts = [a + b for a, b in itertools.zip_longest(counts, over or (), fillvalue=0.0)]
             if self._measures is not None:
-                measured = self._measured or self._measures(starts[0], table, users[first:last])
-                riding.append(measured)
+                here, measured = users[first:last], self._measured
+                if self._left and np.isin(here, self._left).any():  # a child measures whom it trains
+                    here, measured = here[~np.isin(here, self._left)], None
+                riding.append(measured or self._measures(starts[0], table, here))
             first = last
             del updates, combined  # before the next ones are made, not after
             remember(choice, (*self._identity, self.isolated, *shape, width))
-        if self._measures is not None and not self.apart:
+        if self._measures is not None and (riding or not self.apart):
             counts = [*counts, *(map(math.fsum, zip(*riding, strict=True)) if riding else self._measures.none)]
         trained = CohortUpdate(total.view(-1), everybody, tuple(counts), failures)
 
@@ -322,7 +325,7 @@ class Trainer:
                 return {"counts": own.counts, "failures": own.failures}
 
             try:
-                answer = forked.ask(train_one)
+                answer = forked.ask(train_one, into=shared)
             except (forked.Ended, OSError) as error:
                 failures[str(error) if isinstance(error, forked.Ended) else type(error).__name__] += 1
                 continue
@@ -393,8 +396,7 @@ class Trainer:
         try:
             chunk = self._gather(work, users, width=width)
             if self._measures is not None:  # before training
-                ready = None if width else (chunk.inputs, chunk.targets)
-                self._measured = self._measures(work.starts[0], work.table, users, ready)
+                self._measured = self._measures(work.starts[0], work.table, users, (chunk.inputs, chunk.targets))
             combined = self._updates(engine, work, chunk)
         except Exception as error:  # any: it is the task's code and the user's data
             if isinstance(error, torch.OutOfMemoryError) and len(users) > 1:
@@ -505,7 +507,7 @@ class Trainer:
                 )
                 if inputs.shape[0] != size or targets.shape[0] != size:
                     # Else every later user would train on the rows of the one before.
-                    raise BadInput(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
+                    raise WrongForm(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
                 parts[place] = self._floating(inputs), targets
         for place in failing:
             other, size = next(iter(parts.values())), int(rows.sizes[place])
@@ -559,13 +561,9 @@ def _bucket(value: float) -> int:
 
 def _schema(task: Task, model: torch.nn.Module) -> Schema:
     """Return the schema of `model`; raises `BadInput` for models that cannot be trained privately."""
-    what = f"run.task = {task.name!r}"
-    try:
-        schema = Schema.of(model)
-    except ValueError as error:
-        raise BadInput(what, str(error)) from None
+    schema = Schema.of(model)
     if schema.numel == 0:
-        raise WrongForm(what, "the model has no parameters to train.")
+        raise WrongForm(f"run.task = {task.name!r}", "the model has no parameters to train.")
     return schema
 
 

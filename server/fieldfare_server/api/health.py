@@ -25,11 +25,7 @@ class Readiness:
     """
 
     def __init__(
-        self,
-        answers: Answers,
-        seconds: float,
-        version: str,
-        clock: Callable[[], float] = time.monotonic,
+        self, answers: Answers, seconds: float, version: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._answers, self._seconds, self._version, self._clock = answers, seconds, version, clock
         self._lock = threading.Lock()

@@ -42,10 +42,7 @@ def problem(
 
 def _response(body: Problem, headers: dict[str, str] | None = None) -> Response:
     return JSONResponse(
-        body.model_dump(mode="json", exclude_none=True),
-        status_code=body.status,
-        media_type=MEDIA_TYPE,
-        headers=headers,
+        body.model_dump(mode="json", exclude_none=True), status_code=body.status, media_type=MEDIA_TYPE, headers=headers
     )
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE, Price
-from fieldfare.names import is_question, task_words
+from fieldfare.names import is_question, mechanism_word, task_words
 from fieldfare.participation import PRESENCE
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.ledger import states, views, watch
@@ -139,7 +139,7 @@ class Run(Answer):
     state: states.RunState = Field(description="interrupted: its coordinator has fallen silent, and it can be resumed")
     request: states.Request | None = Field(default=None, description="not yet obeyed")
     task: str = Field(description="what is trained, or what is asked")
-    mechanism: str = Field(description="the kind of noise")
+    mechanism: str = Field(description="the kind of noise; threshold or exponential of an answer that is no noised sum")
     adjacency: str = Field(description=f"under {PRESENCE} no count of users or replies is shown anywhere")
     accounting: states.Accounting = Field(
         default="worst-case", description="individual: each user is charged what that user took part in"
@@ -161,9 +161,7 @@ class Run(Answer):
     def of(cls, view: views.RunView, latest: watch.Latest | None, **more: Any) -> Self:
         """Return a run of the ledger. latest: its newest committed round, None before the first; more: other fields."""
         # The plan may be of another version, in which a table has another shape.
-        run, mechanism = (
-            part if isinstance(part := view.plan.get(name), dict) else {} for name in ("run", "mechanism")
-        )
+        run = part if isinstance(part := view.plan.get("run"), dict) else {}
         statistics = latest.statistics if latest else {}
         score, score_name = statistics.get("score"), statistics.get("score_name")
         own = {
@@ -171,7 +169,7 @@ class Run(Answer):
             "tags": tuple(run.get("tags", ())),
             "task": task_words(view.plan),
             "look": _look(view, latest),
-            "mechanism": str(mechanism.get("kind", "unknown")),
+            "mechanism": mechanism_word(view.plan),
             "committed_rounds": view.next_round,
             "planned": LossAnswer.of(view.planned, view.planned_epsilon, view.delta),
             "spent": LossAnswer.of(view.spent, view.spent_epsilon, view.delta),

@@ -110,7 +110,9 @@ def listen(settings: uvicorn.Config) -> socket.socket:
         what = f"{settings.host} port {settings.port}"
         if error.errno == errno.EADDRINUSE:
             raise AlreadyThere(what, "another program has it.", "--port 0, any free one") from None
-        raise BadInput(what, f"cannot be bound: {error.strerror or error}.", "127.0.0.1") from None
+        raise BadInput(
+            what, f"cannot be bound: {error.strerror or error}.", "127.0.0.1", code="address-unusable"
+        ) from None
     return taken
 
 

@@ -12,6 +12,7 @@ import typer
 
 from fieldfare.cost import Cost
 from fieldfare.errors import NotFound, NotGiven
+from fieldfare.names import is_question
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
 from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
@@ -20,6 +21,7 @@ from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.evidence.population_size import check_population_size
+from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
@@ -121,8 +123,13 @@ def ask_clip(home: StateDirectory, path: Path, epsilon: float, *, dry_run: bool,
     found = put(home, asked, accept_delta=accept_delta)
     norm = found.answer[0].value
     assert norm is not None  # `require_clear`
-    path.write_text(with_norm(text, float(f"{norm:.3g}")))
-    print_progress(f"{path}: clipping.norm = {norm:.3g}")
+    with_answer = with_norm(text, float(f"{norm:.3g}")).encode()
+    try:
+        replace_file(path.resolve(), with_answer, path.stat().st_mode & 0o777)
+    except OSError as error:  # the answer is charged, and told all the same
+        print_warnings([f"{path} cannot be written ({error.strerror}): set clipping.norm = {norm:.3g} there."])
+    else:
+        print_progress(f"{path}: clipping.norm = {norm:.3g}")
     return found
 
 
@@ -185,7 +192,8 @@ def _provide(home: StateDirectory, ledger: Ledger, question: Question) -> None:
     from fieldfare_client.questions import provide  # imports PyTorch
 
     for run in question.runs:
-        file = home.root / ledger.run(run).id / "model.safetensors"
-        if not file.is_file():
+        view = ledger.run(run)
+        file = home.root / view.id / "model.safetensors"
+        if is_question(view.plan) or not file.is_file():
             raise NotFound(f"the model of run {run}", f"it released none, or not into {home.root}.", "another run")
         provide(run, file)

@@ -119,10 +119,7 @@ def _words(plan: Plan) -> int:
 
 
 @blinder.command()
-def status(
-    at: AtOption = HERE,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-) -> None:
+def status(at: AtOption = HERE, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
     """Show the nodes that it admitted, the plans that it approved, and its newest answers."""
     with refusals(as_json=as_json):
         opened = _open(at)

@@ -40,8 +40,7 @@ _INDIVIDUAL = (
 
 @on_service
 def budget(
-    service: Service,
-    population: Annotated[str | None, typer.Argument(help="one population; default: all")] = None,
+    service: Service, population: Annotated[str | None, typer.Argument(help="one population; default: all")] = None
 ) -> CommandResult:
     """What each population has spent, reserved and left."""
     found = [service.population(population)] if population else list(service.populations())

@@ -52,7 +52,7 @@ def compare(
 
 
 def compare_mechanisms(
-    base: Plan, specs: list[dict[str, Any]], train: bool, data_is_public: bool, nodes: int, quiet: bool
+    base: Plan, specs: list[dict[str, object]], train: bool, data_is_public: bool, nodes: int, quiet: bool
 ) -> tuple[list[dict[str, Any]], list[Trace]]:
     """Return (what each mechanism costs in the place of that of `base`, rehearsals with each and without
     noise).

@@ -44,7 +44,7 @@ PLAN: dict[str, Any] = {
 
 ANYONE = "anyone"
 WHO_CALLS = "anyone who can call users at will, in secret"
-Way: TypeAlias = tuple[str, dict[str, Any], dict[str, Any] | None, str]
+Way: TypeAlias = tuple[str, dict[str, object], dict[str, object] | None, str]
 WAYS: tuple[Way, ...] = (
     ("independent", {"kind": "independent"}, None, ANYONE),
     ("correlated", {"kind": "nu", "nu": "auto"}, None, ANYONE),

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput, Conflict, NotFound, NotGiven
+from fieldfare_server.cli.doctor_masks import check_masks
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
 from fieldfare_server.doctor import Finding, guard, machine, skipped
@@ -38,6 +39,12 @@ def doctor(
     url: Annotated[str | None, typer.Option(help="the budget API")] = None,
     ca_file: Annotated[Path | None, typer.Option(help="with --url: certificates (PEM) to trust")] = None,
     task: Annotated[str | None, typer.Option(help="with --node: the task it trains [FIELDFARE_TASK]")] = None,
+    node_config: Annotated[
+        str,
+        typer.Option(
+            help="with --node: as its SuperNode's, with `blinder` and `node-key`", envvar="FIELDFARE_NODE_CONFIG"
+        ),
+    ] = "",
     against: Annotated[Path | None, typer.Option(help="the other side's `doctor --json` output, to compare")] = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -63,6 +70,8 @@ def doctor(
         trained = task or os.environ.get("FIELDFARE_TASK")
         findings += _machine(node, state, against, trained, superlink)
         findings += _secrets(secrets, node, state)
+        if node:
+            findings += guard("masked sums", lambda: check_masks(node_config))
         if state:
             findings += guard("ledger", lambda: check_ledger(state))
         findings += _network(superlink, root_certificates, node)

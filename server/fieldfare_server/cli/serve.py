@@ -73,12 +73,7 @@ def serve(
         channels = _channels(alert_hook, alert_mail or [], mail_relay)
         app = create_app(directory.ledger, settings, directory.root, directory.service_head_file, backups)
         server_config = service.config(
-            app,
-            host,
-            port,
-            certificate=certificate,
-            key=key,
-            plaintext_network=plaintext_network,
+            app, host, port, certificate=certificate, key=key, plaintext_network=plaintext_network
         )
         taken = service.listen(server_config)
         shown = f"[{host}]" if ":" in host else host

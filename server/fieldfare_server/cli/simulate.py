@@ -51,12 +51,10 @@ def simulate(
         typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over [1; more for masked sums]"),
     ] = None,
     ray_address: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="engine flower: the Ray cluster to run on [one started here]"),
+        str, typer.Option(metavar="HOST:PORT", help="engine flower: the Ray cluster to run on [one started here]")
     ] = "",
     actor_cpus: Annotated[
-        int,
-        typer.Option(min=1, help="engine flower: cores of an actor; there are as many as have room"),
+        int, typer.Option(min=1, help="engine flower: cores of an actor; there are as many as have room")
     ] = 1,
     actor_gpus: Annotated[
         float, typer.Option(min=0.0, help="engine flower: GPUs of an actor; of 0.25, four share one")

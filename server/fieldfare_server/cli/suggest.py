@@ -54,12 +54,7 @@ def suggest(
         count = there if there is None or isinstance(there, int) else len(there)
         _require_ours(to)
         found = suggest_ways(
-            plan,
-            users=count,
-            update_norm=update_norm,
-            work=work,
-            fewest_rounds=fewest_rounds,
-            certified=certified,
+            plan, users=count, update_norm=update_norm, work=work, fewest_rounds=fewest_rounds, certified=certified
         )
         better = found.fitted or found.best is not found.planned
         if better:

@@ -39,8 +39,7 @@ def tune(
         float | None, typer.Option(help="of the users, for trials [the plan's, or a tenth]", show_default=False)
     ] = None,
     score: Annotated[
-        str,
-        typer.Option(help="held-out: the task's public score; correct, or loss=LOW,HIGH: a charged question"),
+        str, typer.Option(help="held-out: the task's public score; correct, or loss=LOW,HIGH: a charged question")
     ] = HELD_OUT,
     to: Annotated[Path, typer.Option("--out", help="the plan for the others, with the best values")] = Path(
         "tuned.toml"

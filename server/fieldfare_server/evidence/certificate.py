@@ -55,8 +55,8 @@ ASSUMPTIONS = {
     "C1": "Whether a user takes part may depend on released models, on public coins, and on who is available. What the "
     "record of participation itself tells about a user's data is not covered.",
     "C2": "Nothing about a user's update decides participation: a bad update counts as zero, and as participation.",
-    "noise": "The noise is Gaussian or discrete Gaussian as stated, from a secret key, and the coordinator ran this "
-    "software. No certificate can prove that.",
+    "noise": "The noise is Gaussian or discrete Gaussian as stated, or a question's choice is drawn exactly, from a "
+    "secret key, and the coordinator ran this software. No certificate can prove that.",
 }
 
 
@@ -109,7 +109,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
             f"certificate of run {run_id}", "its strategy has more rows than rounds, and samples decide it."
         )
     mu_squared, error, theorems = own.price.mu_squared, 0.0, ["filter"]
-    accounting: dict[str, Any] = {}
+    accounting: dict[str, object] = {}
     if n and not own.drawn:
         b = cost.mechanism.noising_matrix(n)
         error = _whitening_error(b)
@@ -197,7 +197,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)
 
 
-def _detail(own: _Priced) -> dict[str, Any]:
+def _detail(own: _Priced) -> dict[str, object]:
     """Return how the price follows, where the log's rows do not say it."""
     return {"discrete": {"scale": own.cells, "values": own.values}} if own.cells else {}
 

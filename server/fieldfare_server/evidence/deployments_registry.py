@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare.errors import NotAllowed
-from fieldfare.names import task_words
+from fieldfare.names import is_question, mechanism_word, task_words
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
@@ -85,12 +85,12 @@ def missing(entry: dict[str, object], path: str = "") -> list[str]:
 
 
 def _product(run: views.RunView, curator: Curator) -> dict[str, object]:
-    ended = run.ended_at
+    ended, asks = run.ended_at, is_question(run.plan)
     return {
         "name": curator.name,
         "data_curators": list(curator.data_curators),
         "intended_use": curator.intended_use,
-        "data_product_type": "Machine learning model",
+        "data_product_type": "Statistics" if asks else "Machine learning model",
         "data_product_region": curator.data_product_region,
         "description": curator.description,
         "publication_date": None if ended is None else datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%d"),
@@ -100,9 +100,10 @@ def _product(run: views.RunView, curator: Curator) -> dict[str, object]:
 
 def _flavor(run: views.RunView, population: views.PopulationView, card: Guarantee) -> dict[str, object]:
     unprotected = [line for line in card.not_covered if "public by adjacency" in line]
+    sent = "One bounded vector" if is_question(run.plan) else "Sequences of clipped model updates, one a round,"
     return {
         "name": run.spent.words.flavor,
-        "data_domain": f"Sequences of clipped model updates, one a round, of the {population.unit}s of the population.",
+        "data_domain": f"{sent} of each {population.unit} of the population.",
         "unprotected_quantities": " ".join(unprotected) or "None by adjacency.",
     }
 
@@ -112,7 +113,7 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, obj
     parameters |= {name: value for name, value in (("rho", run.spent.zcdp), ("mu", run.spent.gdp)) if value is not None}
     return {
         "privacy_unit": f"{population.unit.capitalize()}-level",
-        "privacy_unit_description": f"{ADJACENCY[run.adjacency]}. Over all rounds of the training.",
+        "privacy_unit_description": f"{ADJACENCY[run.adjacency]}. Over all rounds of the run.",
         "privacy_parameters": parameters,
         "privacy_parameters_description": (
             f"Spent by this run. All runs on the same {population.unit}s together are limited to epsilon "
@@ -123,16 +124,20 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, obj
 
 
 def _model(run: views.RunView, population: views.PopulationView) -> dict[str, object]:
+    asks = is_question(run.plan)
+    does = "draws the answer" if mechanism_word(run.plan) == "exponential" else "adds the noise"
     return {
         "model_name": "Central",
         "actors": (
-            f"Nodes hold the {population.unit}s' data, train locally and clip. The server sums, adds the noise and "
-            "keeps its key; it is trusted to do so. Everyone else sees released models only and need not be trusted."
+            f"Nodes hold the {population.unit}s' data, compute on them locally and clip. The server sums, {does} and "
+            "keeps its key; it is trusted to do so. Everyone else sees what is released only and need not be trusted."
         ),
-        "release_type": "Many releases",
-        "release_type_description": f"The model after each of {run.next_round} committed rounds; all are covered.",
+        "release_type": "One release" if asks else "Many releases",
+        "release_type_description": (
+            "The answer." if asks else f"The model after each of {run.next_round} committed rounds; all are covered."
+        ),
         "data_source_type": "Dynamic",
-        "data_source_type_description": "Nodes train on the data that they hold when they are selected.",
+        "data_source_type_description": "Nodes use the data that they hold when they are selected.",
         "access_type": "Non-interactive",
     }
 

@@ -12,12 +12,15 @@ import math
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE
+from fieldfare.names import is_question, mechanism_word
 from fieldfare.noise.discrete import Rounding
-from fieldfare.participation import CALLED, Adjacency
+from fieldfare.participation import CALLED, Adjacency, adjacency_factor
 from fieldfare.plan import RESOLUTION, Plan
 from fieldfare.plan_tables import ParticipationSpec
+from fieldfare.questions import Question
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Fact, Guarantee
+from fieldfare_server.evidence.looks import question_of
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import loss_in_words
@@ -26,9 +29,9 @@ from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
 
 ADJACENCY: dict[Adjacency, str] = {
-    "zero_out": "zero-out: all updates of one user replaced by zero; who was available and how many reported is public",
+    "zero_out": "zero-out: what one user sends replaced by zero; who was available and how many reported is public",
     "add_remove": "add or remove: one user is present or absent, with everything that user would have contributed",
-    "replace_one": "replace one: one user's updates replaced by any other user's; counted as twice the sensitivity",
+    "replace_one": "replace one: what one user sends replaced by any other user's; counted as twice the sensitivity",
 }
 
 ACCOUNTING: dict[Accounting, str] = {
@@ -74,6 +77,13 @@ ROUNDING: dict[Rounding, str] = {
     "larger by what snapping can move",
     "none": "none: noise is drawn and added in single precision",
 }
+
+CHOSEN = (
+    "each reply is snapped to a grid before it is summed; the draw is exact, from whole numbers; a user is taken to "
+    "move them by what snapping can move, too"
+)
+DOMINATED = "the Gaussian trade-off that dominates every choice of this range"
+"""In the place of rounding and method, where a choice is released and no noised sum."""
 
 FLOATING_POINT: dict[Rounding, str] = {
     "grid": "The last bits of the drawn noise, which this run of an older version was not charged for: the probability "
@@ -166,14 +176,14 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         )
     unreadable = [Fact(name="Plan", value="written by another version; see the audit log")]
     lines = [
-        Fact(name="Unit", value=f"{unit}, over the whole training"),
+        Fact(name="Unit", value=f"{unit}, over the whole {'question' if is_question(run.plan) else 'training'}"),
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts, run.planned) if facts else unreadable),
         *_server_lines(run, facts),
         Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, run.planned.gdp)),
-        Fact(name="Trust", value=_trust(facts)),
+        Fact(name="Trust", value=_trust(run, facts)),
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
-        Fact(name="Accountant", value=f"{accountant()}, {run.planned.words.method}"),
+        Fact(name="Accountant", value=f"{accountant()}, {DOMINATED if _is_choice(run) else run.planned.words.method}"),
         Fact(name="Accounting", value=ACCOUNTING[run.accounting]),
     ]
     return Guarantee(
@@ -225,10 +235,15 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
     count = f"at most {facts.max_participations} of {facts.plan.run.rounds} rounds"
     apart = f", at least {facts.separation} rounds apart" if facts.max_participations > 1 else ""
     scheme = facts.plan.participation.scheme
-    return [
-        Fact(name="Mechanism", value=f"{facts.plan.mechanism.kind}, {facts.plan.run.rounds} rounds"),
+    joined = [
         Fact(name="Participation", value=f"{scheme}: {count}{apart}; enforced when users are selected"),
         Fact(name="Sampling assumption", value=_sampling(facts.plan.participation, planned)),
+    ]
+    if (question := question_of(facts.plan.model_dump(mode="json"))) is not None:
+        return [*joined, *_question_lines(question, facts.plan, noise)]
+    return [
+        Fact(name="Mechanism", value=f"{facts.plan.mechanism.kind}, {facts.plan.run.rounds} rounds"),
+        *joined,
         *_bound_lines(facts.plan, planned),
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
         *_metrics_line(facts.plan),
@@ -237,6 +252,19 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
         Fact(name="Noise multiplier", value=noise),
         Fact(name="Sensitivity", value=sensitivity),
         Fact(name="Rounding", value=ROUNDING[facts.plan.privacy.rounding]),
+    ]
+
+
+def _question_lines(question: Question, plan: Plan, noise: str) -> list[Fact]:
+    """Return by which mechanism an answer is released, and what of a user is in it."""
+    choice = question.released.startswith("exponential")
+    return [
+        Fact(name="Mechanism", value=question.released),
+        Fact(name="Values", value=f"of a user: cut to {question.low:g} to {question.high:g}, which is declared public"),
+        *_tuning_line(plan),
+        Fact(name="Charged as noise multiplier" if choice else "Noise multiplier", value=noise),
+        Fact(name="Sensitivity", value=question.bounded(adjacency_factor(plan.privacy.adjacency))),
+        Fact(name="Rounding", value=CHOSEN if choice else ROUNDING[plan.privacy.rounding]),
     ]
 
 
@@ -308,7 +336,11 @@ def _server_lines(run: RunView, facts: PlanFacts | None) -> list[Fact]:
     return lines
 
 
-def _trust(facts: PlanFacts | None) -> str:
+def _is_choice(run: RunView) -> bool:
+    return mechanism_word(run.plan) == "exponential"
+
+
+def _trust(run: RunView, facts: PlanFacts | None) -> str:
     """Whom the promise trusts with what."""
     if facts is not None and facts.plan.aggregation.party and facts.plan.aggregation.noise_ratio:
         return (
@@ -320,7 +352,8 @@ def _trust(facts: PlanFacts | None) -> str:
             "the server is trusted with clipped sums of several nodes, and adds the noise; it and the blinder are "
             "trusted not to work together"
         )
-    return "central: the server is trusted with each node's clipped sum, and adds the noise"
+    does = "draws what is released" if _is_choice(run) else "adds the noise"
+    return f"central: the server is trusted with each node's clipped sum, and {does}"
 
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:

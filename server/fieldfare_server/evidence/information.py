@@ -5,6 +5,7 @@ from __future__ import annotations
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.informational import Informational, last_iterate, simple_zcdp_epsilon
 from fieldfare.errors import BadInput, Unsupported
+from fieldfare.names import QUESTION
 from fieldfare.plan import Plan
 from fieldfare_server.optimizers.sgd import SGDSpec
 
@@ -27,6 +28,8 @@ def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLos
         rows.append(
             ("epsilon as rho + 2 sqrt(rho log 1/delta)", f"{simple_zcdp_epsilon(rho, delta):.6g} (looser; papers)")
         )
+    if plan.run.task == QUESTION:
+        return rows  # it releases no model
     try:
         bound = last_iterate_of(plan, noise_multiplier, most)
     except BadInput as refusal:

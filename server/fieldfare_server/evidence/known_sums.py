@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare import clipping
+from fieldfare.aggregation import PLAIN
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_at_noise
 from fieldfare.lazily import torch
@@ -113,6 +114,7 @@ def play_resumed(
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
         _create_population(state, plan)
+        # At the noise that was charged, not calibrated again: the run's own price is what is on trial.
         priced = cost_at_noise(plan, decided), decided
         with Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced) as session:
             begin(session)
@@ -121,11 +123,12 @@ def play_resumed(
 
 
 def rehearsed(cost: Cost, **run: object) -> Plan:
-    """Return the plan of `cost` at its noise, with these keys of `[run]`, and without a fixed seed of the noise."""
+    """Return the plan of `cost` at its noise, with these keys of `[run]`, without a fixed seed of the noise, and
+    without masks: what is tested is the server's noise, and no node or blinder is there."""
     table = json.loads(cost.plan.to_json())
     target = {"epsilon": None, "noise_multiplier": cost.noise_multiplier}
     changes = {"run": {**table["run"], "noise_seed": None, **run}, "privacy": {**table["privacy"], **target}}
-    return Plan.stored({**table, **changes, "task": {}})
+    return Plan.stored({**table, **changes, "task": {}, "aggregation": PLAIN.model_dump()})
 
 
 def _create_population(state: StateDirectory, plan: Plan) -> None:

@@ -112,9 +112,9 @@ def _module(plan: Plan) -> tuple[nn.Module | None, str]:
         return None, "The task is not where this card was written."
 
 
-def _front(run: str, plan: Plan, score: Any, transformers: bool) -> dict[str, Any]:
+def _front(run: str, plan: Plan, score: Any, transformers: bool) -> dict[str, object]:
     """Return the front matter, without what nobody said, such as a licence."""
-    front: dict[str, Any] = {
+    front: dict[str, object] = {
         "library_name": "transformers" if transformers else "pytorch",
         "tags": ["differential-privacy", "federated-learning", "fieldfare"],
     }

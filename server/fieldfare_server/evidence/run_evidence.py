@@ -27,7 +27,7 @@ class RunEvidence:
 
     `charged` are the other runs of the population that have spent something. `counts` maps a number of rounds
     to the users who took part in as many. `test` is the newest residual test, if there is one. `price` is
-    what the run reserved of the population's rectangle.
+    what the run reserved of the population's rectangle. `others`: what other trainers charged to it.
     """
 
     run: views.RunView
@@ -40,6 +40,7 @@ class RunEvidence:
     head: Head
     price: Price
     together: views.Together | None
+    others: tuple[views.ChargeView, ...]
 
     @property
     def private(self) -> bool:
@@ -76,6 +77,7 @@ def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence
         head=ledger.head(),
         price=next(each.charge.price for each in ledger.priced_runs(run.population) if each.seq == run.seq),
         together=ledger.together(population),
+        others=tuple(each for each in ledger.charges(run.population) if each.state != "released"),
     )
 
 
@@ -163,6 +165,10 @@ def to_json(evidence: RunEvidence) -> dict[str, object]:
         },
         "other_runs_charged": [
             {"run": other.id, "epsilon_spent": other.spent_epsilon, "state": other.state} for other in evidence.charged
+        ],
+        "charges_of_others": [
+            {"key": other.key, "what": other.what, "loss": other.loss, "state": other.state}
+            for other in evidence.others
         ],
         "plan": run.plan,
         "plan_digest": run.plan_digest,

@@ -21,7 +21,7 @@ from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
 from fieldfare_server.files.home import SHAREABLE
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.views import PopulationView
+from fieldfare_server.ledger.views import ChargeView, PopulationView
 
 HIDDEN = f"not shown under {PRESENCE}: who took part is what is protected"
 
@@ -55,7 +55,7 @@ def _setting(evidence: RunEvidence) -> Section:
     rows = (
         ("Population", population.name + (" (simulated: not real people)" if population.simulated else "")),
         ("Task", task_words(run.plan)),
-        ("Setting", "federated learning, central differential privacy: a trusted server adds the noise"),
+        ("Setting", "federated learning, central differential privacy: the server makes private what is released"),
         ("Unit of privacy", f"{population.unit}: everything that one {population.unit} contributes to all rounds"),
         ("Adjacency", ADJACENCY[run.adjacency]),
         ("State", f"{run.state}, {run.next_round} of {run.rounds} rounds committed"),
@@ -171,10 +171,18 @@ def _released(evidence: RunEvidence) -> Section:
         if is_question(run.plan)
         else f"The model after each of {run.next_round} committed rounds, and everything computed from it.",
         "Statistics in the ledger: public, or computed from what was already released.",
-        "Nothing else: no losses, norms or metrics of users' data leave the server, and void rounds release nothing.",
+        *_metrics(evidence),
+        "Nothing else: no other loss, norm or metric of users' data leaves the server; void rounds release nothing.",
         SHAREABLE,
     )
     return Section("What is released", lines=lines)
+
+
+def _metrics(evidence: RunEvidence) -> list[str]:
+    metrics = evidence.facts.plan.metrics if evidence.facts else None
+    if metrics is None:
+        return []
+    return [f"Of each window of rounds the means of {', '.join(sorted(metrics.show))} over users, noised and charged."]
 
 
 def _tuning(evidence: RunEvidence) -> Section:
@@ -193,11 +201,26 @@ def _tuning(evidence: RunEvidence) -> Section:
             if asked
             else []
         ),
+        *_charged_by_others(evidence),
         f"All runs together have used epsilon {round_up(spent)} at delta {decimal(delta)} of the population's budget.",
         "Choices made from other people's data, or from public data, are not in the ledger and cost these users "
         "nothing. Choices made from these users' data outside of the ledger are not covered.",
     )
     return Section("Hyper-parameter tuning", lines=lines)
+
+
+def _charged_by_others(evidence: RunEvidence) -> list[str]:
+    told = [f"{each.what or each.key} ({_reported(each)})" for each in evidence.others]
+    if not told:
+        return []
+    return [f"Other trainers charged {len(told)} times, oldest first: {'; '.join(told[:MOST_LISTED])}."]
+
+
+def _reported(charge: ChargeView) -> str:
+    loss = dict(charge.loss)
+    if trials := loss.pop("trials", None):
+        return f"the best of {trials} sealed trials of mu {loss['mu']:g} each, and no other"
+    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in loss.items())
 
 
 def _checks(evidence: RunEvidence) -> Section:

@@ -74,7 +74,8 @@ def model_digest(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _raw(tensor: torch.Tensor) -> memoryview:
-    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class RunFiles:
 
     def __init__(self, root: Path, run_id: str, *, keep: int | None = None) -> None:
         """keep: how many of the newest committed checkpoints to keep; None: all."""
-        if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
+        if not isinstance(run_id, str) or not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
             raise CheckpointError(f"run id {run_id!r}", "it cannot name a directory.", code="run-id-no-directory")
         self.directory = Path(root) / run_id
         self._pending, self._committed = self.directory / "pending", self.directory / "checkpoints"
@@ -208,7 +209,7 @@ class RunFiles:
                 code="files-indestructible",
             ) from error
 
-    def write(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+    def write(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object]) -> str:
         """Write a pending checkpoint, durably, in place of any older one; returns its digest (SHA-256, hex).
 
         Args:
@@ -230,6 +231,7 @@ class RunFiles:
         try:
             digest = _write_file(temporary, round, tensors, meta)
             faults.point("checkpoint.synced")
+            # Its name is its digest, and a rename is all or nothing: a torn file never has a whole one's name.
             temporary.rename(directory / (digest + _SUFFIX))
             sync_directory(directory)
         except OSError as error:
@@ -242,7 +244,7 @@ class RunFiles:
             ) from error
         return digest
 
-    def write_closing(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> str:
+    def write_closing(self, round: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object]) -> str:
         """Write a masked sum that is closed, durably; returns its digest. Raises `CheckpointError` as `write`."""
         self._closing.mkdir(mode=0o700, exist_ok=True)
         sync_directory(self.directory)

@@ -156,7 +156,7 @@ class StoredStrategy:
         """Store what `settle` returned, durably. Raises OSError."""
         replace_file(self.path, content, mode=0o644)
 
-    def cost(self, table: Mapping[str, Any]) -> Cost:
+    def cost(self, table: Mapping[str, object]) -> Cost:
         """Return the cost of the run's stored plan with the strategy that it applies. As `applied`."""
         return self.applied(table)[0]
 
@@ -205,7 +205,7 @@ class StoredStrategy:
             raise _unavailable(what, f"it cannot be read ({error.strerror})", self) from None
         if hashlib.sha256(content).hexdigest() != self.digest:
             raise _unavailable(what, "its bytes were changed", self)
-        stored: dict[str, Any] = json.loads(content)
+        stored: dict[str, object] = json.loads(content)
         return stored
 
 

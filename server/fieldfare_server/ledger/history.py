@@ -42,8 +42,8 @@ class TermsChange:
     actor: str
     action: str
     reason: str
-    before: dict[str, Any] = field(default_factory=dict)
-    after: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, object] = field(default_factory=dict)
+    after: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _changes(connection: Connection, name: str) -> list[TermsChange]:
     """Newest first. A row holds the new terms; the old ones are those of the row before it."""
     c = models.journal.c
     query = select(models.journal).where(c.population == name, c.run.is_(None)).order_by(c.id)
-    known: dict[str, Any] = {}
+    known: dict[str, object] = {}
     changes = []
     for row in connection.execute(query):
         if not row.action.startswith("population."):

@@ -56,34 +56,28 @@ class _Undone(Exception):
 
 
 class Ledger(Reader, metaclass=Shown):
-    """An open ledger. Writes are serialised, durable and journaled; see `Reader` for what can be asked.
+    """An open ledger. Writes are serialised, durable and journaled.
+
+    `help(ff.Ledger.NAME)` says how each of these is called; others are for coordinator, service and commands.
+
+        open, url, close                                 the ledger
+        populations, population_names, population        budgets, and what is spent
+        runs, run, rounds, charges                       what was charged
+        create_population, raise_population, tighten_population, set_window, note_population,
+        close_population, reopen_population              decisions about a budget, with a reason
+        reserve_charge, commit_charge, release_charge    what another trainer spends
 
     Example:
         >>> import fieldfare as ff
-        >>> from fieldfare.accounting.foreign import Foreign
         >>> with ff.Ledger.open("sqlite:///ledger.sqlite3", create=True) as ledger:
         ...     made = ledger.create_population("people", 8, 1e-5, actor="ann")
-        ...     raised = ledger.raise_population("people", epsilon=9, reason="a second study", actor="ann")
         ...     lower = ledger.tighten_population("people", epsilon=4, reason="no second study", actor="ann")
-        ...     noted = ledger.note_population("people", text="asked the board", actor="ann")
-        ...     loss = Foreign.of({"mu": 0.5})
-        ...     held = ledger.reserve_charge("people", "k1", loss, what="a ranker", why="search", actor="bob")
-        ...     paid = ledger.commit_charge("people", "k1", actor="bob")
-        ...     print(f"{ledger.population('people').spent_epsilon:.2f} of 4", ledger.runs().items)
-        ...     closed = ledger.close_population("people", reason="the study is over", actor="ann")
-        ...     opened = ledger.reopen_population("people", reason="it goes on", actor="ann")
-        ...     secret, token = ledger.create_token("dashboard", ("read",), actor="ann")
-        ...     print(ledger.check_token(secret).name)
-        1.99 of 4 ()
-        dashboard
+        ...     people = ledger.population("people")
+        ...     print(people.epsilon, people.spent_epsilon, ledger.runs().items)
+        4.0 0.0 ()
     """
 
-    SHOWN = (
-        *("open", "close", "url", "population", "population_names", "populations", "run", "runs", "rounds", "charges"),
-        *("create_population", "raise_population", "tighten_population", "close_population", "reopen_population"),
-        *("note_population", "set_window", "reserve_charge", "commit_charge", "release_charge"),
-    )
-    """What people call: the first look of `help`. The other methods are for coordinator, service and commands."""
+    SHOWN = ("open",)
 
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
         super().__init__(database, journal.clock, Memory())
@@ -280,6 +274,13 @@ class Ledger(Reader, metaclass=Shown):
         """Raise a budget, or propose it where two persons are needed: `PopulationView.proposals` shows what waits.
 
         person: who asks, for the rule of two persons: a token's id; None: `actor`.
+
+        Example:
+            >>> with ff.Ledger.open("sqlite:///ledger.sqlite3") as ledger:
+            ...     raised = ledger.raise_population("people", epsilon=9, reason="a second study", actor="ann")
+            ...     closed = ledger.close_population("people", reason="the study is over", actor="ann")
+            ...     opened = ledger.reopen_population("people", reason="it goes on", actor="ann")
+            ...     noted = ledger.note_population("people", text="asked the board", actor="ann")
         """
         reason = populations.require_reason(clean(reason, 2000), "raising a budget")
 
@@ -503,6 +504,15 @@ class Ledger(Reader, metaclass=Shown):
             BudgetRefused: it does not fit.
             BadInput: an impossible loss, a key of another's charge, of another loss or of a charge that is closed, a
                 closed population, no reason.
+
+        Example:
+            >>> from fieldfare.accounting.foreign import Foreign
+            >>> with ff.Ledger.open("sqlite:///ledger.sqlite3") as ledger:
+            ...     loss = Foreign.of({"mu": 0.5})
+            ...     held = ledger.reserve_charge("people", "k1", loss, what="a ranker", why="search", actor="bob")
+            ...     paid = ledger.commit_charge("people", "k1", actor="bob")
+            ...     print(f"{ledger.population('people').spent_epsilon:.2f}")
+            1.99
         """
         what, why, actor = clean(what, 200).strip(), clean(why, 2000).strip(), clean(actor, 200)
         charges.check(key, what, why)

@@ -73,6 +73,7 @@ class RunHandle:
             )
             self._most: int = run.most or 0
             # Without odometers both stay empty.
+            # Units of 2^-44 mu^2, by the index of the user in the population.
             self._caps = self._taken = np.zeros(0, dtype=np.int64)
             if self._run.individual:
                 self._caps = odometer_tables.caps(connection, run.seq, population.users)
@@ -259,6 +260,7 @@ class RunHandle:
     ) -> None:
         """Close `round` with nothing released: no charge, no participation, and its noise row is free again."""
         reason, rejects = clean(reason, 2000), dict(rejects or {})
+        # A round of a group is not in the ledger before its group: to be void it must be opened there first.
         if round.id == 0:
             self._require_none_held()
             self._hold.write(lambda connection, entry: self._open_held(connection, entry, round))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from fieldfare.cost import Cost
-from fieldfare.errors import BadInput, Conflict, OutOfRange, TooFew, Unreadable, Unsupported, WrongForm
+from fieldfare.errors import BadInput, Conflict, OutOfRange, TooFew, Unreadable, Unsupported
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
@@ -76,9 +76,7 @@ class Asked(Table):
 
     @field_validator("question", mode="before")
     @classmethod
-    def _by_kind(cls, table: object) -> Question:
-        if not isinstance(table, Mapping | Question):
-            raise WrongForm(f"question = {table!r}", "must be a table with a kind.")
+    def _by_kind(cls, table: Mapping[str, object] | Question) -> Question:
         return parse(table)
 
     @model_validator(mode="after")
@@ -182,17 +180,8 @@ class Asked(Table):
         return Plan.parse(
             {
                 "privacy": {**privacy, "adjacency": self.privacy.adjacency},
-                "run": {
-                    **self.run.model_dump(exclude_defaults=True),
-                    "task": QUESTION,
-                    "rounds": 1,
-                    "cohort": asked,
-                },
-                "task": {
-                    "of": self.of_users,
-                    "question": question,
-                    **trains,
-                },
+                "run": {**self.run.model_dump(exclude_defaults=True), "task": QUESTION, "rounds": 1, "cohort": asked},
+                "task": {"of": self.of_users, "question": question, **trains},
                 "participation": {"scheme": "single"},
                 "mechanism": {"kind": "independent"},
                 **STEP,

@@ -94,8 +94,10 @@ def price_with_model(
     """
     try:
         schema = schema or _schema_of(_task_of(plan))
+    except BadInput:
+        raise  # it names what is wrong, and has a code
     except ValueError as error:
-        raise BadInput(f"run.task = {plan.run.task!r}", str(error)) from None
+        raise BadInput(f"run.task = {plan.run.task!r}", str(error), code="task-raises") from None
     sums = (plan.riders.joint_bound, numbers_released(plan, schema), most_users(plan))
     cost = cost_with_resolution(plan, cache, *sums, draw)
     return replace(cost, ring=ring_of(privatiser_of(plan, cost, sums[1]), sums))

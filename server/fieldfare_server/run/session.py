@@ -100,6 +100,8 @@ class Session:
         roster.takes = plan.takes
         self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords, self.rounds.payable)
         self.interrupts = Interrupts()
+        self.has_all_users = False
+        """Whether all nodes are of this process, and none keeps users back: other users at a resume are other data."""
         self.ended = False
         """Whether the ledger has noted the run's end."""
         self._home: StateDirectory | None = None
@@ -268,13 +270,8 @@ class Session:
             wait=home.lease_patience,
         )
         try:
-            if users is not None and not files.has_users(users(plan.task_reference)):
-                raise BadInput(
-                    f"run {run_id}",
-                    "its users are not those with whom it began, and what is left of its rounds counts on them.",
-                    f"their data as they were; or fieldfare abandon {run_id}, and a new run",
-                    code="other-users",
-                )
+            if users is not None:
+                _require_users(files, users(plan.task_reference))
             session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.noise_source))
             # A crash left it open: it is settled before anything is read from checkpoints, since it may add
             # the newest one.
@@ -310,6 +307,13 @@ class Session:
             roster.told = self._terms = terms_record(home, ledger, handle, self.plan, self.cost)
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
+
+    def require_users(self, names: NDArray[np.uint64]) -> None:
+        """Refuse other users, by pseudonym, than those with whom the run began, where the caller has all of their data
+        (`has_all_users`). The first call fixes them. Raises `BadInput`; the run stays as it is.
+        """
+        if self.has_all_users and self.files is not None:
+            _require_users(self.files, names)
 
     def meet(self, grid: Grid) -> None:
         """Before the first look at the nodes of `grid`: bind users to nodes durably where nodes have proven keys."""
@@ -451,6 +455,17 @@ def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
             raise NotFound(f"the model of run {run}", f"it released none, or not into {file.parent}.", "another run")
         models[run] = load_file(file)
     return CohortDialect(None, plan.task, models)
+
+
+def _require_users(files: RunFiles, names: NDArray[np.uint64]) -> None:
+    if not files.has_users(names):
+        run_id = files.directory.name
+        raise BadInput(
+            f"run {run_id}",
+            "its users are not those with whom it began, and what is left of its rounds counts on them.",
+            f"their data as they were; or fieldfare abandon {run_id}, and a new run",
+            code="other-users",
+        )
 
 
 def _tidy(home: StateDirectory, ledger: Ledger, actor: str) -> None:

@@ -314,6 +314,7 @@ def _together(one: _Mean, other: _Mean, noise_multiplier: float) -> _Mean:
         masses[start:stop:scale] += (1 - upper) * products
         masses[start + 1 : stop + 1 : scale] += upper * products
 
+    # log(w e^x + w' e^y) depends on x - y but for a shift, so one value serves a whole diagonal.
     # By the difference of the two positions: the value is that of the second position, moved by one shift.
     least = 0 if same else one.lowest - (other.lowest + other.masses.size - 1)
     for difference in range(least, one.lowest + one.masses.size - other.lowest):

@@ -123,6 +123,7 @@ def _modes_of_filter(coefs: Vector, bins: int) -> Vector:
 
 def _modes_of_tree(tree: OnlineTree | PlainTree, rounds: int, bins: int) -> Vector:
     """Count how many rounds of each bin lie in each charged node. A node is drawn when it closes (`birth`)."""
+    # A node's noise hides the sum of its rounds, so its row of |C| is 1 on them and 0 elsewhere.
     spans = np.array(list(nodes(rounds)), dtype=np.int64)
     if tree.read_only:
         spans = spans[read_rows(rounds)]
@@ -169,6 +170,7 @@ class Bins:
         self._to_mean = kernel.mean(axis=1)
         self.largest, self.mean, self.along_mean = float(self._g.max()), float(self._g.mean()), float(kernel.mean())
         self.coins = len(kernel) + 1
+        # K has rank at most T and may have rank below b, where Cholesky's factor would fail.
         values, vectors = np.linalg.eigh(kernel)
         self._root = vectors * np.sqrt(np.maximum(values, 0.0))
 

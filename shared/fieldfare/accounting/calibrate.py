@@ -61,6 +61,7 @@ def calibrate(
             f"epsilon = {epsilon:g} at delta = {decimal(delta)}", f"{before.epsilon(delta):.6g} of it is spent already."
         )
     sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation))
+    # A finite value in the place of infinity: the root finder takes logarithms of it.
     far = 1e3 * epsilon
 
     def cost(sigma: float) -> float:

@@ -227,6 +227,7 @@ def least_noise(
     def off(log: float) -> float:
         return math.log(fine.delta(math.exp(log), epsilon) / goal)
 
+    # The fine forecast costs seconds, so it is asked twice and no more.
     # One secant step from close by, at a slope that hardly changes.
     here, there = math.log(near), math.log(near) + 5e-3
     value, other = off(here), off(there)
@@ -262,6 +263,7 @@ def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) 
         noise_multiplier: standard deviation of z in clip norms.
         epsilon, delta: the plan's goal; epsilon is always among the points.
     """
+    # Beyond it even the run without amplification has less than `_DEEPEST` of delta left.
     mu = math.sqrt(law.largest) / noise_multiplier
     furthest = min(gaussian_epsilon(mu, _DEEPEST * delta), LARGEST_EPSILON)
     grid = np.unique(np.concatenate([np.linspace(0.0, furthest, 240), [epsilon]]))

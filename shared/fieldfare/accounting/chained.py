@@ -218,6 +218,7 @@ class MinSep(Chain):
 
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:
         messages = self._messages(a, s)
+        # Each user's coins, in one search instead of a loop over rounds (inversion of a hazard).
         # From round i on, rounds i .. t - 1 are all passed with probability exp(passed[i] - passed[t]).
         off = [min(m - after - self._log_off, _CERTAIN) for m, after in itertools.pairwise(messages)]
         passed = np.concatenate([[0.0], np.cumsum(np.maximum(off[: self._rounds], 0.0))])
@@ -320,6 +321,7 @@ class AllocationLaw(Chain):
         return [taken + j * self._b for j, taken in enumerate(rounds)]
 
     def log_power(self, u: Vector, a: float) -> Vector:
+        # Neighbouring blocks share noise (D_ss' = `_near`), others do not: so a chain of first order is exact.
         logs = (a * (u - self._square[:, None] / 2)).reshape(self._k, self._b, -1)
         total, part = np.zeros(u.shape[1]), np.empty(0)
         for j in range(self._k):

@@ -109,6 +109,7 @@ class Composition:
         infinite = -math.expm1(math.fsum(n * math.log1p(-p.infinite) for p, n in parts))
         # At the loss l h: all mass from there on, and the same weighted by exp(l h - loss).
         self._mass = np.cumsum(positive)[::-1] + infinite
+        # self._weighted[i] is the sum over losses l >= i of p_l exp(-(l - i) h): what delta takes away.
         # A recursion from the top: sums of exp(-loss) taken directly would overflow or vanish.
         self._weighted = lfilter([1.0], [1.0, -math.exp(-step)], positive)[::-1]
         self._infinite = infinite
@@ -172,6 +173,7 @@ def _window(parts: Sequence[tuple[DiscreteLoss, int]]) -> tuple[int, int]:
 def _convolved(parts: Sequence[tuple[DiscreteLoss, int]], size: int) -> Vector:
     """Return masses of the sum of all losses around a circle of `size`."""
     logarithms = [(_log_transform(p, size), n) for p, n in parts]
+    # Powers as multiples of logarithms: n = 2000 rounds cost what one round costs.
     kept = np.flatnonzero(sum(n * logarithm.real for logarithm, n in logarithms) > _NEGLIGIBLE)
     whole = np.zeros(size // 2 + 1, np.complex128)
     whole[kept] = np.exp(sum(n * logarithm[kept] for logarithm, n in logarithms))

@@ -85,6 +85,7 @@ class Rectangle:
         Raises `BadInput` unless 0 <= leak < delta < 1.
         """
         _require_leak(leak, delta)
+        # delta = D + (1 - D) g_mu(epsilon) is the guarantee; D is set aside whole, whatever runs take of it.
         # Equation (1), solved for the delta that is left to the Gaussian part.
         mu = gaussian_mu(epsilon, (delta - leak) / (1 - leak))
         # A smaller M holds too, and that of an epsilon of 1e308 would be infinite.

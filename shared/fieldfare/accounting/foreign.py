@@ -46,7 +46,7 @@ SMALLEST_RHO = 1e-7
 
 
 class Foreign(Table):
-    """What a trainer reports, for the adjacency of the population that it charges. Exactly one of the four.
+    """What a trainer reports, for the adjacency of the population that it charges. Exactly one kind.
 
     mu: of Gaussian DP, or, with trials, of each of so many sealed trials. rho: of zero-concentrated DP.
     epsilon and delta: of (epsilon, delta)-DP.
@@ -85,7 +85,7 @@ class Foreign(Table):
             raise Unknown(
                 f"a loss with {', '.join(sorted(given)) or 'nothing'}",
                 "it is not known what that means.",
-                "mu; rho; epsilon and delta; or rate, noise_multiplier and steps",
+                "mu; mu and trials; rho; epsilon and delta; or rate, noise_multiplier and steps",
             )
         return self
 

@@ -154,6 +154,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     _require_delta(delta)
     if not 0 <= epsilon < math.inf:
         raise OutOfRange(f"epsilon = {epsilon}", "must be a finite number of at least 0.", "0")
+    # delta rises with mu: double until it is above the target, then halve until it is below.
     target = math.log(delta)
     high = 1.0
     while gaussian_log_delta(high, epsilon) <= target:

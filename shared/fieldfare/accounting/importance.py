@@ -161,6 +161,7 @@ class Pair:
         """
         self._law = law
         self._v, self._gbar = law.along_mean, law.mean
+        # Which proposals are mixed, and how, decides only how wide the bound is: it holds for any mixture.
         wide, step = math.sqrt(law.largest), math.sqrt(self._v)
         orders = 1 + law.orders / wide
         logs = np.array([law.log_z(float(a), 0.0) for a in orders])
@@ -201,6 +202,7 @@ class Pair:
         """Return `count` samples of the proposal of one order, a function of (seed, stream) alone, whatever
         the threads.
         """
+        # Where a chunk's counters lie follows from its number, so threads may take chunks in any order.
         ratio, proposal = np.empty(count), np.empty(count)
         chunk, coins = self._law.chunk, self._law.coins
 
@@ -283,6 +285,7 @@ def upper_bound(values: Vector, most: float, stake: float, log_odds: float, coun
         raise ArithmeticError("a sample of a certified charge is out of the range that its bound rests on")
     if most < _NOTHING:
         return most
+    # Most samples are 0 where epsilon is large: they are counted, not kept.
     positive = values[values > 0] / most
     zeros, share = values.size - positive.size, (1.0 if count is None else count / values.size)
 

@@ -15,8 +15,9 @@ from fieldfare.accounting.concentrated import Concentrated
 from fieldfare.accounting.event import CostEvent, Price, Words
 from fieldfare.accounting.gaussian import Gaussian
 from fieldfare.accounting.sampled import SampledEvent, event_from_json
-from fieldfare.errors import OutOfRange, Unreadable, Unsupported
+from fieldfare.errors import OutOfRange, Unreadable
 from fieldfare.participation import Participation
+from fieldfare.text import decimal
 
 _LAST_DIGITS = 1e-9
 """By how much two machines' sums of the same numbers may differ, relatively."""
@@ -112,7 +113,8 @@ class PrivacyLoss:
         told = [event.words for event in events if event.rank == rank]
         bounds, samplers = sum((one.bounds for one in told), ()), sum((one.samplers for one in told), ())
         flavor = "Gaussian DP with a leak, stated also as approximate DP" if self.leak else told[0].flavor
-        return replace(told[0], bounds=bounds, samplers=samplers, flavor=flavor)
+        method = f"{told[0].method}, with a leak of {decimal(self.leak)}" if self.leak else told[0].method
+        return replace(told[0], bounds=bounds, samplers=samplers, flavor=flavor, method=method)
 
     def price(self, leak: float) -> Price:
         """What it takes across runs at that leak, see `filter.price`. Raises `BadInput` where only zCDP is known."""
@@ -170,12 +172,6 @@ class PrivacyLoss:
     def largest_mu_squared(self) -> float:
         """mu^2 of the largest of its parts, each without amplification."""
         return max([self.mu_squared, *(event.noise_multiplier**-2 for event in self.sampled)])
-
-    def as_concentrated(self) -> PrivacyLoss:
-        """Return the same loss, known by zCDP alone. Raises `BadInput` with sampled events."""
-        if self.amplified:
-            raise Unsupported("sampled events", "have no concentrated form.", "no amplification by sampling")
-        return PrivacyLoss(concentrated=self.rho)
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
         if not isinstance(other, PrivacyLoss):

@@ -93,6 +93,7 @@ class RealisedCharge:
         self._realised = not hides_presence(adjacency)
         self._products = mechanism.column_products()
         self._newest: tuple[int, tuple[float, Floats]] = (-1, (0.0, np.empty(0)))
+        # Toeplitz and independent kinds give <C_i, C_j> of a round at once; the others are asked for patterns.
         fast = self._products is not None
         # A planned charge of the other kinds takes a sensitivity each: few points stand for the rounds before
         # them.

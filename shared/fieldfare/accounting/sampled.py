@@ -158,7 +158,7 @@ class SampledEvent(CostEvent):
     def without_amplification(self) -> Gaussian:
         return Gaussian(self.mu_squared)
 
-    def to_json(self) -> Any:
+    def to_json(self) -> object:
         return asdict(self)  # type: ignore[call-overload]
 
     @classmethod
@@ -322,6 +322,7 @@ def price(mu_squared: float, events: Events, leak: float) -> Price:
         leak: how much of the population's D this may take, at least 0.
     """
     plain = mu_squared + math.fsum(event.mu_squared for event in events)
+    # Whichever of the two is less: both are prices of the same run, so the smaller one may be charged.
     orders = compositions(mu_squared, events) if leak > 0 else None
     mu = math.inf if orders is None else max(_least_mu(order, leak) for order in orders)
     return cheaper(plain, mu, leak)
@@ -337,6 +338,7 @@ def _least_mu(order: Composition, leak: float) -> float:
     mass, log_other = order.vertices()
     if order.infinite + order.slack >= leak:
         return math.inf
+    # Dominated by E(mu, d) means (m - d) / (1 - d) <= Phi(Phi^-1(a / (1 - d)) + mu) at every vertex (m, a).
     rest = math.log1p(-leak)
     m = np.minimum(mass + order.slack, 1.0)
     inside = (m > leak) & (log_other < rest)
@@ -353,6 +355,7 @@ def _composed(mu_squared: float, events: Events, step: float) -> tuple[Compositi
     parts = [(_orders(event.times(1), step), event.count) for event in events]
     if mu_squared > 0:
         parts.append((_plain_orders(mu_squared, step), 1))
+    # Never the larger of the two orders event by event: the orders of a whole run are compared at the end.
     first, second = ([(orders[i], count) for orders, count in parts] for i in (0, 1))
     return Composition(first), Composition(second)
 
@@ -382,6 +385,7 @@ def poisson_losses(rate: float, noise_multiplier: float, step: float) -> tuple[D
     low = math.floor(float(np.logaddexp(_log_complement(rate), math.log(rate) - reach)) / step)
     grid = np.arange(low, high + 1, dtype=np.float64) * step
     with_user = DiscreteLoss.through(step, low, _deltas_with_user(grid, rate, noise_multiplier))
+    # Without sampling a Gaussian pair is its own mirror image.
     if rate == 1:
         return with_user, with_user
     grid = np.arange(-high, -low + 1, dtype=np.float64) * step

@@ -118,5 +118,6 @@ def least_cap(rate: float, enrolled: int, rounds: int, most: float) -> int:
 
 def _with_infinite(loss: DiscreteLoss, probability: float) -> DiscreteLoss:
     """Return `loss`, but an infinite one with this probability, whatever it would have been."""
+    # Of two independent ways to be infinite, either.
     infinite = loss.infinite + probability - loss.infinite * probability
     return DiscreteLoss(loss.step, loss.lowest, loss.probs * (1 - probability), infinite)

@@ -85,6 +85,7 @@ def chain_bound(gram: Matrix, separation: int, count: int) -> float:
     for lag in range(1, k):
         rows = np.arange(max(0, n - lag * b))
         later[lag, rows] = suffix[rows, rows + lag * b]
+    # value[i] bounds all patterns of up to c rounds that begin in round i; each pass of the loop allows one more.
     value = own.copy()
     best = float(own.max())
     allowed = np.arange(n)[None, :] >= np.arange(n)[:, None] + b
@@ -203,6 +204,7 @@ def _improve(absolute: Matrix, rounds: list[int], at: int, width: int, b: int) -
         rounds[at] = low + int(np.argmax(gains))
         return
     both = gains[:, None] + gains[None, :] + 2 * absolute[np.ix_(span, span)]
+    # Two rounds at once: a single one is often held in place by its neighbour.
     both[span[None, :] < span[:, None] + b] = _NEVER
     first, second = np.unravel_index(int(np.argmax(both)), both.shape)
     rounds[at], rounds[at + 1] = low + int(first), low + int(second)
@@ -291,6 +293,7 @@ def _online_tree(heights: int) -> tuple[Matrix, Matrix, tuple[Matrix, ...]]:
 def _online_tables(n: int, b: int, k: int) -> _Tables | None:
     shares, variances, _ = _online_tree(n.bit_length())
     first, barred = np.arange(b)[:, None], np.arange(b)[None, :]
+    # Rows: the first offset that the past still allows. Columns: how many rounds after the node stay barred.
     absent = np.where(barred >= np.maximum(first - 1, 0), 0.0, _NEVER)
     present = np.where((first == 0) & (barred >= b - 1), 0.0, _NEVER)
     below: dict[tuple[int, float], Matrix] = {(0, 0.0): absent, (1, 1.0): present}

@@ -191,12 +191,7 @@ class _Maxima:
 
 
 def node_norms(
-    patterns: Sequence[Sequence[int]],
-    rounds: int,
-    *,
-    read_only: bool,
-    decay: float = 1.0,
-    scale: Floats | None = None,
+    patterns: Sequence[Sequence[int]], rounds: int, *, read_only: bool, decay: float = 1.0, scale: Floats | None = None
 ) -> Floats:
     """Return ||sum of C's columns|| for each pattern, for many users at once, in O(log rounds) passes.
 

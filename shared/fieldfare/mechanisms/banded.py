@@ -38,7 +38,7 @@ from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.streams.banded import InverseBandStream
-from fieldfare.streams.base import Settings, Stream
+from fieldfare.streams.base import OnDevice, Stream
 
 _REFUSED_STEP = 1e10
 """The log-loss of coefficients whose inverse overflows: the line search turns back from it."""
@@ -213,14 +213,9 @@ class ColumnNormalisedBanded(Mechanism):
             out[t] = np.sqrt(row[: t + 1] @ row[: t + 1])
         return out
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
         return InverseBandStream(
-            numel,
-            noise,
-            self.rounds,
-            self._c[: self.bands],
-            column_norms=self.column_norms,
-            **settings,
+            numel, noise, self.rounds, self._c[: self.bands], column_norms=self.column_norms, **settings
         )
 
     def _products(self, lag: int, n: int) -> Floats:
@@ -264,5 +259,5 @@ class BandedSpec(MechanismSpec):
         return ToeplitzMechanism(self.kind, rounds, c, toeplitz.inverse(c, rounds), make, buffers=len(c) - 1)
 
 
-def _make_inverse(c: Floats, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+def _make_inverse(c: Floats, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
     return InverseBandStream(numel, noise, len(coefs), c, **settings)

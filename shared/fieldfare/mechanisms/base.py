@@ -25,7 +25,7 @@ from fieldfare.factorization.toeplitz import ColumnProducts, autocovariance
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.registry import ROUNDS, Table
-from fieldfare.streams.base import Settings, Stream
+from fieldfare.streams.base import OnDevice, Stream
 
 _LARGEST_MATRIX = 2048
 """Rounds up to which `bandwidth` looks at the whole matrix of a kind that does not know its bands."""
@@ -60,10 +60,7 @@ class MechanismSpec(Table):
 
     kind: str
     restart_every: int | None = Field(
-        default=None,
-        ge=1,
-        description="stamping: independent copies of this many rounds",
-        json_schema_extra=ROUNDS,
+        default=None, ge=1, description="stamping: independent copies of this many rounds", json_schema_extra=ROUNDS
     )
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
@@ -129,7 +126,7 @@ class Mechanism(ABC):
         """Return ||row t of A B||, t < n: the standard deviation of the noise in the t-th prefix sum, shape (n,)."""
 
     @abstractmethod
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
         """Return a fresh stream of B z at row 0, for vectors of `numel` elements."""
 
     def applied(self) -> dict[str, Floats]:

@@ -30,7 +30,7 @@ from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
 from fieldfare.registry import ROUNDS
 from fieldfare.streams.banded import InverseBandStream
-from fieldfare.streams.base import Settings
+from fieldfare.streams.base import OnDevice
 
 
 def levels(rounds: int, final: float, shape: Literal["linear", "geometric"], hold: int) -> Floats:
@@ -103,7 +103,7 @@ class Decaying(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.asarray(np.sqrt(np.cumsum(np.square(self.levels[: self._released(n)]))))
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> InverseBandStream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> InverseBandStream:
         one = np.ones(1)
         return InverseBandStream(numel, noise, self.rounds, one, column_norms=self.levels, **settings)
 

@@ -14,7 +14,7 @@ from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.registry import register
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import SAMPLED, FixedOrder, MinSeparation, Participation, Single
-from fieldfare.streams.base import Settings
+from fieldfare.streams.base import OnDevice
 from fieldfare.streams.independent import IndependentStream
 
 
@@ -65,7 +65,7 @@ class Independent(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.asarray(np.sqrt(np.arange(1.0, self._released(n) + 1)))
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> IndependentStream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> IndependentStream:
         return IndependentStream(numel, noise, self.rounds, **settings, restart_every=self.restart_every)
 
     @property

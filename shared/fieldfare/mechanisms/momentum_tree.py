@@ -50,7 +50,7 @@ from fieldfare.mechanisms.registry import register
 from fieldfare.mechanisms.stamped import stamped
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation, Participation, Single
-from fieldfare.streams.base import Settings, Stream
+from fieldfare.streams.base import OnDevice, Stream
 from fieldfare.streams.tree import ReadNodesStream, stored_heights
 
 
@@ -210,5 +210,5 @@ class MomentumTree(Mechanism):
             variance += np.where(t >> height & 1, extra, 0.0)
         return np.asarray(np.sqrt(variance), dtype=np.float64)
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
         return ReadNodesStream(numel, noise, self.rounds, self.scale, self._carry, **settings)

@@ -21,7 +21,7 @@ from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.base import HorizonError, Settings, Stream, Take
+from fieldfare.streams.base import HorizonError, OnDevice, Stream, Take
 
 
 def stamped(block: Mechanism, restart_every: int | None, rounds: int) -> Mechanism:
@@ -129,7 +129,7 @@ class Stamped(Mechanism):
     def applying(self, numbers: Mapping[str, Floats]) -> Stamped:
         return Stamped(self.block.applying(numbers), self.rounds)
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
         return StampedStream(self, numel, noise, **settings)
 
     def lengths(self, n: int | None = None) -> list[int]:
@@ -158,7 +158,7 @@ class StampedStream(Stream):
     Block s uses rows [s m, (s + 1) m) of z, with m the rows of a full block's C, so no row serves twice.
     """
 
-    def __init__(self, mechanism: Stamped, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> None:
+    def __init__(self, mechanism: Stamped, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> None:
         self.numel, self.dtype, self.round = numel, settings.get("dtype") or torch.float32, 0
         self._mechanism, self._noise, self.device = mechanism, noise, torch.device(settings.get("device", "cpu"))
         self._rows = mechanism.block.noise_rows

@@ -18,7 +18,7 @@ from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import Participation
 from fieldfare.streams.banded import WindowStream
-from fieldfare.streams.base import Settings, Stream
+from fieldfare.streams.base import OnDevice, Stream
 from fieldfare.streams.buffers import BufferStream
 from fieldfare.streams.rows import MemoryStream, ReplayStream
 
@@ -27,7 +27,7 @@ class MakeStream(Protocol):
     """How a Toeplitz mechanism makes its running noise. It can be pickled, and so can a plan's price."""
 
     def __call__(
-        self, noising_coefs: Floats, numel: int, noise: SecureNoise, /, **settings: Unpack[Settings]
+        self, noising_coefs: Floats, numel: int, noise: SecureNoise, /, **settings: Unpack[OnDevice]
     ) -> Stream:
         """Return a fresh stream of B z at row 0, for vectors of `numel` elements. Whoever has B's coefficients
         in another form, as a sum of exponentials say, applies that one.
@@ -40,7 +40,7 @@ def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
     return partial(_make_window, len(noising_coefs[:horizon]))
 
 
-def _make_window(width: int, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+def _make_window(width: int, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
     return WindowStream(numel, noise, len(coefs), coefs[:width], **settings)
 
 
@@ -53,7 +53,7 @@ def row_mechanism(kind: str, strategy_coefs: Floats, noising_coefs: Floats, engi
     return ToeplitzMechanism(kind, rounds, strategy_coefs, noising_coefs, make, buffers=buffers)
 
 
-def _make_rows(keeps: bool, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+def _make_rows(keeps: bool, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
     kind, rows = MemoryStream if keeps else ReplayStream, lambda t: coefs[t::-1]
     return kind(numel, noise, len(coefs), rows, identity=coefs.tobytes(), **settings)
 
@@ -66,7 +66,7 @@ def exponential_mechanism(kind: str, exponentials: Exponentials, rounds: int) ->
 
 
 def _make_buffers(
-    exponentials: Exponentials, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[Settings]
+    exponentials: Exponentials, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]
 ) -> Stream:
     return BufferStream(numel, noise, len(coefs), exponentials.omega, exponentials.theta, **settings)
 
@@ -166,5 +166,5 @@ class ToeplitzMechanism(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return toeplitz.prefix_row_norms(self.noising_coefs[: self._released(n)])
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
         return self._make_stream(self.noising_coefs, numel, noise, **settings)

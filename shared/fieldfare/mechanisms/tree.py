@@ -53,7 +53,7 @@ from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.triangular import TriangularMechanism, check_rounds
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.base import Settings, Stream
+from fieldfare.streams.base import OnDevice, Stream
 from fieldfare.streams.tree import OnlineTreeStream, ReadNodesStream, own_weight, stored_heights, variance
 
 
@@ -207,7 +207,7 @@ class PlainTree(_Tree):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.sqrt([float((t + 1).bit_count()) for t in range(self._released(n))])
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
         ones = np.ones(self.rounds.bit_length())
         return ReadNodesStream(numel, noise, self.rounds, ones, ones, all_rows=not self.read_only, **settings)
 
@@ -307,7 +307,7 @@ class OnlineTree(_Tree):
         squared = sum((t >> h & 1) * variance(h) for h in range(int(t[-1]).bit_length()))
         return np.asarray(np.sqrt(squared), dtype=np.float64)
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
         return OnlineTreeStream(numel, noise, self.rounds, **settings)
 
 
@@ -321,7 +321,5 @@ def full_tree(rounds: int) -> TriangularMechanism:
     check_rounds("tree", rounds)
     matrix = tree_matrix(rounds)
     return TriangularMechanism(
-        "tree",
-        factor(matrix.T @ matrix),
-        horizon_sensitivity=partial(tree_sensitivity, n=rounds, read_only=False),
+        "tree", factor(matrix.T @ matrix), horizon_sensitivity=partial(tree_sensitivity, n=rounds, read_only=False)
     )

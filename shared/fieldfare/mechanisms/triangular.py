@@ -30,7 +30,7 @@ from fieldfare.factorization.triangular import (
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
-from fieldfare.streams.base import Settings, Stream
+from fieldfare.streams.base import OnDevice, Stream
 from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 Engine = Literal["memory", "replay"]
@@ -84,7 +84,7 @@ class MatrixMechanism(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         return np.asarray(np.linalg.norm(np.cumsum(self._b[: self._released(n)], axis=0), axis=1))
 
-    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[Settings]) -> Stream:
+    def stream(self, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:
         make = MemoryStream if self.engine == "memory" else ReplayStream
         return make(numel, noise, self.rounds, self._row, identity=self._identity(), **settings)
 

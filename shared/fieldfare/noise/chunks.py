@@ -86,7 +86,7 @@ def scratch(name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return this thread's scratch vector `name`: `size` items of `dtype`, contents undefined, kept for the
     next call.
     """
-    kept: dict[tuple[str, str], NDArray[Any]] = _local.__dict__.setdefault("kept", {})
+    kept: dict[tuple[str, str], NDArray[np.generic]] = _local.__dict__.setdefault("kept", {})
     array = kept.get((name, dtype.str))
     if array is None or len(array) < size:
         array = kept[name, dtype.str] = np.empty(size, dtype)

@@ -216,6 +216,7 @@ class SecureNoise:
                 "must be a contiguous vector of float32 or float64.",
                 "out.view(-1)",
             )
+        # Element i of a row is a function of (key, stream, row, i): neither chunks nor threads change a float.
         drawer = self.drawer(stream, row, offset, out.numel())
         if out.device.type != "cpu":
             for lo in range(0, out.numel(), DEVICE_CHUNK):
@@ -289,6 +290,7 @@ class SecureNoise:
         Raises `BadInput` where the row, or elements [offset, offset + n) of it, are out of range.
         """
         _require_range(row, offset, n)
+        # Only z is counted from another row on: coins, choices and the blind have rows of their own.
         if stream == "z":
             row += self._first
             _require_range(row, offset, n)

@@ -78,9 +78,7 @@ class Estimate:
     @classmethod
     def normal(cls, name: str, value: float, sd: float, least: float = -np.inf, most: float = np.inf) -> Self:
         """An estimate with normal noise, cut to what is possible: from `least` to `most`."""
-        low, middle, high = (
-            float(np.clip(each, least, most)) for each in (value - WIDE * sd, value, value + WIDE * sd)
-        )
+        low, middle, high = (min(max(each, least), most) for each in (value - WIDE * sd, value, value + WIDE * sd))
         return cls(name, middle, low, high)
 
 
@@ -123,6 +121,15 @@ class Question(Table):
     def box(self) -> float | None:
         """What bounds each number of a user's contribution where the release rests on it; None: the norm alone does."""
         return None
+
+    @property
+    def released(self) -> str:
+        """By which mechanism the answer is released, and what of it: a sentence of a privacy statement."""
+        return f"Gaussian: the sum over users of {self.width} numbers each, with independent noise in each number"
+
+    def bounded(self, factor: float) -> str:
+        """What bounds how far one user moves what is released, in words. factor: of the adjacency."""
+        return f"{factor:g}: a user's numbers have norm at most 1 together"
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -59,6 +59,20 @@ class Choose(Question):
         return 1 / math.sqrt(self.width) if self.shows == "best" else None
 
     @property
+    def released(self) -> str:
+        if self.shows == "scores":
+            return super().released
+        return (
+            f"exponential: of {self.width} models one is drawn, with a probability in proportion to exp(rate x the sum "
+            "of its scores), exactly, and its name is released. Nothing is noised, and no score is shown"
+        )
+
+    def bounded(self, factor: float) -> str:
+        if self.shows == "scores":
+            return super().bounded(factor)
+        return f"a user moves the sums of two models' scores apart by {factor * (self.high - self.low):g} at most"
+
+    @property
     def _scale(self) -> float:
         """What a contribution of 1 is worth, in scores."""
         return (self.high - self.low) / 2 * math.sqrt(self.width)

@@ -95,6 +95,10 @@ class Quantile(_Bins):
             raise ValueError(f"at = {odd:g} is no share: it must be above 0 and below 1")
         return self
 
+    @property
+    def released(self) -> str:
+        return f"{super().released}; a user's numbers are a mixture of columns of the matrix of 'optimal-cc'"
+
     def contributions(self, values: Values) -> Floats:
         mechanism = _prefix_sums(self.bins)
         return self.shares(values) @ mechanism.strategy_matrix(self.bins).T / _largest_column(mechanism)

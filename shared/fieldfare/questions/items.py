@@ -22,11 +22,25 @@ from fieldfare.accounting.thresholded import threshold
 from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import BadInput, Conflict, OutOfRange
 from fieldfare.questions.base import Estimate, Question, Values, register
+from fieldfare.text import decimal
 
 LARGEST: Final = 1 << 53
 """Numbers of larger size are no values: float64 would take two for one."""
 MOST_PLACES: Final = 1 << 17
 """Of one sum: each holds noise, and the released vector has all of them."""
+
+
+LONGEST_WORD: Final = 6
+"""Bytes of UTF-8."""
+
+
+def number_of(word: str) -> int:
+    """Return the number that stands for a word of one to six bytes; 0, which stands for none, for any other.
+
+    A task's column of such numbers is asked about with `words = true`.
+    """
+    coded = word.encode(errors="replace")
+    return int.from_bytes(coded, "big") if len(coded) <= LONGEST_WORD and coded[:1] != b"\0" else 0
 
 
 @register
@@ -38,6 +52,7 @@ class Items(Question):
     leak: float = Field(
         gt=0, le=0.25, description="probability that a value of one user alone is shown; taken from the population's D"
     )
+    words: bool = Field(default=False, description="values are words of up to six bytes, as `number_of` makes numbers")
     users: int = Field(default=0, ge=0, description="users who are asked: filled in from the run's cohort")
     low: float = Field(default=-float(LARGEST), description="the least value; what is below is none")
     high: float = Field(default=float(LARGEST), description="the largest value; what is above is none")
@@ -72,14 +87,23 @@ class Items(Question):
     def box(self) -> float:
         return 1 / math.sqrt(self.most)
 
+    @property
+    def released(self) -> str:
+        return (
+            "threshold: how many users have each value that occurred, with independent Gaussian noise; shown are those "
+            f"counts that are above a threshold, with their values. With probability {decimal(self.leak)} at most a "
+            "value of one user alone is shown, and the charge has that as its leak"
+        )
+
     def of_user(self, numbers: Iterable[float]) -> list[int]:
         """The values of one user that count: distinct whole numbers within the bounds."""
         whole = {int(each) for each in numbers if math.isfinite(each) and each == int(each)}
         return sorted(self.within(whole))[: self.most]
 
     def within(self, values: Iterable[int]) -> list[int]:
-        """Those of `values` that are within the bounds."""
-        return [each for each in values if max(self.low, -LARGEST) <= each <= min(self.high, LARGEST)]
+        """Those of `values` that are within the bounds, and words where those are asked for."""
+        least, most = (1, (1 << 8 * LONGEST_WORD) - 1) if self.words else (-LARGEST, LARGEST)
+        return [each for each in values if max(self.low, least) <= each <= min(self.high, most)]
 
     def counts(self, sets: Iterable[Iterable[float]]) -> tuple[Indices, Indices]:
         """(values, how many of the users have each), both int64, from each user's numbers."""
@@ -105,12 +129,17 @@ class Items(Question):
         """How many users have each value that is shown. What is not shown may have as many as the last line says."""
         deviation = sd / self.box
         shown = [
-            Estimate.normal(f"{int(name)}", float(count) / self.box, deviation, 0, users)
+            Estimate.normal(self._shown_name(int(name)), float(count) / self.box, deviation, 0, users)
             for name, count in zip(names, total.tolist(), strict=False)
             if count > 0
         ]
         tau = threshold(self.most, deviation, self.leak)
         return (*shown, Estimate("shown from, in users", tau, tau, tau))
+
+    def _shown_name(self, value: int) -> str:
+        """Return the word that a value stands for; the number where a node told what no word gives."""
+        word = value.to_bytes(8, "big", signed=True).lstrip(b"\0").decode(errors="replace") if self.words else ""
+        return word if word.isprintable() and word and number_of(word) == value else str(value)
 
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         deviation = sd / self.box

@@ -100,6 +100,7 @@ def _by_slot(coefficients: Vector, t: int) -> Vector:
     """Return coefficients of lags 1 .. p by the ring's slots: lag i lies in slot (t - i) mod p. Unused slots
     hold zeros.
     """
+    # The ring is never rotated: the weights turn instead, which costs p numbers and not p vectors.
     p = len(coefficients) - 1
     out = np.empty(p)
     lags = np.arange(1, p + 1)

@@ -14,7 +14,7 @@ Take: TypeAlias = "Callable[[int, torch.Tensor], None]"
 """`take(lo, piece)` gets elements [lo, lo + len(piece)) of a row."""
 
 
-class Settings(TypedDict, total=False):
+class OnDevice(TypedDict, total=False):
     """Arguments that every stream takes by name; see `ChunkedStream`."""
 
     dtype: torch.dtype | None
@@ -82,7 +82,7 @@ class Stream(ABC):
         """Return the state as tensors, ints and strings only; never the key."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         """Continue exactly (bit for bit) where `state` was taken. Raises ValueError on a foreign or torn state."""
 
     @abstractmethod

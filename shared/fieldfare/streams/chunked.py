@@ -17,7 +17,7 @@ from fieldfare.errors import Differs, OutOfRange, Unreadable, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.noise.chunks import CHUNK, DEVICE_CHUNK, empty
-from fieldfare.streams.base import HorizonError, Settings, Stream, Take, require_fit
+from fieldfare.streams.base import HorizonError, OnDevice, Stream, Take, require_fit
 from fieldfare.streams.kept import KeptVectors
 from fieldfare.streams.ops import Array, Vector, ops_on
 
@@ -37,7 +37,7 @@ a rule at once.
 """
 
 
-class StreamSettings(Settings, total=False):
+class StreamSettings(OnDevice, total=False):
     """Arguments that every stream of chunks takes by name; see `ChunkedStream`."""
 
     restart_every: int | None
@@ -248,6 +248,7 @@ class ChunkedStream(Stream):
                     take(first, ops.tensor(row))
 
         self.round = _TORN  # an exception from here on leaves some chunks with their next state and others without
+        # A block begins: B is block-diagonal, so nothing of the block before is in its rows.
         if age == 0:
             kept.memory.zero_()
         ops.each_chunk(work, self.numel, self._noise.threads)

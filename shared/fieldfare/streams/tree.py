@@ -57,6 +57,7 @@ class ReadNodesStream(ChunkedStream):
         super().__init__(numel, noise, horizon, slots=stored_heights(horizon), coefficients=coefficients, **settings)
 
     def _noise_row(self, t: int) -> int:
+        # Of the nodes that close in round t only the largest is read, and it is the last to be numbered.
         return node_count(t) + height_of(t + 1) if self._all_rows else t
 
     def replayed_rows(self, t: int) -> int:
@@ -66,6 +67,7 @@ class ReadNodesStream(ChunkedStream):
     def skip(self, t: int) -> None:
         """Go to row t from the key alone: draw its open nodes again. Raises `BadInput` unless 0 <= t <= horizon."""
         self._require_target(t)
+        # The open nodes after t rounds are the binary digits of t: one node of 2^h leaves for each digit 1.
         self.round = t
         for height in range(self.slots):
             if t >> height & 1:

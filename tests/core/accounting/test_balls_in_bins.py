@@ -280,8 +280,6 @@ def test_a_certified_loss_composes_as_what_it_is_without_sampling() -> None:
     assert both.epsilon(1e-2) == PrivacyLoss(curve.mu**2 + 0.5).epsilon(1e-2)
     assert price(both, 1e-3) == Price(curve.mu**2 + 0.5, 0.0)
     assert PrivacyLoss.from_json(both.to_json()) == both
-    with pytest.raises(BadInput, check=coded("unsupported", "sampled events")):
-        loss.as_concentrated()
 
 
 def test_the_resolution_of_floats_is_charged() -> None:

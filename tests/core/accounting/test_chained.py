@@ -229,7 +229,7 @@ def test_long_plans_draw_fewer_samples() -> None:
 )
 def test_one_band_more_is_refused(participation: Participation, bands: int) -> None:
     of_matrix(np.abs(banded(bands, 12)), participation)
-    with pytest.raises(BadInput, match=f"{bands + 1} bands.*may have {bands}"):
+    with pytest.raises(BadInput, check=coded("unsupported", f"{bands + 1} bands", f"may have {bands}")):
         of_matrix(np.abs(banded(bands + 1, 12)), participation)
 
 

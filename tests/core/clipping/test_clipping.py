@@ -16,6 +16,7 @@ from scipy.special import erf, erfinv
 
 from fieldfare.clipping import AdaptiveQuantile, Normalised, clip_, clip_one, clippings, count_over, norms, parse
 from fieldfare.errors import BadInput
+from support.refusals import Coded, coded
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "adaptive_clip.json").read_text())
 LAYOUT = (slice(0, 3), slice(3, 3), slice(3, 7), slice(7, 8))
@@ -226,17 +227,17 @@ def test_other_dtypes_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("table", "what"),
     [
-        ({"kind": "flatt"}, "flat"),
-        ({"kind": "flat", "nrom": 1.0}, "norm"),
-        ({"kind": "flat", "norm": 0.0}, "1e-20"),
-        ({"kind": "flat", "norm": math.nan}, "norm"),
-        ({"kind": "adaptive-quantile", "norm": 1e9}, "1000000.0"),
+        ({"kind": "flatt"}, coded("kind-unknown", "flat")),
+        ({"kind": "flat", "nrom": 1.0}, coded("key-unknown", "norm")),
+        ({"kind": "flat", "norm": 0.0}, coded("value-wrong", "1e-20")),
+        ({"kind": "flat", "norm": math.nan}, coded("value-wrong", "norm")),
+        ({"kind": "adaptive-quantile", "norm": 1e9}, coded("out-of-range", "1000000.0")),
     ],
 )
-def test_refusals_name_the_nearest(table: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
+def test_refusals_name_the_nearest(table: dict[str, Any], what: Coded) -> None:
+    with pytest.raises(BadInput, check=what):
         parse(table)
 
 

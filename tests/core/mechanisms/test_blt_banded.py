@@ -304,6 +304,17 @@ def test_gradients(participation: Participation | None, objective: str) -> None:
         np.testing.assert_allclose(f(x, goal)[1], numeric, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("n", [2, 3, 17, 40, 1024, 2000, 2053])
+def test_transforms_made_together_have_the_bits_of_each_alone(n: int) -> None:
+    """So a search ends where it ended when they were made one by one, and prices stay."""
+    size = blt.next_fast_len(2 * n, True)
+    vectors = np.random.default_rng(n).normal(size=(4, n)) * np.exp(-np.arange(n) / 50)
+    padded = np.zeros((4, size))
+    padded[:, :n] = vectors
+    for together, vector in zip(blt.rfft(padded), vectors, strict=True):
+        assert np.array_equal(together, blt.rfft(vector, size))
+
+
 def test_overlapping_columns_get_monotone_coefficients() -> None:
     """With less separation than bands the formula needs them; the free optimum does not have them here."""
     goal = PrefixLoss.of(400, MinSeparation(16, 25), "mean")

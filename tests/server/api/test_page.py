@@ -156,6 +156,11 @@ def test_of_a_choice_the_page_offers_no_test_that_would_be_refused(page: Any, ur
     page.locator("#utility", has_text="two, below the best mean by").wait_for()
     page.locator("#noise", has_text="no residual to test").wait_for()
     assert "fieldfare audit" not in page.locator("#noise").inner_text()
+    assert "Charged as noise multiplier" in page.locator("#noise").inner_text()
+    page.locator("#guarantee", has_text="exponential: of 2 models one is drawn").wait_for()
+    assert "adds the noise" not in page.locator("#guarantee").inner_text()
+    page.goto(f"{url}/#population=aircraft")  # no question is priced with other values
+    page.locator("#what-if", has_text="starts from the plan of a run, and there is none yet").wait_for()
 
 
 def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found_at_once(

@@ -21,7 +21,7 @@ from fieldfare_server.ledger.sql import migrate as schema
 from support.ledgers import start
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("torch", "scipy.stats", "scipy.optimize", "alembic", "fastapi", "flwr", "matplotlib", "httpx")
+HEAVY = ("torch", "scipy.stats", "scipy.signal", "scipy.optimize", "alembic", "fastapi", "flwr", "matplotlib", "httpx")
 PROGRAM = """
 import json, os, sys
 from fieldfare_server.cli import main
@@ -93,8 +93,9 @@ def test_what_still_fits_of_a_population_with_odometers_needs_no_torch_and_no_se
     assert not modules & (set(HEAVY) - {"scipy.optimize"})
 
 
-def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told() -> None:
-    modules, threads = imported("plan", "deploy/plans/containers.toml", OMP_NUM_THREADS="2")
+@pytest.mark.parametrize("plan", ["containers", "gboard-blt"])
+def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told(plan: str) -> None:
+    modules, threads = imported("plan", f"deploy/plans/{plan}.toml", OMP_NUM_THREADS="2")
     assert not modules & (set(HEAVY) - {"scipy.optimize"} | {"sqlalchemy", "safetensors"})
     assert threads == "2"
 

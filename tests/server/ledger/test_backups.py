@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from fastapi.testclient import TestClient
@@ -123,6 +125,17 @@ def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(
     assert not list(copies.iterdir())
     url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
     Ledger.open(url, create=True).close()
+
+    def full(*_: object, **__: object) -> NoReturn:
+        cause = sqlite3.OperationalError("database or disk is full")
+        cause.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise cause
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backups.sqlite3, "connect", full)
+        with pytest.raises(BadInput, check=coded("unwritable", f"backup in {copies}")):  # it blamed the ledger
+            backups.make(url, copies)
+    assert not list(copies.iterdir())
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, check=coded("unwritable", "backup in")):
         backups.make(url, tmp_path / "file")

@@ -142,12 +142,12 @@ def test_a_key_of_another_trainer_or_training_pays_for_nothing(ledger: Ledger) -
     """Two trainers that took the same key for the same loss shared one charge, and both trained."""
     ledger.reserve_charge("people", "a", Foreign(mu=0.3), **WORDS)
     rows = ledger.head().count
-    for change, why in (
-        ({"actor": "other"}, "another trainer's charge, 'trainer'"),
-        ({"what": "scorer"}, "another training, 'ranker'"),
-        ({"why": "a test"}, "another reason, 'weekly training'"),
+    for change, name in (
+        ({"actor": "other"}, "'trainer'"),
+        ({"what": "scorer"}, "'ranker'"),
+        ({"why": "a test"}, "'weekly training'"),
     ):
-        with pytest.raises(BadInput, match=why):
+        with pytest.raises(BadInput, check=coded("differs", name)):
             ledger.reserve_charge("people", "a", Foreign(mu=0.3), **{**WORDS, **change})
     assert ledger.head().count == rows
 

@@ -154,6 +154,9 @@ def test_users_who_have_too_little_left_are_not_asked(tmp_path: Path, capsys: An
 def test_the_same_question_again_has_other_noise_and_another_charge(tmp_path: Path) -> None:
     first, second = (ask(ROWS, tmp_path, **more) for more in ({"budget": 20}, {}))
     assert first.answer[0].value != second.answer[0].value
+    # Its answer lies where models do, and is none.
+    with pytest.raises(BadInput, check=coded("not-found", f"the model of run {first.run}")):
+        ask({"kind": "choose", "models": [first.run, second.run]}, tmp_path)
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}") as ledger:
         nonces = [event.body["nonce"] for event in ledger.events() if event.action == "round.commit"]
         mu_squared = [ledger.run(each.run).spent.mu_squared for each in (first, second)]
@@ -325,7 +328,7 @@ def test_a_user_for_whom_a_measure_fails_has_no_value_and_counts(tmp_path: Path)
     assert found.users == USERS
     assert found.answer[1].value == pytest.approx(left, abs=2)
     Heights.broken |= set(range(8))
-    with pytest.raises(BadInput, check=coded("bad-input", "question.measure")):
+    with pytest.raises(BadInput, check=coded("measure-fails", "question.measure")):
         ask(question, tmp_path, epsilon=300.0)
 
 

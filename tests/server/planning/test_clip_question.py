@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_client.app import forget_users
 from fieldfare_client.questions import QuestionTask
+from fieldfare_server.cli import ask
 from fieldfare_server.cli.application import application
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -117,3 +122,33 @@ def test_the_starter_takes_its_clip_norm_from_a_charged_question(
     sys.modules.pop("csv_task", None)
     with Ledger.open(StateDirectory.of().ledger) as ledger:
         assert ledger.population("example").spent_epsilon == pytest.approx(0.1, rel=0.01)
+
+
+def test_a_full_disk_leaves_the_plan_as_it_was_and_the_answer_that_was_paid_for_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan was cut off where it stood, and its answer, charged, was shown to nobody."""
+    path, state = tmp_path / "plan.toml", StateDirectory.of(tmp_path / "home")
+    path.write_text(text := reference.template())
+    state.prepare()
+    Ledger.open(state.ledger, create=True, head_file=state.head_file).close()
+    found = SimpleNamespace(answer=[SimpleNamespace(value=0.1234)])
+
+    def full(_: int) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def put(*_: object, **__: object) -> SimpleNamespace:
+        disk.setattr(os, "fsync", full)
+        return found
+
+    monkeypatch.setattr(ask, "_admitted", lambda *_, **__: (None, None))
+    monkeypatch.setattr(ask, "require_clear", lambda *_: None)
+    monkeypatch.setattr(ask, "put", put)
+    with monkeypatch.context() as disk:
+        assert ask.ask_clip(state, path, 0.1, dry_run=False, accept_delta=False) is found
+    assert path.read_text() == text
+    assert "clipping.norm = 0.123" in " ".join(capsys.readouterr().err.split())
+    assert set(tmp_path.iterdir()) == {path, state.root}
+    monkeypatch.setattr(ask, "put", lambda *_, **__: found)
+    ask.ask_clip(state, path, 0.1, dry_run=False, accept_delta=False)
+    assert Plan.from_toml(path.read_text()).clipping.norm == 0.123

@@ -94,8 +94,9 @@ def test_it_is_the_plans_mechanism_at_its_own_multiplier(tmp_path: Path, mechani
     assert {receipt.noise for _, receipt in rows} == {noise.multiplier}
 
 
-def test_the_same_question_has_the_same_noise_after_any_crash(tmp_path: Path) -> None:
-    a_plan = hidden()
+@pytest.mark.parametrize("mechanism", [{"kind": "nu", "nu": 0.1}, {"kind": "tree"}, {"kind": "blt"}])
+def test_the_same_question_has_the_same_noise_after_any_crash(tmp_path: Path, mechanism: dict[str, Any]) -> None:
+    a_plan = hidden(mechanism=mechanism)
     world = World(tmp_path, a_plan)
     first = [world.noise(a_plan, round) for round in range(4)]
     for blinder in (world.blinder, Blinder(tmp_path / "blinder")):
@@ -135,6 +136,10 @@ def test_a_machine_that_makes_other_noise_does_not_answer(tmp_path: Path) -> Non
     world.noise(a_plan, 0)
     with sqlite3.connect(world.blinder._journal) as journal:
         journal.execute("UPDATE nonces SET masks = ?", ("ab" * 32,))
+    with pytest.raises(MasksRefused, check=coded("masks-noise")):
+        world.noise(a_plan, 0)
+    with sqlite3.connect(world.blinder._journal) as journal:
+        journal.execute("DELETE FROM nonces")
     with pytest.raises(MasksRefused, check=coded("masks-noise")):
         world.noise(a_plan, 0)
 

@@ -110,7 +110,7 @@ def test_users_who_fail_hide_among_those_who_do_not(tmp_path: Path) -> None:
 def test_a_later_round_in_which_all_fail_can_be_continued(tmp_path: Path) -> None:
     state, broken = home(tmp_path), [True]
     grid = grid_of(lambda user, round: broken[0] and round > 2, 2)
-    with pytest.raises(Interrupted, check=coded("interrupted", "--resume")):
+    with pytest.raises(Interrupted, check=coded("interrupted", "--resume", "resume='")):
         start(state, grid)
     assert (view(state).state, view(state).next_round) == ("interrupted", 2)
     broken[0] = False

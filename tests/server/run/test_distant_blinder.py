@@ -34,6 +34,7 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.pricing import blinder_noise_of, numbers_released
+from fieldfare_server.run.private.plan import plan_from
 from fieldfare_server.run.round import distant_blinder
 from fieldfare_server.run.round.masked import MaskedSums
 from fieldfare_server.run.round.strategy import FieldfareStrategy
@@ -78,7 +79,8 @@ def blinder(tmp_path: Path) -> Blinder:
 
 def masked(blinder: Blinder, noise: float = 0.0, **changes: Any) -> Plan:
     aggregation = {"kind": "masked", "least_nodes": 2, "blinder": blinder.public_key, "blinder_noise": noise}
-    return plan(aggregation=aggregation, run__trust_node_ids=True, run__round_timeout=1.0, run__rounds=4, **changes)
+    usual = {"run__trust_node_ids": True, "run__round_timeout": 1.0, "run__rounds": 4}
+    return plan(aggregation=aggregation, **{**usual, **changes})
 
 
 def begin(state: StateDirectory, a_plan: Plan, blinder: Blinder | None = None, run_id: str = "run") -> Session:
@@ -122,11 +124,50 @@ def test_the_same_bytes_as_a_plain_run_and_a_receipt_a_round(tmp_path: Path, bli
     assert [Receipt.parse(row.body["receipt"]).row for row in rows] == [1, 2, 3, 4]
     facts, left_out = {fact.name: fact.value for fact in card.facts}, " ".join(card.not_covered)
     assert "sums of at least 2 nodes, without noise" in facts["Aggregation"]
+    assert facts["The server sees"].startswith("sums of at least 2 nodes, without noise")
+    assert blinder.public_key[:21] in facts["The server sees"]
+    assert "Against the server" not in facts
+    with Ledger.open(plain.ledger) as ledger:
+        run = ledger.run("run")
+        bare = guarantee(run, ledger.population("people"), plan_facts(run, plain.root))
+    assert {fact.name: fact.value for fact in bare.facts}["The server sees"].startswith("each node's update")
     assert "not to work together" in facts["Trust"]
     assert CURATOR not in left_out
     assert all(words in left_out for words in ("together with the blinder's", "several runs", "nobody checked"))
     # A round is closed before it is opened, and opened before it is committed.
     assert actions(state) == [(f"round.{step}", n) for n in range(4) for step in ("open", "close", "commit")]
+
+
+class OneByOne(Federation):
+    """Its nodes come one by one, the blinder first."""
+
+    looks = 0
+
+    def get_node_ids(self) -> list[int]:
+        self.looks += 1
+        return [BLINDER_NODE, *list(self._contexts)[: self.looks // 10]]
+
+
+def test_the_first_round_waits_for_as_many_nodes_as_a_sum_must_have(
+    tmp_path: Path, blinder: Blinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node hosts a cohort, and a round on one would be void. A blinder is no node that is asked."""
+    monkeypatch.setattr("fieldfare_server.run.presence.counts.NODE_POLL", 0.01)
+    spread = {"scheme": "min-separation", "separation": 1}
+    few = {"run__cohort": 4, "run__min_reports": 3, "run__round_timeout": 30.0}
+    state, a_plan = home(tmp_path), masked(blinder, participation=spread, **few)
+    sent: list[tuple[int, int]] = []
+    with begin(state, a_plan, blinder) as session:
+        FieldfareStrategy(session, on_sent=lambda *counts: sent.append(counts)).start(OneByOne(tmp_path, blinder))
+    assert all(step != "round.void" for step, _ in actions(state))
+    assert sent[0][1] == 2
+
+
+def test_a_keyword_plan_counts_no_blinder_among_its_users(blinder: Blinder) -> None:
+    keywords = {"noise_multiplier": 1.0, "delta": 1e-5, "cohort": 2, "population": "p", "mechanism": "independent"}
+    masks = {"aggregation": {"kind": "masked", "least_nodes": 2, "blinder": blinder.public_key}}
+    plans = [plan_from(None, keywords | more, {}, rounds=9, nodes=6) for more in ({}, masks)]
+    assert [each.participation.separation for each in plans] == [3, 2]
 
 
 def test_a_plan_that_was_not_approved_trains_nobody(tmp_path: Path, blinder: Blinder) -> None:

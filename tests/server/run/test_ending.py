@@ -193,8 +193,11 @@ def test_a_key_that_cannot_be_wrapped_and_unwrapped_starts_no_run(
 
 
 def test_half_a_setting_or_no_list_is_refused() -> None:
-    for setting in ({"FIELDFARE_KEY_WRAP": "[]"}, {"FIELDFARE_KEY_WRAP": "age", "FIELDFARE_KEY_UNWRAP": '["age"]'}):
-        with pytest.raises(BadInput, match="FIELDFARE_KEY"):
+    for code, setting in (
+        ("conflict", {"FIELDFARE_KEY_WRAP": "[]"}),
+        ("wrong-form", {"FIELDFARE_KEY_WRAP": "age", "FIELDFARE_KEY_UNWRAP": '["age"]'}),
+    ):
+        with pytest.raises(BadInput, check=coded(code, "FIELDFARE_KEY")):
             key_format(setting)
     assert key_format({}).wrap(bytes(32)) == bytes(32)
     assert np.frombuffer(key_format({}).unwrap(bytes(32)), np.uint8).size == 32

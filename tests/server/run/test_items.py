@@ -16,6 +16,7 @@ from flwr.app import RecordDict
 from fieldfare.accounting.thresholded import threshold
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import Plan
+from fieldfare.questions.items import number_of
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import NAMES, UPDATE, Occasion
 from fieldfare_server.evidence.certificate import certificate
@@ -47,6 +48,21 @@ class Codes(TinyTask):
         column = np.array(rows).reshape(-1)
         of_model = {"x": np.zeros((2 * USERS, 3), np.float32), "y": np.zeros(2 * USERS, np.float32)}
         return UserTable(names, np.arange(USERS + 1) * 2, {"code": column, **of_model})
+
+
+WORDS = "server.run.test_items:Words"
+
+
+class Words(TinyTask):
+    """Users with one word each, but for two: one has none, and the other no number of a word."""
+
+    name: ClassVar[str] = "words"
+
+    def users(self) -> UserTable:
+        numbers = [float(number_of("café" if place % 2 else "E11.9")) for place in range(USERS - 2)]
+        of_model = {"x": np.zeros((USERS, 3), np.float32), "y": np.zeros(USERS, np.float32)}
+        column = np.array([*numbers, float(number_of("too long")), 2.0**50])
+        return UserTable([f"user-{i:02d}" for i in range(USERS)], np.arange(USERS + 1), {"code": column, **of_model})
 
 
 def asked(noise: float = 0.5, leak: float = LEAK, adjacency: str = "zero_out", **more: Any) -> Asked:
@@ -100,6 +116,19 @@ def test_values_that_many_users_have_are_shown_and_those_of_one_are_not(nodes: i
         text = ledger.rounds(run).items[0].statistics
         assert text["names"] == [7.0, 2.0**40 + 1]
         assert sum(each > 0 for each in text["released"]) == 2
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_words_are_shown_as_words(nodes: int, tmp_path: Path) -> None:
+    state, question = home(tmp_path), asked(noise=0.5, most=1, words=True)
+    table = question.model_dump(mode="json", exclude_none=True)
+    table["run"]["task"] = WORDS
+    run = put(state, Asked.of(table), LyingGrid(nodes, task=WORDS))
+    with Ledger.open(state.ledger) as ledger:
+        found = look(ledger, run)
+        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+    assert sorted(each.name for each in found.answer) == ["E11.9", "café", "shown from, in users"]
+    assert found.answer[0].value == pytest.approx(11, abs=3.1)
 
 
 def test_both_checkers_accept_its_certificate_and_refuse_one_without_its_leak(tmp_path: Path) -> None:

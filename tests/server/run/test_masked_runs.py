@@ -3,6 +3,7 @@ its rules whatever the server asks."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -26,6 +27,7 @@ from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, S
 from fieldfare_flower.messages import SEAL, UPDATE, Occasion
 from fieldfare_server import faults
 from fieldfare_server.cli.progress import simulated_nodes
+from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -109,6 +111,15 @@ def test_masked_and_plain_runs_release_the_same_bytes(tmp_path: Path, changes: d
     assert len(questions(state)) == 6
 
 
+@pytest.mark.parametrize("table", [MASKED_TABLE, MASKED_TABLE | {"blinder_noise": 0.5}], ids=["bare", "hidden"])
+def test_the_noise_of_a_masked_run_is_tested_as_any_other(tmp_path: Path, table: dict[str, Any]) -> None:
+    state = home(tmp_path)
+    run(state, "run", aggregation=table, run__noise_seed=None, run__rounds=4)
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        assert run_residual_test(ledger, "run", actor="test", numbers=2**16, root=state.root).residual.passed
+        assert verify(ledger, state.root).ok
+
+
 def test_with_nonces_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real key, and nonces that do not depend on the sum."""
     fixed = SimpleNamespace(token_bytes=lambda size: bytes(range(size)))
@@ -136,7 +147,8 @@ def test_the_server_gets_no_update_and_no_count_in_clear(tmp_path: Path) -> None
     assert seen
     words = []
     for content in seen:
-        assert set(content) == {"fieldfare", MASKED, "report", SEAL}
+        assert set(content) == {"fieldfare", MASKED, "report"}
+        assert set(content["fieldfare"]) == {"version", "run", "round", "attempt", SEAL}
         assert UPDATE not in content
         assert set(content["report"]) == {"users"}
         words.append(np.array(content[MASKED]["words"].numpy()))  # type: ignore[index]
@@ -145,7 +157,20 @@ def test_the_server_gets_no_update_and_no_count_in_clear(tmp_path: Path) -> None
     for position, one in enumerate(words):
         for other in words[:position]:
             assert np.abs((one - other).view("<i4").astype(np.int64)).max() > 2**23
-    assert len({content[SEAL]["box"] for content in seen}) == len(seen)
+    assert len({content["fieldfare"][SEAL] for content in seen}) == len(seen)
+
+
+def test_a_full_disk_leaves_no_empty_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left one, which was refused ever after."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            make_node_key(tmp_path / "key")
+    assert make_node_key(tmp_path / "key") == make_node_key(tmp_path / "key")
 
 
 def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
@@ -157,7 +182,7 @@ def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
     one, two = (mask_reply(masking, Occasion("run", 0, 0), node, update, 1, ()) for _ in range(2))
     words = [np.array(content[MASKED]["words"].numpy()) for content in (one, two)]  # type: ignore[index]
     assert (words[0] != words[1]).all()
-    assert one[SEAL]["box"] != two[SEAL]["box"]
+    assert one["fieldfare"][SEAL] != two["fieldfare"][SEAL]
 
 
 @pytest.mark.parametrize(
@@ -252,12 +277,13 @@ def test_nodes_without_a_blinder_are_refused_before_anything_is_reserved(tmp_pat
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        (lambda content: content[SEAL].__setitem__("box", bytes(79)), "schema"),
-        (lambda content: content[SEAL].__setitem__("more", 1), "schema"),
+        (lambda content: content["fieldfare"].__setitem__(SEAL, bytes(175)), "schema"),
+        (lambda content: content["fieldfare"].__setitem__("more", 1), "schema"),
+        (lambda content: content.__setitem__("more", ConfigRecord({"a": 1})), "schema"),
         (lambda content: content["report"].__setitem__("counts", [1.0]), "schema"),
         (lambda content: content["report"].__setitem__("users", 100), "users"),
         (lambda content: content.__setitem__("update", content[MASKED]), "schema"),
-        (lambda content: content.__delitem__(SEAL), "version"),
+        (lambda content: content["fieldfare"].__delitem__(SEAL), "version"),
         (lambda content: content["fieldfare"].__setitem__("attempt", 7), "round"),
         (lambda content: content["fieldfare"].__setitem__("version", 2), "version"),
         (lambda content: content.__setitem__(MASKED, MetricRecord({"a": 1})), "schema"),
@@ -544,7 +570,10 @@ def test_a_planted_update_is_in_no_file_of_the_server(tmp_path: Path, monkeypatc
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_twenty_random_kills(tmp_path: Path) -> None:
-    """Kill a run at random points of its rounds: it ends after it is resumed, and each round is asked about once."""
+    """Kill a run at random points of its rounds: it ends after it is resumed, and each round is asked about once.
+
+    In every other run the blinder, which is killed with it, adds noise of its own.
+    """
     points = [
         *("round.closing.written", "ledger.round.closing", "ledger.round.closed", "strategy.asked", "strategy.summed"),
         *("strategy.privatised", "checkpoint.pending", "ledger.round.committing", "ledger.round.committed"),
@@ -553,6 +582,7 @@ def test_twenty_random_kills(tmp_path: Path) -> None:
     generator = np.random.default_rng(35)
     for schedule in range(20):
         state, kills = home(tmp_path / str(schedule)), int(generator.integers(1, 4))
+        table = MASKED_TABLE | {"blinder_noise": 0.5 * (schedule % 2)}
         for number in range(kills + 1):
             child = os.fork()
             if child == 0:
@@ -561,7 +591,7 @@ def test_twenty_random_kills(tmp_path: Path) -> None:
                     if number < kills:
                         point, nth = points[generator.integers(len(points))], int(generator.integers(1, 3))
                         faults.load({faults.VARIABLE: f"{point}:kill:{nth}"})
-                    run(state, "run", resume=number > 0, run__rounds=4, aggregation=MASKED_TABLE)
+                    run(state, "run", resume=number > 0, run__rounds=4, aggregation=table)
                     os._exit(0)
                 except BaseException:
                     traceback.print_exc()

@@ -25,7 +25,7 @@ from fieldfare_client.budget.charges import create
 from fieldfare_client.masking import BLINDER
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.local_grid import assume_task_identity
-from fieldfare_flower.masked import MASKED, SEAL
+from fieldfare_flower.masked import MASKED
 from fieldfare_flower.messages import HEADER, Occasion, PlainInstruction
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
@@ -102,7 +102,7 @@ def test_one_line_masks_an_app_and_the_model_stays_the_same(tmp_path: Path) -> N
     assert len(seen) == 2 * NODES
     assert all(set(content) == {"arrays", "config"} for content in seen)
     for reply in grid.replies:
-        assert set(reply.content) == {HEADER, MASKED, "report", SEAL}
+        assert set(reply.content) == {HEADER, MASKED, "report"}
         assert set(reply.content["report"]) == {"users"}
     for name, array in masked.arrays.items():
         # Plain replies are clipped in float64 at the server, masked ones in float32 at the node: a cell of the grid.
@@ -303,7 +303,7 @@ def test_apps_of_the_older_interface_get_both_by_the_names_of_their_records(
     initial = ArrayRecord([np.ones((2, 2), np.float32), np.zeros(2, np.float32)])
     result = private.start(grid, initial, num_rounds=2)
     assert len(result.train_metrics_clientapp) == 2
-    assert all(set(reply.content) == {HEADER, MASKED, "report", SEAL} for reply in grid.replies)
+    assert all(set(reply.content) == {HEADER, MASKED, "report"} for reply in grid.replies)
 
 
 def test_a_header_makes_no_app_of_flowers_answer_uncharged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,12 +169,17 @@ def test_a_longer_sum_of_a_sampled_cohort_is_cut_by_a_projection() -> None:
 
 
 @pytest.mark.parametrize(
-    "named", [{"run__min_available": 100}, {"run__min_reports": 1}, {"run__over_selection": 1.5}], ids=str
+    ("named", "code"),
+    [
+        ({"run__min_available": 100}, "min-available-shows-presence"),
+        ({"run__min_reports": 1}, "no-redraw"),
+        ({"run__over_selection": 1.5}, "no-over-selection"),
+    ],
+    ids=str,
 )
-def test_a_plan_names_no_number_of_users_that_a_round_needs(named: dict[str, Any]) -> None:
+def test_a_plan_names_no_number_of_users_that_a_round_needs(named: dict[str, Any], code: str) -> None:
     """P1: of 100 and 99 users, with 100 needed, 50 clip norms were charged as one."""
-    (key,) = named
-    with pytest.raises(BadInput, match=key.split("__")[1]) as refusal:
+    with pytest.raises(BadInput, check=coded(code)) as refusal:
         sampled(**named)
     assert refusal.value.nearest in ("leave it out", "1.0")
     assert sampled().report_goal == 0

@@ -212,6 +212,43 @@ def test_another_plan_or_another_model_does_not_continue_a_run(tmp_path: Path) -
         PrivateStrategy(resume="one", home=tmp_path).start(grid, vector_arrays())
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_other_nodes_of_one_process_do_not_continue_a_run_and_leave_it_to_its_own(tmp_path: Path, nodes: int) -> None:
+    """It went on with strangers, whom the population got to know, and nobody was told."""
+
+    def broken(number: int, arrays: ArrayRecord) -> None:
+        if number:
+            raise RuntimeError("stop here")
+
+    with pytest.raises(RuntimeError):
+        strategy(tmp_path, run="one", cohort=2).start(
+            LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=3, evaluate_fn=broken
+        )
+    resumed = PrivateStrategy(resume="one", home=tmp_path)
+    with pytest.raises(BadInput, check=coded("other-users", "run one")):
+        resumed.start(LocalGrid(vector_app, nodes, {}), vector_arrays())
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        assert (ledger.run("one").ended_at, ledger.population("clinics").users) == (None, 3)
+    done = PrivateStrategy(resume="one", home=tmp_path).start(LocalGrid(vector_app, 3, {}), vector_arrays())
+    assert list(done.train_metrics_clientapp) == [1, 2, 3]
+
+
+def test_a_node_that_leaves_out_whom_its_own_budget_refuses_is_no_other_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(number: int, arrays: ArrayRecord) -> None:
+        if number:
+            raise RuntimeError("stop here")
+
+    monkeypatch.setenv("FIELDFARE_BUDGET", "its own file")  # which these apps, that have no mod, do not read
+    with pytest.raises(RuntimeError):
+        strategy(tmp_path, run="one", cohort=2).start(
+            LocalGrid(vector_app, 4, {}), vector_arrays(), num_rounds=2, evaluate_fn=broken
+        )
+    done = PrivateStrategy(resume="one", home=tmp_path).start(LocalGrid(vector_app, 3, {}), vector_arrays())
+    assert list(done.train_metrics_clientapp) == [1, 2]
+
+
 def test_an_exhausted_budget_is_flowers_own_error_with_the_result(tmp_path: Path) -> None:
     grid = LocalGrid(vector_app, 3, {})
     strategy(tmp_path, budget=9.0).start(grid, vector_arrays(), num_rounds=1)
@@ -253,6 +290,15 @@ def test_what_cannot_be_honoured_is_refused_before_any_charge(tmp_path: Path) ->
     with pytest.raises(BadInput, check=coded("array-unusable", "initial_arrays")):
         strategy(tmp_path).start(grid, ArrayRecord({"s": Array(np.array(["a"]))}), num_rounds=1)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_array_without_numbers_ends_no_run(tmp_path: Path) -> None:
+    """Its model had no digest: the run ended in torch's words, charged."""
+    arrays = ArrayRecord({"none": Array(np.zeros(0, np.float32)), "w": Array(np.zeros(3, np.float32))})
+    result = strategy(tmp_path).start(
+        LocalGrid(app_of(lambda message, values: records(**values)), 3), arrays, num_rounds=1
+    )
+    assert [value.shape for value in result.arrays.to_numpy_ndarrays()] == [(0,), (3,)]
 
 
 def test_an_evaluation_that_raises_at_round_0_costs_nothing(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_statistics_of_a_committed_round_have_them_and_a_resumed_run_goes_on
 
 def test_a_run_whose_task_lacks_the_measure_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
     state, a_plan = home(tmp_path), everybody(2, 2, metrics__show={"f1": [0, 1]})
-    with pytest.raises(BadInput, check=coded("bad-input", "run.task")):
+    with pytest.raises(BadInput, check=coded("unknown", "metrics.show.f1")):
         Session.begin(state, a_plan, identity_is_stable=True)
     with Ledger.open(state.ledger) as ledger:
         assert not ledger.runs().items
@@ -377,7 +377,7 @@ def test_an_evaluation_that_cannot_be_bounded_is_refused(tmp_path: Path, changes
 
 
 def test_a_task_measures_by_itself(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, check=coded("bad-input", "run.task", "metrics.evaluate")):
+    with pytest.raises(BadInput, check=coded("conflict", "metrics.evaluate")):
         Session.begin(home(tmp_path), everybody(2, 2, metrics__evaluate=True), identity_is_stable=True)
 
 

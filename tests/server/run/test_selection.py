@@ -15,7 +15,7 @@ from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Pa
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.planning.feasibility import is_feasible
 from fieldfare_server.run.presence.selection import Eligibility, NotEnoughUsers, Selector
-from support.refusals import coded
+from support.refusals import Coded, coded
 
 FALSE_ALARM = 1e-6
 """Rate at which a chi-square test here would fail a right sampler with fresh randomness (the seeds are fixed)."""
@@ -229,20 +229,20 @@ def test_the_same_key_selects_the_same_cohort() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("build", "what"),
     [
-        (lambda: Selector(Poisson(0.1), 5, 5, 1.2), "over_selection"),
-        (lambda: Selector(CyclicPoisson(2, 0.1), 5, 5, 1.2), "over_selection"),
-        (lambda: Selector(FixedOrder(3), 5, 5), "generator"),
-        (lambda: Selector(CyclicPoisson(3, 0.1), 5, 5), "generator"),
-        (lambda: Selector(Single(), 0, 5), "rounds"),
-        (lambda: Selector(Single(), 5, 0), "cohort"),
-        (lambda: Selector(Single(), 5, 5, 0.5), "over_selection"),
-        (lambda: Selector(Single(), 5, 5, fewest=6), "fewest"),
+        (lambda: Selector(Poisson(0.1), 5, 5, 1.2), coded("conflict", "over_selection")),
+        (lambda: Selector(CyclicPoisson(2, 0.1), 5, 5, 1.2), coded("conflict", "over_selection")),
+        (lambda: Selector(FixedOrder(3), 5, 5), coded("not-given", "order")),
+        (lambda: Selector(CyclicPoisson(3, 0.1), 5, 5), coded("not-given", "order")),
+        (lambda: Selector(Single(), 0, 5), coded("out-of-range", "rounds")),
+        (lambda: Selector(Single(), 5, 0), coded("out-of-range", "cohort")),
+        (lambda: Selector(Single(), 5, 5, 0.5), coded("out-of-range", "over_selection")),
+        (lambda: Selector(Single(), 5, 5, fewest=6), coded("out-of-range", "fewest")),
     ],
 )
-def test_refuses_what_it_cannot_enforce(build, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
+def test_refuses_what_it_cannot_enforce(build, what: Coded) -> None:
+    with pytest.raises(BadInput, check=what):
         build()
 
 

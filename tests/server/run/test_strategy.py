@@ -444,7 +444,7 @@ class ComplexTask(TinyTask):
 
 def test_a_model_that_cannot_be_noised_is_refused_and_reserves_nothing(tmp_path: Path) -> None:
     state_dir = home(tmp_path)
-    with pytest.raises(BadInput, check=coded("bad-input", "run.task")):
+    with pytest.raises(BadInput, check=coded("wrong-form", "model parameter", "complex64")):
         Session.begin(state_dir, plan(run__task="test_strategy:ComplexTask"), identity_is_stable=True)
     with Ledger.open(state_dir.ledger) as ledger:
         assert ledger.population("people").committed_epsilon == 0

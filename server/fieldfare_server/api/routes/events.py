@@ -15,9 +15,7 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 
 
 @router.get(
-    "",
-    response_class=StreamingResponse,
-    responses=responses(401, 403, 422, 429, 503, body="text/event-stream"),
+    "", response_class=StreamingResponse, responses=responses(401, 403, 422, 429, 503, body="text/event-stream")
 )
 async def events(
     request: Request,

@@ -108,10 +108,7 @@ def run_participation(request: Request, _: RunReader, answers: AnswersOf, run_id
     },
 )
 def run_report(
-    _: RunReader,
-    answers: AnswersOf,
-    run_id: RunId,
-    as_: Annotated[Written, Query(alias="format")] = "json",
+    _: RunReader, answers: AnswersOf, run_id: RunId, as_: Annotated[Written, Query(alias="format")] = "json"
 ) -> Response:
     """The privacy statement of a run: every number in it comes from the ledger."""
     text = answers.report(run_id, as_)

@@ -30,11 +30,7 @@ def readyz(request: Request) -> Response:
     return JSONResponse(health.model_dump(mode="json"), status_code=200 if health.status == "ok" else 503)
 
 
-@router.get(
-    "/metrics",
-    response_class=Response,
-    responses=responses(401, 403, 429, body="text/plain"),
-)
+@router.get("/metrics", response_class=Response, responses=responses(401, 403, 429, body="text/plain"))
 def metrics(request: Request, _: Overseer) -> Response:
     """Prometheus text."""
     figures: Metrics = request.app.state.metrics

@@ -113,7 +113,11 @@ async function nearest() {
 async function loadPopulation(name) {
   const at = populationPath(name);
   const [population, history, visits, runs] = await Promise.all([get(at), get(`${at}/history`), get(`${at}/participation`), get(`/v1/runs?${new URLSearchParams({ limit: ROWS, population: name })}`)]);
-  const last = population.last_run ? await get(path(population.last_run)) : null;
+  let last = population.last_run ? await get(path(population.last_run)) : null;
+  if (last?.plan.task?.question) { // what trains is priced with other values, and no question is
+    const { items: [trained] } = await get(`/v1/runs?${new URLSearchParams({ limit: 1, population: name, asks: false })}`);
+    last = trained ? await get(path(trained.id)) : null;
+  }
   place("population", `Population ${name}`);
   for (const [panel, values, how] of [
     ["fits", [population], (parent) => drawFits(parent, population)],

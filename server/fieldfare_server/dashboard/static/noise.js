@@ -6,10 +6,9 @@ import { lineChart } from "./chart.js";
 export function drawNoise(parent, run, series) {
   const last = series.points.at(-1)?.statistics || {};
   const known = new Map(run.guarantee.facts.map((fact) => [fact.name, fact.value]));
-  const pairs = [["Noise multiplier", known.get("Noise multiplier") || "—"], ["Clip norm", known.get("Clip norm") || "—"]];
-  const asked = run.plan.task?.question;
-  if (asked?.kind === "items" || asked?.shows === "best") {
-    show(parent, facts(pairs), h("p", { class: "hint" }, "What is released is no noised sum: it is charged as noise of this multiplier is, and has no residual to test."));
+  const pairs = ["Noise multiplier", "Charged as noise multiplier", "Clip norm"].filter((name) => known.has(name)).map((name) => [name, known.get(name)]);
+  if (run.mechanism === "threshold" || run.mechanism === "exponential") {
+    show(parent, facts(pairs), h("p", { class: "hint" }, "What is released is no noised sum, and has no residual to test."));
     return;
   }
   if (Number.isFinite(last.noise_std)) pairs.push(["Std a coordinate, last round", number(last.noise_std)]);

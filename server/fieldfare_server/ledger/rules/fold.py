@@ -69,7 +69,7 @@ def decide(state: State, record: Record) -> tuple[Fact, ...]:
 
 
 def apply(
-    state: State, row: Mapping[str, Any], before: Callable[[State, Record, tuple[Fact, ...]], None] | None = None
+    state: State, row: Mapping[str, object], before: Callable[[State, Record, tuple[Fact, ...]], None] | None = None
 ) -> Record:
     """Take one row of the log into `state`, and return its event.
 

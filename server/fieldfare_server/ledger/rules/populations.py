@@ -527,7 +527,7 @@ def require_reason(reason: str, what: str) -> str:
 def _require_budget(epsilon: float, delta: float) -> None:
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadInput(f"{name} = {value!r}", "is not a number.", {"epsilon": "1.0"}.get(name, "1e-6"))
+            raise WrongForm(f"{name} = {value!r}", "is not a number.", {"epsilon": "1.0"}.get(name, "1e-6"))
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise OutOfRange(f"epsilon = {epsilon}", "must be positive and finite.", "1.0")
     if epsilon > LARGEST_EPSILON:

@@ -130,6 +130,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple
     position = population.position(at)
     admit(position, run.planned, cost, run.demand)
     caps: Units | None = None
+    # What the row says of odometers, so that whoever reads the log alone can decide the same.
     charged: dict[str, Any] = {"accounting": odometers.WORST_CASE, "most": None}
     if run.demand is not None and position.room is not None:
         caps = odometers.pledge(position.room, run.demand.most)
@@ -169,6 +170,7 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
     _require_seeds(state, record.place, event)
     individual = event.accounting == odometers.INDIVIDUAL
     require(population.row.individual or not individual, "it is charged to odometers, and the population has none")
+    # Refusals of rows are `require`: no writer of this program makes such a row, so no nearest is named.
     require((event.pledged is not None) == individual, "it is pledged otherwise than it is charged")
     price = Price.from_json(event.price)
     _require_fitting(state, population, event, price)
@@ -210,6 +212,7 @@ def _require_fitting(state: State, population: FoldedPopulation, event: events.S
     require(is_price(planned, price, state.thorough), "its price is not what its planned loss costs")
     if event.pledged is not None:
         # What users have left for it is checked with their odometers, which the log alone does not hold.
+        # Leaks are shared by all users also where mu^2 is counted for each: D is not an odometer's.
         if population.base().leak + price.leak > terms.leak:
             raise Overdrawn(population.base(), terms)
         return

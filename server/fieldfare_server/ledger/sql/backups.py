@@ -7,6 +7,7 @@ are not copied: a backup outlives the destruction of a key.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -83,6 +84,8 @@ def _copy_sqlite(url: str, target: Path) -> None:
             ledger.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:  # the copy's disk
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         why = f"the database refused: {error}."
         raise LedgerError(f"backup of {source}", why, "a ledger that can be read") from None
     # A copy that does not end in the row that it should end in is none.

@@ -54,7 +54,7 @@ _BATCH = 1000
 _NOBODY = blobs.encode([])
 _NOBODY_NAME = chain.sha256(_NOBODY)
 
-_UNSAID: Mapping[str, Mapping[str, Any]] = {
+_UNSAID: Mapping[str, Mapping[str, object]] = {
     "population.create": {
         **{"accounting": "worst-case", "ceiling_epsilon": None, "ceiling_delta": None},
         **{"two_persons": False, "reservation_seconds": None},
@@ -64,7 +64,7 @@ _UNSAID: Mapping[str, Mapping[str, Any]] = {
     "token.create": {"populations": None},
 }
 """What bodies of earlier versions leave unsaid."""
-_SECRET: Mapping[str, Mapping[str, Any]] = {
+_SECRET: Mapping[str, Mapping[str, object]] = {
     "round.open": {"cohort": _NOBODY_NAME, "cohort_size": 0},
     "round.void": {"reports": 0, "rejects": {}},
     "round.commit": {"participants": _NOBODY_NAME, "participant_count": 0, "reports": 0, "rejects": {}},
@@ -136,7 +136,7 @@ class _Old:
         """Runs of format 0 that give way to a charge."""
         self.hidden: dict[str, bool] = {}
         """Population -> whether a user's presence is its secret."""
-        self._budgets: dict[str, dict[str, Any]] = {}
+        self._budgets: dict[str, dict[str, object]] = {}
         self._settled: dict[str, PrivacyLoss | None] = {}
         """Of populations with a run of format 0: the loss of all ended runs that stay."""
         self._left: dict[str, float] = {}
@@ -156,6 +156,7 @@ class _Old:
             previous = row["hash"]
             if held is not None and held.count == number and held.hash != previous:
                 raise OldCopy("the ledger", f"its row {number} is not the one that was seen.", "the newest copy")
+            # `same`: what the translation would write is what is there, so the log can keep its name and chain.
             self._meet(row)
             same = same and [json.loads(row["body"])] == [json.loads(new["body"]) for new in self.translate(row)]
         if (number, previous) != (self.head.count, self.head.hash):
@@ -237,7 +238,7 @@ class _Old:
             body["settled"] = settled.to_json()
         yield {**row, "body": chain.canonical(body)}
 
-    def _complete(self, body: dict[str, Any], action: str, name: str) -> None:
+    def _complete(self, body: dict[str, object], action: str, name: str) -> None:
         """Say the leak of a new population, and the budget before a change."""
         if action == "population.create":
             body.setdefault("leak", self._leak(body))

@@ -266,6 +266,7 @@ class Journal:
 
         def attempt(connection: Connection, event: str, head: object) -> T:
             nonlocal entry
+            # Inside of the transaction: another writer of this machine may have seen a newer row since.
             self._look()
             end = self._not_behind(connection, _head_of(head))
             proven = self.proof.require(connection) if admits else None
@@ -277,6 +278,7 @@ class Journal:
             return result
 
         result = self.database.write(attempt)
+        # `entry` is that of the last attempt: a transaction may have been repeated.
         if entry is not None and entry.head is not None:
             self._copy(self._keeps)
             self._see(entry.head)

@@ -199,6 +199,7 @@ def settle(connection: Connection, population: FoldedPopulation, run_id: str, *,
     """
     number, seq = connection.execute(_RUN, {"id": run_id}).one()
     users = population.row.users
+    # What is stored is compared before it is added to: a table that was changed would become history.
     before = settled(connection, number, users)
     if digest(before) != _settled_digest(connection, population.row.name):
         raise LedgerCorrupt(
@@ -303,6 +304,7 @@ class Watch:
         shape = (population.users, history, tuple(run.seq for run in runs))
         known = self._watched.get(population.id)
         same = known is not None and known.shape == shape
+        # A run that started or ended moves caps or settles: then all is read again, else the new rounds alone.
         if known is None or not same or any(known.rounds[run.seq] > run.next_round for run in runs):
             # An older snapshot than the last is rare, and is read whole as well.
             known = _Followed(shape, standing(connection, population))

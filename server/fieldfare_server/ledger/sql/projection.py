@@ -43,7 +43,7 @@ class Contents:
     """What the log names by hash, for the tables that hold it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Any] = {EMPTY: "{}", hashlib.sha256(_NOBODY).hexdigest(): _NOBODY}
+        self._known: dict[str, object] = {EMPTY: "{}", hashlib.sha256(_NOBODY).hexdigest(): _NOBODY}
         self._lasting: dict[str, bytes] = {}
         """What goes into `objects`."""
 
@@ -78,7 +78,7 @@ class Contents:
     def __getitem__(self, name: str) -> Any:
         return self._known[name]
 
-    def find(self, name: str) -> Any:
+    def find(self, name: str) -> object:
         """As `[name]`; None for what is not known."""
         return self._known.get(name)
 
@@ -95,7 +95,7 @@ class _Layout(NamedTuple):
     """Columns that hold something else than the row here says."""
 
 
-def _content(contents: Contents, name: str | None) -> Any:
+def _content(contents: Contents, name: str | None) -> object:
     return None if name is None else contents[name]
 
 
@@ -104,7 +104,7 @@ def _text(contents: Contents, name: str) -> str:
     return content.decode() if isinstance(content, bytes) else str(content)
 
 
-def _cohort(contents: Contents, name: str | None) -> Any:
+def _cohort(contents: Contents, name: str | None) -> object:
     # Who was selected for a round that is closed by now is forgotten.
     return None if name is None else contents.find(name)
 
@@ -165,7 +165,7 @@ class Changes:
     def __init__(self) -> None:
         self._rows: dict[type, dict[tuple[Any, ...], tuple[Any, Any]]] = {kind: {} for kind in _SHAPES}
         """By kind and name: (the row before, None for a new one; the row after)."""
-        self._others: list[Any] = []
+        self._others: list[object] = []
         self._ended: list[str] = []
         self._numbers: dict[str, int] = {}
 
@@ -206,7 +206,7 @@ class Changes:
         self._others.clear()
         self._ended.clear()
 
-    def _values(self, connection: Connection, shape: _Layout, contents: Contents, row: Any) -> dict[str, Any]:
+    def _values(self, connection: Connection, shape: _Layout, contents: Contents, row: Any) -> dict[str, object]:
         return {
             column: value
             for name, said in zip(row._fields, row, strict=True)
@@ -215,7 +215,7 @@ class Changes:
 
     def _column(
         self, connection: Connection, shape: _Layout, contents: Contents, name: str, said: Any
-    ) -> Iterable[tuple[str, Any]]:
+    ) -> Iterable[tuple[str, object]]:
         if name == "population":
             return (("population_id", self._population(connection, said)),)
         if name == "run":
@@ -224,14 +224,14 @@ class Changes:
 
     def _update(self, connection: Connection, shape: _Layout, contents: Contents, before: Any, after: Any) -> None:
         changed = [name for name in after._fields if getattr(before, name) != getattr(after, name)]
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for name in (*changed, *(_FIELDS.get(key, key) for key in shape.keys)):
             values.update(self._column(connection, shape, contents, name, getattr(after, name)))
         connection.execute(
             _update(shape.table, tuple(changed), shape.keys), {f"to_{name}": value for name, value in values.items()}
         )
 
-    def _write_other(self, connection: Connection, contents: Contents, fact: Any) -> None:
+    def _write_other(self, connection: Connection, contents: Contents, fact: object) -> None:
         if isinstance(fact, Pledge):
             odometer_tables.write_caps(connection, self._seq(connection, fact.run), contents[fact.digest])
         elif isinstance(fact, NewPledge):

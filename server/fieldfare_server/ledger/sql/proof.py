@@ -216,7 +216,7 @@ class Replay:
     def _short(self, connection: Connection) -> bool:
         return connection.execute(_JOURNAL, {"rows": self._rows, "most": 1}).first() is None
 
-    def _apply(self, row: dict[str, Any]) -> None:
+    def _apply(self, row: dict[str, object]) -> None:
         if row["id"] != self._rows + 1:
             raise Unfit("audit", str(self._rows + 1), "it is missing")
         if row["previous"] != self._hash:
@@ -231,7 +231,7 @@ class Replay:
         if isinstance(record.event, Recomputed):
             self._touched.update(record.event.runs)
 
-    def _take(self, row: dict[str, Any]) -> Record:
+    def _take(self, row: dict[str, object]) -> Record:
         return apply(self._state, row)
 
     # -- rows that never change again ------------------------------------------------------------------------
@@ -492,7 +492,7 @@ def _compare_table(
     connection: Connection,
     query: Select[Any],
     table: str,
-    wanted: Mapping[str, Any],
+    wanted: Mapping[str, object],
     names: Mapping[int, str],
     label: Callable[[RowMapping], str] = itemgetter("id"),
 ) -> Sequence[RowMapping]:
@@ -503,7 +503,7 @@ def _compare_table(
     rows, stored = connection.execute(query).mappings().all(), []
     for row in rows:
         stored.append(name := label(row))
-        shown: dict[str, Any] = {**row, "population": names.get(row.get("population_id", 0))}
+        shown: dict[str, object] = {**row, "population": names.get(row.get("population_id", 0))}
         if "salt" in row:
             shown["salt"] = sha256(row["salt"])
         compare(table, name, shown, expected(table, name, wanted))
@@ -559,7 +559,7 @@ def expected(table: str, label: str, replayed: Mapping[str, T]) -> T:
     return replayed[label]
 
 
-def compare(table: str, label: str, row: Mapping[str, Any], wanted: Any) -> None:
+def compare(table: str, label: str, row: Mapping[str, object], wanted: Any) -> None:
     """Compare columns with a row that the log makes. Raises `Unfit`, naming the first that differs."""
     for column, value in zip(wanted._fields, wanted, strict=True):
         if row[column] != value:
@@ -575,7 +575,7 @@ def _require_all(table: str, wanted: Iterable[str], stored: Iterable[str]) -> No
         raise Unfit(table, missing[0], "it is missing")
 
 
-def hash_row(row: Mapping[str, Any]) -> str:
+def hash_row(row: Mapping[str, object]) -> str:
     """`chain.row_hash`; "" for a row that cannot be hashed."""
     try:
         return chain.row_hash(row)

@@ -325,7 +325,7 @@ def round_view(row: RowMapping, run_id: str, hide: bool) -> views.RoundView:
         "rejects": json.loads(row["rejects"]),
     }
     counts = ("cohort_size", "reports", "participants")
-    hidden: dict[str, Any] = {**dict.fromkeys(counts), "rejects": {}, "reason": ""}
+    hidden: dict[str, object] = {**dict.fromkeys(counts), "rejects": {}, "reason": ""}
     return views.RoundView(**{**row, **values, **(hidden if hide else {})})
 
 

@@ -27,14 +27,12 @@ def pseudonyms(ids: ArrayLike) -> NDArray[np.uint64]:
 
 def salted(ids: NDArray[np.uint64], salt: bytes) -> NDArray[np.uint64]:
     """The salted hash of each pseudonym, shape of `ids`."""
-    keyed = hashlib.blake2b(digest_size=8, key=salt, person=_PERSON)
-    out = bytearray(8 * ids.size)
-    data = np.ascontiguousarray(ids, dtype="<u8").tobytes()
-    for at in range(0, len(data), 8):
+    keyed, digests = hashlib.blake2b(digest_size=8, key=salt, person=_PERSON), list[bytes]()
+    for name in np.ascontiguousarray(ids, dtype="<u8").view("V8").tolist():
         one = keyed.copy()
-        one.update(data[at : at + 8])
-        out[at : at + 8] = one.digest()
-    return np.frombuffer(bytes(out), dtype="<u8").astype(np.uint64)
+        one.update(name)
+        digests.append(one.digest())
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 class SortedIndex:
@@ -51,8 +49,11 @@ class SortedIndex:
         """The value of each key, -1 where there is none."""
         if not self._keys.size:
             return np.full(keys.shape, -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
-        return np.where(self._keys[at] == keys, self._values[at].astype(np.int64), -1)
+        order = np.argsort(keys)  # a search from one key to the next stays in the cache
+        wanted, found = keys[order], np.empty(keys.shape, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self._keys, wanted), self._keys.size - 1)
+        found[order] = np.where(self._keys[at] == wanted, self._values[at], -1)
+        return found
 
     def add(self, keys: NDArray[np.uint64], values: NDArray[np.int64]) -> None:
         """Add entries. A known key keeps its value; of equal new keys the first counts."""

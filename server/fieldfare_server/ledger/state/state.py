@@ -198,6 +198,7 @@ class State:
             population.runs.append(run)
             population.charge(run, 1)
             return
+        # Known already: a row of the log that changes a run, at most one of which ends it.
         before = run.row
         # A run counts with its price while it is under way, and with what it spent after its end. The old
         # charge leaves whole and the new one joins: the sum is exact, so nothing of the old one stays behind.

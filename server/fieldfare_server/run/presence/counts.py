@@ -125,12 +125,17 @@ class Public(Counts):
                 cohort = np.zeros(0, np.int64)
             if time_is_over and not cohort.size and not self.session.coming_round:
                 raise TooFewHere(0, self._needed, roster.reserve().size, self.first_cause)
-            if time_is_over or (cohort.size and cohort.size >= goal):
+            if time_is_over or (cohort.size and cohort.size >= goal and self._on_enough_nodes()):
                 faults.point("strategy.selected")
                 return cohort
             self._say_what_is_missing(deadline)
             self.session.heartbeat()
             time.sleep(NODE_POLL)
+
+    def _on_enough_nodes(self) -> bool:
+        """Whether the users who are there live on as many nodes as a masked sum must have: else it would be void."""
+        fewest = self.session.plan.aggregation.fewest_nodes
+        return not fewest or len(self.roster.by_node(self.roster.available())) >= fewest
 
     @property
     def _needed(self) -> int:

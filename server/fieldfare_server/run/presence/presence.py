@@ -92,6 +92,8 @@ class Presence(ABC):
             self._began = time.monotonic()
             with self.session.interrupts.allowed():  # nodes of this process read their data
                 self.roster.settle(self.grid, self.settling, self._heartbeat)
+            if self.roster.nodes_answered == self.roster.nodes_online:
+                self.session.require_users(self.roster.claimed)
 
     @property
     def complete(self) -> bool:

@@ -301,8 +301,8 @@ class Roster:
 
     @property
     def nodes_online(self) -> int:
-        """How many nodes were online at the last look."""
-        return len(self._online)
+        """How many nodes were online at the last look, without blinders, which host nobody."""
+        return len(self._online - self.blinders.keys())
 
     @property
     def blinders_online(self) -> dict[int, RecordDict]:
@@ -313,6 +313,11 @@ class Roster:
     def nodes_answered(self) -> int:
         """How many nodes have said which users they host."""
         return len(self._answered)
+
+    @property
+    def claimed(self) -> NDArray[np.uint64]:
+        """The pseudonyms, each once and sorted, that nodes have claimed and `register` has not seen yet."""
+        return np.unique(np.concatenate([np.zeros(0, np.uint64), *(names for _, names in self._claims)]))
 
     def set_aside(self, resting: frozenset[int], quarantined: frozenset[int]) -> None:
         """Leave out the users of the nodes `resting` from `available` from now on; they stay a `reserve`.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.keywords import DEFAULT_MECHANISM, merged
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec, PrivacySpec, RunSpec
@@ -134,7 +134,7 @@ def plan_from(
     table = merged(table, overrides, _PLACES)
     metrics = table.get("metrics") or {}
     if not isinstance(metrics, Mapping):
-        raise BadInput(f"metrics = {metrics!r}"[:200], "must be a table.", 'metrics={"show": {"accuracy": [0, 1]}}')
+        raise WrongForm(f"metrics = {metrics!r}"[:200], "must be a table.", 'metrics={"show": {"accuracy": [0, 1]}}')
     if metrics.get("rows") is not None:
         raise BadInput("metrics.rows", "a Flower app measures in its own way.", "leave it out", code="client-table")
     if evaluate:
@@ -153,7 +153,9 @@ def plan_from(
     if timeout is not None:
         run["round_timeout"] = timeout
     if "participation" not in table and nodes is not None:
-        table["participation"] = spread_participation(run, nodes)
+        aggregation = table.get("aggregation")
+        party = isinstance(aggregation, Mapping) and aggregation.get("blinder")  # it is a node, and no user
+        table["participation"] = spread_participation(run, nodes - 1 if party else nodes)
     return Plan.parse(table)
 
 

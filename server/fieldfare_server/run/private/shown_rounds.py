@@ -10,7 +10,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import WrongForm
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
@@ -150,7 +150,7 @@ def evaluate(evaluate_fn: Evaluate, number: int, arrays: ArrayRecord, result: Re
     metrics = evaluate_fn(number, arrays)
     if not isinstance(metrics, Mapping | None):
         what, near = f"evaluate_fn: {metrics!r}"[:200], 'MetricRecord({"loss": 0.1}), or None'
-        raise BadInput(what, f"it returned a {type(metrics).__name__}.", near)
+        raise WrongForm(what, f"it returned a {type(metrics).__name__}.", near)
     log.info("\t└──> MetricRecord: %s", metrics)
     if metrics is not None:
         result.evaluate_metrics_serverapp[number] = metrics

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import io
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -96,19 +97,18 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     """A Flower strategy whose released models are differentially private for every user of a population.
 
     The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or
-    one of many on a node (dialect "cohort", with `ff.private`).
+    one of many on a node (dialect "cohort", with `ff.private`). All keywords: `help(ff.PrivateStrategy.__init__)`.
 
     Example:
         >>> import fieldfare as ff
         >>> import numpy as np
-        >>> from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+        >>> from flwr.app import ArrayRecord, Message, RecordDict
         >>> from flwr.clientapp import ClientApp
         >>> app = ClientApp()
         >>> @app.train()
         ... def train(message, context):
         ...     model = [array + np.float32(0.1) for array in message.content["arrays"].to_numpy_ndarrays()]
-        ...     counted = MetricRecord({"num-examples": 1})
-        ...     return Message(RecordDict({"arrays": ArrayRecord(model), "metrics": counted}), reply_to=message)
+        ...     return Message(RecordDict({"arrays": ArrayRecord(model)}), reply_to=message)
         >>> strategy = ff.PrivateStrategy(epsilon=8, delta=1e-3, cohort=10, clip=1.0, mechanism="blt",
         ...                               population="demo", budget=8)
         >>> grid = ff.LocalGrid(app, nodes=20)
@@ -120,56 +120,12 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         epsilon 8.00 at delta 0.001, run ...
         >>> strategy.summary()
 
-    Args:
-        plan: a `Plan`, a plan file's path, or its text, in place of the keywords that describe a plan.
-        epsilon, delta: what the run may spend; or `noise_multiplier` (in clip norms) in place of epsilon.
-        cohort: planned users a round: the fixed denominator of every mean.
-        clip: the L2 norm of one user's update, or a `[clipping]` table.
-        mechanism: a kind of noise, or a `[mechanism]` table. Default "blt".
-        population: whose budget is charged.
-        budget: epsilon of the population's budget, at `delta`, if there is no such population yet: it is
-            created.
-        rounds: how many models are released; None: `start`'s `num_rounds`.
-        participation: a scheme or a `[participation]` table; None: in the plain dialect the nodes online at
-            the start take turns; in the cohort dialect, where users are known only later, each takes part
-            once.
-        server_optimizer: a kind or a table; default SGD of rate 1: applies the mean update as FedAvg does.
-        base: a FedAvg of your own: its `configure_train` makes each round's configuration (a schedule of the
-            learning rate, keys of its own), and may log and save. Its sampling and aggregation are not used:
-            where it has its own, it is refused.
-        on_round: called as `on_round(round, arrays, metrics)` after each committed round, with the released
-            model and the metrics of `train_metrics_clientapp`.
-        run_config: the app's `context.run_config`, whose `dp.*` keys override the plan; None: `start` reads
-            it from the grid. Needed where these keys say what the plan lacks.
-        dialect: "plain": Flower's own messages; "cohort": Fieldfare's, for `ff.private`.
-        model: the module of `initial_arrays`, or a callable that makes one: says what is frozen, tied and a
-            buffer.
-        trainable: patterns of the names to train; None: all floating arrays that are not buffers.
-        tied: groups of names of one tensor; None: as `model` says. Equal initial values alone are a question.
-        buffers: "initial": they keep their initial values; "private": floating ones are clipped and noised as
-            well.
-        buffer_weight: what multiplies private buffers in the vector that is clipped.
-        reply: "model": clients reply with new values; "deltas": with changes.
-        clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves a node.
-        charge_on_nodes: send what the run costs, signed, to nodes whose app has `mods=[ff.budget]`.
-        fraction_evaluate: above 0: every user of a round also evaluates the model that the round sends, by
-            the app's own `@app.evaluate`; the entries of its MetricRecord that `metrics` lists ride with the
-            user's update, charged and noised with it. `cohort` says how many users, whatever the fraction is.
-            Same as `metrics={..., "evaluate": True}`.
-        arrayrecord_key, configrecord_key: names of the two records of an instruction, as FedAvg's.
-        run: the run's id: a run of this id that has not ended is continued, otherwise a new one gets it.
-        resume: the id of a run to continue.
-        home: the state directory; None: FIELDFARE_HOME, or the account's data directory. For real nodes
-            `budget` needs one that is named.
-        keys: further keys of the plan's `[privacy]` and `[run]`, such as `min_reports` or `trust_node_ids`.
-
     Guarantee: everything that `start` returns, logs and stores where others read it is together (epsilon,
     delta)-DP for every user, under the plan's adjacency, with the epsilon that `privacy_spent` shows. What
     `evaluate_fn` computes is its own affair: it must not read users' data.
-
-    Raises:
-        BadInput: an unknown keyword, or a value out of range; names the nearest that is allowed.
     """
+
+    SHOWN = ("start", "privacy_spent", "summary", "run_id")
 
     def __init__(
         self,
@@ -207,9 +163,52 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         fraction_evaluate: float = 0.0,
         **keys: Any,
     ) -> None:
+        """
+        Args:
+            plan: a `Plan`, a plan file's path, or its text, in place of the keywords that describe a plan.
+            epsilon, delta: what the run may spend; or `noise_multiplier` (in clip norms) in place of epsilon.
+            cohort: planned users a round: the fixed denominator of every mean.
+            clip: the L2 norm of one user's update, or a `[clipping]` table.
+            mechanism: a kind of noise, or a `[mechanism]` table. Default "blt".
+            population: whose budget is charged.
+            budget: epsilon of the population's budget, at `delta`; makes the population where there is none yet.
+            rounds: how many models are released; None: `start`'s `num_rounds`.
+            participation: a scheme or a `[participation]` table; None: in the plain dialect the nodes online at the
+                start take turns; in the cohort dialect, where users are known only later, each takes part once.
+            server_optimizer: a kind or a table; default SGD of rate 1: applies the mean update as FedAvg does.
+            base: a FedAvg of your own: its `configure_train` makes each round's configuration (a schedule of the
+                learning rate, keys of its own), and may log and save. Its sampling and aggregation are not used:
+                where it has its own, it is refused.
+            on_round: called as `on_round(round, arrays, metrics)` after each committed round, with the released
+                model and the metrics of `train_metrics_clientapp`.
+            run_config: the app's `context.run_config`, whose `dp.*` keys override the plan; None: `start` reads it
+                from the grid. Needed where these keys say what the plan lacks.
+            dialect: "plain": Flower's own messages; "cohort": Fieldfare's, for `ff.private`.
+            model: the module of `initial_arrays`, or what makes one: says what is frozen, tied and a buffer.
+            trainable: patterns of the names to train; None: all floating arrays that are not buffers.
+            tied: groups of names of one tensor; None: as `model` says. Equal initial values alone are a question.
+            buffers: "initial": they keep their initial values; "private": floating ones are clipped and noised.
+            buffer_weight: what multiplies private buffers in the vector that is clipped.
+            reply: "model": clients reply with new values; "deltas": with changes.
+            clip_on_nodes: also send the norm as `clipping_norm`, for mods that clip before anything leaves a node.
+            charge_on_nodes: send what the run costs, signed, to nodes whose app has `mods=[ff.budget]`.
+            fraction_evaluate: above 0: every user of a round also evaluates the model that the round sends, by
+                the app's own `@app.evaluate`; the entries of its MetricRecord that `metrics` lists ride with the
+                user's update, charged and noised with it. `cohort` says how many users, whatever the fraction is.
+                Same as `metrics={..., "evaluate": True}`.
+            arrayrecord_key, configrecord_key: names of the two records of an instruction, as FedAvg's.
+            run: the run's id: a run of this id that has not ended is continued, otherwise a new one gets it.
+            resume: the id of a run to continue.
+            home: the state directory; None: FIELDFARE_HOME, or the account's data directory. For real nodes
+                `budget` needs one that is named.
+            keys: further keys of the plan's `[privacy]` and `[run]`, such as `min_reports` or `trust_node_ids`.
+
+        Raises:
+            BadInput: an unknown keyword, or a value out of range; names the nearest that is allowed.
+        """
         if given:
             near = "base=, a FedAvg of your own" if isinstance(given[0], Strategy) else "epsilon=..., or plan="
-            raise BadInput(f"PrivateStrategy({given[0]!r})"[:200], "is made by keywords.", near)
+            raise WrongForm(f"PrivateStrategy({given[0]!r})"[:200], "is made by keywords.", near)
         described = {
             "epsilon": epsilon,
             "delta": delta,
@@ -300,29 +299,21 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
             initial_arrays: released model 0. It is public: it must not be derived from the users' data.
             num_rounds: must be the plan's, where the plan has one; None: the plan's, or 3.
             timeout: seconds to wait for a round's replies; None: the plan's `round_timeout`.
-            train_config: copied, and sent whole with `server-round` added.
-            evaluate_config: sent with evaluations, with `server-round` added; empty where there are none.
-            evaluate_fn: called for round 0 and after each commit, with all arrays. If it raises, no committed
-                round is lost: start the run again with `resume`.
+            train_config, evaluate_config: copied, and sent with `server-round` added; the second with evaluations.
+            evaluate_fn: called for round 0 and after each commit, with all arrays. If it raises, `resume` goes on.
 
         Returns:
-            `arrays`: all arrays of the last released model. `train_metrics_clientapp`: for each round
-                epsilon, delta,
-            rho (where it exists), noise-std (of one coordinate of the mean update), and cohort and reports
-                where counts
-            of users are public. `evaluate_metrics_serverapp`: what `evaluate_fn` returned.
+            `arrays`: all arrays of the last released model. `train_metrics_clientapp`: for each round epsilon,
+            delta, rho (where it exists), noise-std (of one coordinate of the mean update), and cohort and reports
+            where counts of users are public. `evaluate_metrics_serverapp`: what `evaluate_fn` returned.
 
         Raises:
-            BadInput: something that cannot be honoured, before any charge; or every node's ClientApp is
-                wrong.
-            BudgetRefused: the budget is exhausted (also Flower's `PrivacyBudgetExhausted`); its `result` has
-                the model.
+            BadInput: something that cannot be honoured, before any charge; or every node's ClientApp is wrong.
+            BudgetRefused: the budget is exhausted (also Flower's `PrivacyBudgetExhausted`); `result` has the model.
             Interrupted: the run can be resumed.
         """
-        for name, value in (("train_config", train_config), ("evaluate_config", evaluate_config)):
-            if not isinstance(value, Mapping | None):
-                raise BadInput(f"{name} = {value!r}"[:200], "is not a ConfigRecord.", 'ConfigRecord({"lr": 0.1})')
-        config, evaluation = ConfigRecord(dict(train_config or {})), ConfigRecord(dict(evaluate_config or {}))
+        given = (("train_config", train_config), ("evaluate_config", evaluate_config))
+        config, evaluation = (_config_record(name, value) for name, value in given)
         refuse_replaced(type(self).__name__, self, NEVER_CALLED)
         _require_function("evaluate_fn", evaluate_fn, "round", "arrays")
         _positive("timeout", timeout)
@@ -533,6 +524,9 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         except BudgetRefused as refusal:
             raise budget_exhausted(refusal, result) from None
         self._session = session
+        # Nodes with a budget of their own leave out whom it no longer allows: they are no other users.
+        budgets = self._charge_on_nodes or "FIELDFARE_BUDGET" in os.environ
+        session.has_all_users = there.kind == "local" and not budgets
         with session:
             for done in self._committed(session) if resumed else ():
                 keep(result, done.index + 1, past_metrics(done, plan), plan)
@@ -655,6 +649,14 @@ def require_keys(there: There) -> None:
             "they show no public key, so it is unknown which users they are.",
             "SuperNodes of Flower 1.40 or newer; or LocalGrid",
         )
+
+
+def _config_record(name: str, value: Mapping[str, Any] | None) -> ConfigRecord:
+    try:
+        return ConfigRecord(dict(value or {}))
+    except (TypeError, ValueError) as error:
+        near = 'ConfigRecord({"lr": 0.1})'
+        raise WrongForm(f"{name} = {value!r}"[:200], f"is not a ConfigRecord: {error}", near) from None
 
 
 def _only_start() -> BadInput:

@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.lazily import torch
 from fieldfare.trees import refuse_tree_bytes, refuse_trees
 
@@ -180,7 +180,7 @@ def _with_ties(roles: Roles, arrays: Mapping[str, NDArray[np.generic]], groups: 
     for group in groups:
         if isinstance(group, str) or len(group) < 2:
             near = 'tied = [("first.weight", "second.weight")]'
-            raise BadInput(f"tied = {list(groups)!r}"[:200], "ties no names: each group has two or more.", near)
+            raise WrongForm(f"tied = {list(groups)!r}"[:200], "ties no names: each group has two or more.", near)
         first, *others = group
         for name in others:
             same = name in of and first in of and name != first and arrays[name].shape == arrays[first].shape

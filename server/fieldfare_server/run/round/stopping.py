@@ -52,7 +52,7 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
         )
     given_up = isinstance(cause, NotEnoughUsers) or session.next_round == 0
     end = f", or end it with `fieldfare abandon {run} --reason ...`" if given_up else ""
-    return Interrupted(f"run {run}: {why} Continue it with --resume {run}{end}.")
+    return Interrupted(f"run {run}: {why} Continue it with --resume {run}, in Python with resume={run!r}{end}.")
 
 
 def require_finite_model(session: Session) -> None:

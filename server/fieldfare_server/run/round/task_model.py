@@ -7,7 +7,6 @@ from typing import Protocol
 
 from flwr.app import ArrayRecord
 
-from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
@@ -45,10 +44,7 @@ class TaskModel:
     def __init__(self, name: str) -> None:
         self.task = load_task(name)
         self._module = self.task.build_model()
-        try:
-            self.schema = Schema.of(self._module)
-        except ValueError as error:
-            raise BadInput(f"run.task = {name!r}", str(error)) from None
+        self.schema = Schema.of(self._module)
         self._buffers = [(value, value.clone()) for value in self._module.buffers()]
         self.initial = self.schema.flatten(dict(self._module.named_parameters()))
         """The public initial parameters, flat float32 (d,)."""

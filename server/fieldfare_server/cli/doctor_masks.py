@@ -1,0 +1,65 @@
+"""What the doctor asks a node that sends masked sums: keys, the code that may start there, the budget of its users."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from fieldfare.errors import FieldfareError
+from fieldfare.masking.boxes import read_key, write_node_key
+from fieldfare_server.doctor import Finding, fault, fine, skipped, warning
+
+
+def check_masks(config: str) -> Iterator[Finding]:
+    """Check what a node needs for masked sums. config: of its SuperNode, the text of `--node-config`."""
+    from fieldfare_client import budget
+    from fieldfare_client.budget.settings import NodeBudget
+    from fieldfare_client.masking import BLINDER, NODE_KEY, node_key
+    from fieldfare_flower import pinned
+
+    given = {name: value for name, _, value in (pair.partition("=") for pair in shlex.split(config))}
+    if not given.get(BLINDER):
+        yield skipped("masked sums", f"the node's configuration names no {BLINDER}: the server reads its updates.")
+        return
+    key = given[BLINDER]
+    try:
+        read_key(key)
+        yield fine(
+            "blinder", f"{key[:13]}...{key[-8:]}: compare it with the blinder's operator, not with the server's."
+        )
+    except FieldfareError:
+        yield fault("blinder", "its key is none, so this node answers nobody.", "the line of `fieldfare blinder key`")
+    try:
+        public = write_node_key(node_key(Path(given.get(NODE_KEY, ""))))
+        yield fine(NODE_KEY, f"it is there, and nobody else can read it; `fieldfare blinder admit NAME {public}`.")
+    except FieldfareError as error:
+        yield fault(NODE_KEY, f"no box can be signed: {error}", '`fieldfare node-key FILE`, and node-key="FILE"')
+    code, agreed = (os.environ.get(name, "") for name in (pinned.VARIABLE, budget.VARIABLE))
+    try:
+        if digests := pinned.allowed(Path(code)) if code else None:
+            yield fine("code", f"{len(digests)} apps may start here.")
+        elif code:
+            yield fault("code", f"{code} allows no app, so nothing starts here.", "`sha256sum our.app.fab >> FILE`")
+        else:
+            said = f"{pinned.VARIABLE} is not set: whatever code the server sends starts here, and may send no masks."
+            yield warning("code", said, f"{pinned.VARIABLE}=FILE with the digests of the apps that you know")
+    except FieldfareError as error:
+        yield fault("code", f"nothing starts here: {error}", f"{pinned.VARIABLE}=FILE, a digest a line")
+    if not agreed:
+        said = (
+            f"{budget.VARIABLE} is not set: how often a user is asked, and for which populations, the server decides."
+        )
+        yield warning("budget", said, f"{budget.VARIABLE}=FILE, `python -m fieldfare_client.budget init --file FILE`")
+        return
+    try:
+        settings = NodeBudget.read(Path(agreed))
+    except FieldfareError as error:
+        yield fault("budget", f"this node trains nobody: {error}", "docs/node-budget.md has the keys")
+        return
+    if settings.charges.exists():
+        yield fine("budget", f"populations {', '.join(sorted(settings.populations))}; charges in {settings.charges}.")
+    else:
+        mend = "its newest copy; where no user was ever charged, `python -m fieldfare_client.budget init`"
+        yield fault("budget", f"{settings.charges} is missing, so this node trains nobody.", mend)

@@ -1,0 +1,63 @@
+"""`fieldfare doctor --node` of a node that sends masked sums: what it has is fine, what is missing is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fieldfare.masking.boxes import write_key
+from fieldfare_client.budget.charges import create
+from fieldfare_client.masking import make_node_key
+from fieldfare_server.cli.doctor_masks import check_masks
+from support.federation import home
+
+KEY = write_key(bytes(32))
+
+
+def states(config: str) -> dict[str, str]:
+    return {finding.check: finding.state for finding in check_masks(config)}
+
+
+@pytest.fixture
+def budget(tmp_path: Path) -> Path:
+    line = home(tmp_path).head_file.read_text().strip()
+    file = tmp_path / "budget.toml"
+    file.write_text(f'[populations.clinics]\nhead = "{line}"\nepsilon = 8.0\ndelta = 1e-5\n')
+    return file
+
+
+def test_a_node_that_is_set_up_is_fine(tmp_path: Path, budget: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "code").write_text("ab" * 32 + "  our.fab\n")
+    monkeypatch.setenv("FIELDFARE_CODE", str(tmp_path / "code"))
+    monkeypatch.setenv("FIELDFARE_BUDGET", str(budget))
+    public = make_node_key(tmp_path / "sign")
+    config = f'task="clinic" blinder="{KEY}" node-key="{tmp_path / "sign"}"'
+    assert states(config)["budget"] == "fault"  # no file of charges yet
+    create(tmp_path / "charges.sqlite3")
+    assert set(states(config).values()) == {"ok"}
+    said = " ".join(finding.said for finding in check_masks(config))
+    assert public in said
+    assert KEY[-8:] in said
+
+
+def test_what_is_missing_is_named(tmp_path: Path, budget: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIELDFARE_CODE", "FIELDFARE_BUDGET"):
+        monkeypatch.delenv(name, raising=False)
+    assert states('task="clinic"') == {"masked sums": "skipped"}
+    assert states('blinder="ffb1:00"') == {
+        "blinder": "fault",
+        "node-key": "fault",
+        "code": "warning",
+        "budget": "warning",
+    }
+    (tmp_path / "code").write_text("# none\n")
+    budget.write_text("populations = 1\n")
+    monkeypatch.setenv("FIELDFARE_CODE", str(tmp_path / "code"))
+    monkeypatch.setenv("FIELDFARE_BUDGET", str(budget))
+    make_node_key(tmp_path / "sign")
+    (tmp_path / "sign").chmod(0o644)
+    found = states(f'blinder="{KEY}" node-key="{tmp_path / "sign"}"')
+    assert found == {"blinder": "ok", "node-key": "fault", "code": "fault", "budget": "fault"}
+    monkeypatch.setenv("FIELDFARE_CODE", str(tmp_path / "nowhere"))
+    assert states(f'blinder="{KEY}"')["code"] == "fault"

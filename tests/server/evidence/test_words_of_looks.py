@@ -1,0 +1,132 @@
+"""What page, statement, API and registry say of each kind of look: its mechanism, neighbours and promise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+from fieldfare.accounting.foreign import Foreign
+from fieldfare.names import mechanism_word, task_words
+from fieldfare.participation import Adjacency
+from fieldfare.questions import kinds
+from fieldfare_server.api.run_answers import Run
+from fieldfare_server.evidence.deployments_registry import registry_entry
+from fieldfare_server.evidence.guarantee import guarantee
+from fieldfare_server.evidence.plan_facts import plan_facts
+from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.planning.questions import Asked
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import JOINED_ONCE, USERS, LyingGrid, TinyTask, plan
+from support.federation import home as new_home
+
+LEAK = 1e-7
+ROWS = {"measure": "rows", "low": 0, "high": 10}
+LOOKS: dict[str, dict[str, Any]] = {
+    "count": {"kind": "count", **ROWS},
+    "mean": {"kind": "mean", **ROWS},
+    "histogram": {"kind": "histogram", **ROWS, "bins": 4},
+    "quantile": {"kind": "quantile", **ROWS, "bins": 4},
+    "clip": {"kind": "quantile", "measure": "update-norm", "low": 0, "high": 10, "bins": 4},
+    "sums": {"kind": "sums", "entries": {"a": 3, "b": 1}, "high": 50},
+    "auc": {"kind": "auc", "model": "one"},
+    "items": {"kind": "items", "measure": "y", "leak": LEAK},
+    "choose": {"kind": "choose", "models": ["one", "two"], "high": 4},
+    "best": {"kind": "choose", "models": ["one", "two"], "high": 4, "shows": "best"},
+}
+
+
+def begun(path: Path, look: dict[str, Any], adjacency: Adjacency) -> tuple[StateDirectory, str]:
+    """A run that asks, of a population with a leak; nobody has answered."""
+    state = StateDirectory(path, f"sqlite:///{path / 'ledger.sqlite3'}")
+    with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
+        ledger.create_population("people", 9.0, 1e-5, simulated=True, actor="test", leak=1e-6, adjacency=adjacency)
+    for run in ("one", "two"):
+        (path / run).mkdir()
+        save_file(TinyTask().build_model().state_dict(), path / run / "model.safetensors")
+    asked = Asked.of(
+        {
+            "question": look,
+            "run": {"task": "support.federation:TinyTask", "cohort": USERS},
+            "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5, "adjacency": adjacency},
+        }
+    )
+    with Session.begin(state, asked.plan_for_nodes(), identity_is_stable=True) as session:
+        return state, session.account.id
+
+
+def test_every_kind_is_looked_at() -> None:
+    assert {look["kind"] for look in LOOKS.values()} == set(kinds())
+
+
+@pytest.mark.parametrize(
+    ("name", "adjacency"), [*((name, "zero_out") for name in LOOKS), ("mean", "replace_one"), ("best", "replace_one")]
+)
+def test_a_look_is_told_in_the_words_of_its_own_mechanism(name: str, adjacency: Adjacency, tmp_path: Path) -> None:
+    state, run_id = begun(tmp_path, LOOKS[name], adjacency)
+    with Ledger.open(state.ledger) as ledger, ledger.snapshot() as snapshot:
+        run = snapshot.run(run_id)
+        card = guarantee(run, snapshot.population("people"), plan_facts(run, state.root))
+        statement = privacy_statement(snapshot, run_id, state.root)
+        shown = Run.of(run, watch.latest_rounds(snapshot, [run_id]).get(run_id)).mechanism
+        entry = registry_entry(snapshot, run_id, root=state.root)["deployment"]
+    facts = {fact.name: fact.value for fact in card.facts}
+    text, word = statement.to_markdown(), {"items": "threshold", "best": "exponential"}.get(name, "independent")
+    assert shown == word == mechanism_word(run.plan)
+    assert facts["Mechanism"].split(":")[0] == word.replace("independent", "Gaussian")
+    twice = adjacency == "replace_one"
+    assert facts["Adjacency"].startswith("replace one" if twice else "zero-out")
+    # It neither trains nor clips an update, and releases no model.
+    assert "Clip norm" not in facts
+    assert "training" not in facts["Unit"]
+    assert "last model" not in text
+    assert "The answer, and everything computed from it" in text
+    assert entry["model"]["release_type"] == "One release"  # type: ignore[index]
+    everything = " ".join([*facts.values(), text, json.dumps(entry)])
+    if name == "best":
+        for wrong in ("adds the noise", "double-precision noise", "correlated release", "Noise multiplier |"):
+            assert wrong not in everything, wrong
+        assert facts["Charged as noise multiplier"] == "2"
+        assert f"apart by {8 if twice else 4} at most" in facts["Sensitivity"]
+        assert "the best one's name alone" in task_words(run.plan)
+    else:
+        assert facts["Noise multiplier"] == "2"
+        assert "draw" not in facts["Mechanism"]
+        assert facts["Sensitivity"].startswith("2:" if twice else "1:")
+        assert facts["Trust"].endswith("adds the noise")
+    assert ("with probability 1e-7 at most" in facts["Mechanism"].lower()) == (name == "items")
+    assert (run.planned.leak > 0) == (name == "items")
+    assert ("a leak" in facts["Accountant"]) == (name == "items")
+
+
+def test_a_run_with_metrics_says_that_their_means_are_released(tmp_path: Path) -> None:
+    state = new_home(tmp_path)
+    shown = plan(**JOINED_ONCE, metrics={"show": {"loss": [0, 9], "correct": [0, 1]}})
+    for each, also in ((shown, True), (plan(**JOINED_ONCE), False)):
+        with Session.begin(state, each, identity_is_stable=True) as session:
+            FieldfareStrategy(session).start(LyingGrid(2))
+        with Ledger.open(state.ledger) as ledger:
+            text = privacy_statement(ledger, session.account.id, state.root).to_markdown()
+        assert ("the means of correct, loss over users, noised and charged" in text) is also
+        assert "Nothing else: no other loss, norm or metric" in text
+
+
+def test_sealed_trials_and_other_trainers_charges_are_named(tmp_path: Path) -> None:
+    state = new_home(tmp_path)
+    with Session.begin(state, plan(**JOINED_ONCE), identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(LyingGrid(2))
+    with Ledger.open(state.ledger) as ledger:
+        ledger.reserve_charge(
+            "people", "search", Foreign(mu=0.1, trials=8), what="a search", why="tuning", actor="test"
+        )
+        ledger.reserve_charge("people", "given up", Foreign(mu=0.1), what="nothing", why="none", actor="test")
+        ledger.release_charge("people", "given up", actor="test", anyones=True)
+        statement = privacy_statement(ledger, session.account.id, state.root)
+    assert "charged 1 times, oldest first: a search (the best of 8 sealed trials of mu 0.1" in statement.to_markdown()
+    assert [each["key"] for each in statement.to_json()["charges_of_others"]] == ["search"]  # type: ignore[attr-defined]
