@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("shared", "server", "client", "benchmarks/research")
+SOURCES = ("shared", "server", "client", "benchmarks/research", "benchmarks/claims")
 SECONDS = 300
 WHOLE_SECONDS = 1200
 """For all named tests together, without a mutant."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from run import ROOT, Mutant, mutants
+from run import ROOT, SOURCES, Mutant, mutants
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
 def test_a_mutant_applies_once_and_names_tests(mutant: Mutant) -> None:
     assert (ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1
+    assert mutant.file.startswith((*(f"{folder}/" for folder in SOURCES), "docs/check_")), "no copy of it is run"
     assert mutant.old != mutant.new
     assert mutant.harm
     assert mutant.tests
