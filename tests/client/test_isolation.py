@@ -264,7 +264,7 @@ def test_isolated_a_failing_user_is_as_if_it_were_absent(task: Task) -> None:
 def test_a_prepare_that_loses_a_row_fails_its_user_and_shifts_no_other(engine: str) -> None:
     expected, _ = each(Toy(), engine)
     updates, result = each(Dropping(), engine)
-    assert result.failures == {"BadInput": 1}
+    assert result.failures == {"WrongForm": 1}
     assert not updates[5].any()
     assert all(torch.equal(updates[user], expected[user]) for user in expected if user != 5)
 

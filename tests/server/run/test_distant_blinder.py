@@ -361,7 +361,7 @@ def test_the_blinder_trains_nobody_and_tells_no_text(blinder: Blinder, monkeypat
         reply = blinder.reply(Message(RecordDict(), 1, kind))
         assert reply.has_error()
         assert reply.error.reason in (
-            "<class 'BadInput'>",
+            "<class 'Unsupported'>",
             "<class 'fieldfare_flower.npy.BadReply'>",
             "<class 'BadReply'>",
         )
