@@ -11,7 +11,7 @@ Its rules, of which each is checked before it answers (the order is that of the 
 Of a plan that says so it answers the masks less noise of its own (`fieldfare.blinder_noise`). Then rounds go up one by
 one, and a run's whole loss to the server is charged with its first answer, to a budget of the blinder's own.
 
-Each question is written down, durably, before its answer exists, in a chain of rows whose newest its receipts name.
+Each question is written down, durably, before its answer leaves, in a chain of rows whose newest its receipts name.
 """
 
 from __future__ import annotations

@@ -44,5 +44,5 @@ class AntiPGDSpec(MechanismSpec):
         decay = float(round_to_float32(np.array(1.0 - self.nu)))
         beta = np.array([1.0, -decay])[: 1 if decay == 0 else n]
         c = decay ** np.arange(n)
-        block = ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta, n), buffers=len(beta) - 1)
+        block = ToeplitzMechanism(self.kind, n, c, beta, window_stream(len(beta)), buffers=len(beta) - 1)
         return stamped(block, self.restart_every, rounds)

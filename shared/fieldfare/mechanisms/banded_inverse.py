@@ -106,5 +106,5 @@ class BandedInverseSpec(MechanismSpec):
         loss = PrefixLoss.of(n, participation, self.objective)
         b = recall(cache, "b", lambda: optimise(loss, self.bands))
         c = toeplitz.inverse(b, n)
-        block = ToeplitzMechanism(self.kind, n, c, b, window_stream(b, n), buffers=len(b) - 1)
+        block = ToeplitzMechanism(self.kind, n, c, b, window_stream(len(b)), buffers=len(b) - 1)
         return stamped(block, self.restart_every, rounds)

@@ -116,7 +116,7 @@ class SquareRootSpec(MechanismSpec):
         c, beta = self._coefficients(nu, n)
         if self.window is not None or nu == 1.0 or n == 1:
             width = 1 if nu == 1.0 else min(n, self.window or n)
-            return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta[:width], n), buffers=width - 1)
+            return ToeplitzMechanism(self.kind, n, c, beta, window_stream(width), buffers=width - 1)
         if self.engine != "fast":
             return row_mechanism(self.kind, c, beta, self.engine)
         fit = recall_exponentials(cache, lambda: rational.nearest(c, beta, participation, self.tolerance))

@@ -70,7 +70,7 @@ class SpectralSpec(MechanismSpec):
             beta = round_to_float32(beta)
         c = inverse(beta, n)
         if windowed:
-            return ToeplitzMechanism(self.kind, n, c, beta, window_stream(beta, n), buffers=width - 1)
+            return ToeplitzMechanism(self.kind, n, c, beta, window_stream(len(beta)), buffers=width - 1)
         if self.engine == "fast":
             # Below 1e-12 of beta_0 the factorisation is round-off. The fit only needs signs: its C is what is
             # charged.

@@ -35,9 +35,9 @@ class MakeStream(Protocol):
         ...
 
 
-def window_stream(noising_coefs: Floats, horizon: int) -> MakeStream:
-    """Return the maker of streams of a banded B: the last len(noising_coefs) - 1 rows of z are kept."""
-    return partial(_make_window, len(noising_coefs[:horizon]))
+def window_stream(width: int) -> MakeStream:
+    """Return the maker of streams of a banded B of `width` coefficients: the last width - 1 rows of z are kept."""
+    return partial(_make_window, width)
 
 
 def _make_window(width: int, coefs: Floats, numel: int, noise: SecureNoise, **settings: Unpack[OnDevice]) -> Stream:

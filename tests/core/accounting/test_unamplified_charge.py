@@ -32,7 +32,7 @@ def four_bands() -> ToeplitzMechanism:
     c[:4] = 0.5 ** np.arange(4)
     c /= np.linalg.norm(c)
     beta = inverse(c, ROUNDS)
-    return ToeplitzMechanism("banded", ROUNDS, c, beta, window_stream(beta, ROUNDS), buffers=3)
+    return ToeplitzMechanism("banded", ROUNDS, c, beta, window_stream(len(beta)), buffers=3)
 
 
 def residues(c: np.ndarray, sigma: float, present: bool, rng: np.random.Generator) -> np.ndarray:

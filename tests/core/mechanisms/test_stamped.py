@@ -104,7 +104,7 @@ def test_non_increasing_blocks_are_exact(tail: list[float], n: int, b: int, k: i
     c = np.concatenate([[1.0], np.sort(tail)[::-1]])
     r = len(c)
     beta = inverse(c, r)
-    block = ToeplitzMechanism("nu", r, c, beta, window_stream(beta, r), buffers=r - 1)
+    block = ToeplitzMechanism("nu", r, c, beta, window_stream(len(beta)), buffers=r - 1)
     participation = MinSeparation(b, k)
     if n <= r:
         return

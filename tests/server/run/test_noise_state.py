@@ -89,6 +89,15 @@ def model(session: Session) -> torch.Tensor:
     return session.params.clone()
 
 
+def begun_twice(folder: Path, mechanism: dict[str, Any], done: int) -> tuple[Session, Session, StateDirectory]:
+    """The session of a run that was never broken off, that of the same run after `done` rounds, and its home."""
+    uninterrupted, state = begin(home(folder / "whole"), mechanism), home(folder / "broken")
+    rounds(uninterrupted, ROUNDS)
+    began = begin(state, mechanism)
+    rounds(began, done)
+    return uninterrupted, began, state
+
+
 def resume(state: StateDirectory) -> Session:
     return Session.resume(state, RUN, identity_is_stable=True)
 
@@ -109,11 +118,7 @@ def kept(state: StateDirectory) -> list[list[str]]:
 def test_resumed_after_every_round_it_is_the_same_run(
     mechanism: dict[str, Any], tmp_path: Path, proportions: None
 ) -> None:
-    whole, state = home(tmp_path / "whole"), home(tmp_path / "broken")
-    uninterrupted = begin(whole, mechanism)
-    rounds(uninterrupted, ROUNDS)
-    session = begin(state, mechanism)
-    rounds(session, 1)
+    uninterrupted, session, state = begun_twice(tmp_path, mechanism, 1)
     for _ in range(ROUNDS - 1):
         session = resume(state)
         rounds(session, 1)
@@ -147,11 +152,7 @@ def test_a_whole_state_is_written_once_in_so_many_rounds(
 def test_on_another_processor_the_noise_goes_on_with_the_numbers_that_it_began_with(
     mechanism: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, state = home(tmp_path / "whole"), home(tmp_path / "broken")
-    uninterrupted = begin(whole, mechanism)
-    rounds(uninterrupted, ROUNDS)
-    began = begin(state, mechanism)
-    rounds(began, 5)
+    uninterrupted, began, state = begun_twice(tmp_path, mechanism, 5)
     rounding_otherwise(monkeypatch, 2.0**-50)
     resumed = resume(state)
     rounds(resumed, ROUNDS - 5)
