@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import nn
 
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task, seeded
-from fieldfare_client.training.channels_last import ChannelsLastLoop, products_of
+from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import KNOWN
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.trainer import Trainer
@@ -200,17 +199,6 @@ def test_a_model_that_wants_planes_trains_without_it(caplog: pytest.LogCaptureFi
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "ChannelsLastLoop cannot train this model or loss; other engines do"
     ]
-
-
-def test_counting_the_products_of_convolutions_leaves_model_and_generators_as_they_are() -> None:
-    """8 x 6 x 6 outputs of 27 products each, then 6 x 2 x 2 of 32, of each of two images."""
-    model = nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(0.5), network())
-    before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    assert products_of(model, torch.ones(2, 3, 8, 8)) == 2 * (8 * 36 * 27 + 6 * 4 * 32)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), drawn)
-    assert not any(module._forward_hooks for module in model.modules())
-    assert products_of(nn.Linear(2, 3), torch.ones(1, 2)) == 0
 
 
 def test_it_suits_models_with_convolutions_over_images_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -371,8 +371,8 @@ def test_memory_that_runs_out_costs_nobody_their_place(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("model", "least", "engine"),
     [
-        ("lenet-62k", 4 * 592_800 - 1, "ChannelsLastLoop"),
-        ("lenet-62k", 4 * 592_800, "BatchedEngine"),
+        ("lenet-62k", 4 * 3072 * 2850 - 1, "ChannelsLastLoop"),
+        ("lenet-62k", 4 * 3072 * 2850, "BatchedEngine"),
         ("lstm-31k", 0, "BatchedEngine"),
     ],
 )
@@ -381,7 +381,7 @@ def test_no_clock_decides_how_a_user_trains(
 ) -> None:
     """Workers choose each for itself, and who else trains decides which of them has a user: they must agree.
 
-    A LeNet takes 28 x 28 x 6 x 75 and 10 x 10 x 16 x 150 products an image.
+    A LeNet has 2 850 weights in convolutions, and images of 3 072 numbers.
     """
     monkeypatch.setattr("fieldfare_client.training.trainer.CONVOLVED", least)
     monkeypatch.setattr("fieldfare_client.training.machine.time.process_time", lambda: 0.0)

@@ -8,7 +8,6 @@ round-off: sums have another order.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,28 +15,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
-from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.training.engines import Chunk
 from fieldfare_client.training.loop import LoopEngine
-
-
-def products_of(model: nn.Module, inputs: torch.Tensor) -> int:
-    """Count the products of numbers that the convolutions of `model` take for `inputs`. `model` stays as it is."""
-    products = 0
-
-    def count(layer: nn.Module, given: object, output: torch.Tensor) -> None:
-        nonlocal products
-        products += output.numel() * layer.weight[0].numel() if isinstance(layer, _ConvNd) else 0
-
-    if any(isinstance(layer, _ConvNd) for layer in model.modules()):
-        made = copy.deepcopy(model)
-        for layer in made.modules():
-            layer.register_forward_hook(count)
-        with torch.no_grad(), own_randomness(0):
-            made(inputs)
-    return products
 
 
 class ChannelsLastLoop(LoopEngine):

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.modules.conv import _ConvNd
 
 from fieldfare.errors import Unsupported, WrongForm
 from fieldfare.hashing import all_differ
@@ -39,7 +40,7 @@ from fieldfare.task import Task
 from fieldfare_client import forked
 from fieldfare_client.own_randomness import own_randomness, python_generators, reseed
 from fieldfare_client.training.batched import BatchedEngine
-from fieldfare_client.training.channels_last import ChannelsLastLoop, products_of
+from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, EngineChoice, recall, remember
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.isolation import Apart
@@ -64,9 +65,9 @@ ALONE, OWN_PROCESS, WRITTEN = (
     "each user trains in a process of its own",
     "a stack of linear layers, for which one batched product serves all users",
 )
-CONVOLVED = 100 * 2**20
-"""Products in a batch's convolutions beyond which, on a CPU, isolated users train faster one at a time: measured,
-.9 of the speed at 60 million and 1.3 at 150."""
+CONVOLVED = 250_000_000
+"""Numbers of a batch x weights of convolutions beyond which, on a CPU, isolated users train one at a time: together they
+were 1.1 to 1.4 times faster at 230 million, and had .9 and .76 of that speed at 280 and 590."""
 CLIPPED = 64
 """Users whom a GPU clips at once, where they are isolated: always as many."""
 LOOP_USERS, LOOP_TRIAL = 16, 4
@@ -376,13 +377,12 @@ class Trainer:
             ones = {name: torch.from_numpy(np.ones_like(column)) for name, column in shapes.items()}
             inputs, targets = standard_dtypes(self.task.prepare(ones))
             rows = self._floating(inputs), targets
-            if self.device.type == "cpu" and engine == "auto":
-                # Counted, not timed: every process must choose alike.
-                slow = self.client.batch_size * products_of(self._model, rows[0]) > CONVOLVED
+            # Counted, not timed: every process must choose alike.
+            weights = sum(layer.weight.numel() for layer in self._model.modules() if isinstance(layer, _ConvNd))
+            slow = self.device.type == "cpu" and self.client.batch_size * inputs.numel() * weights > CONVOLVED
         except Exception as error:
-            log.warning("users train one at a time: the task cannot take made-up rows (%s)", type(error).__name__)
-            rows = None
-        together = None if slow else batched
+            log.warning("users train one at a time: the task cannot prepare made-up rows (%s)", type(error).__name__)
+        together = None if slow and engine == "auto" else batched
         return Apart(self._run, loops, together, rows, start, self.client, most, work_is, sealed=self._sealed)
 
     def _train_chunk(
