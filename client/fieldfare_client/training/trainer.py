@@ -66,8 +66,8 @@ ALONE, OWN_PROCESS, WRITTEN = (
     "a stack of linear layers, for which one batched product serves all users",
 )
 CONVOLVED = 250_000_000
-"""Numbers of a batch x weights of convolutions beyond which, on a CPU, isolated users train one at a time: together they
-were 1.1 to 1.4 times faster at 230 million, and had .9 and .76 of that speed at 280 and 590."""
+"""Numbers of a batch x weights of convolutions beyond which, on a CPU, isolated users train one at a time: together
+they were 1.1 to 1.4 times faster at 230 million, and had .9 and .76 of that speed at 280 and 590."""
 CLIPPED = 64
 """Users whom a GPU clips at once, where they are isolated: always as many."""
 LOOP_USERS, LOOP_TRIAL = 16, 4
