@@ -235,7 +235,9 @@ def main() -> None:
             result = phases(model, chosen.cohort, 40)
             report["phases"].setdefault(name, {})[chosen.state] = result
         elif chosen.sampled:
-            result = report["results"][name]["sampled"] = sampled(model, chosen.cohort, chosen.turns)
+            result = sampled(model, chosen.cohort, chosen.turns)
+            if name in report["results"]:  # else its whole rounds have no row yet: it is printed only
+                report["results"][name]["sampled"] = result
         else:
             result = measure(model, chosen.cohort, chosen.turns, chosen.pfl, chosen.flower)
             result["targets"] = verdicts(name, result)

@@ -178,8 +178,9 @@ def test_it_is_not_tried_where_one_engine_was_asked_for(settings: dict[str, Any]
     assert ChannelsLastLoop not in {type(c.engine) for choice in trained._choices.values() for c in choice.candidates}
 
 
-def test_isolated_users_meet_one_engine_whatever_the_clock_says() -> None:
+def test_isolated_users_meet_one_engine_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """A choice by time would let who else trains decide a user's last bits."""
+    monkeypatch.setattr("fieldfare_client.training.trainer.CONVOLVED", 0)
     trained = trainer(Pictures(), isolated=True)
     train(trained)
     assert all(len(choice.candidates) == 1 for choice in trained._choices.values())

@@ -368,9 +368,22 @@ def test_memory_that_runs_out_costs_nobody_their_place(monkeypatch: pytest.Monke
     assert all(torch.equal(found[user], expected[user]) for user in expected)
 
 
-@pytest.mark.parametrize(("model", "engine"), [("lenet-62k", "ChannelsLastLoop"), ("lstm-31k", "BatchedEngine")])
-def test_no_clock_decides_how_a_user_trains(model: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers choose each for itself, and who else trains decides which of them has a user: they must agree."""
+@pytest.mark.parametrize(
+    ("model", "least", "engine"),
+    [
+        ("lenet-62k", 4 * 3072 * 2850 - 1, "ChannelsLastLoop"),
+        ("lenet-62k", 4 * 3072 * 2850, "BatchedEngine"),
+        ("lstm-31k", 0, "BatchedEngine"),
+    ],
+)
+def test_no_clock_decides_how_a_user_trains(
+    model: str, least: int, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers choose each for itself, and who else trains decides which of them has a user: they must agree.
+
+    A LeNet has 2 850 weights in convolutions, and images of 3 072 numbers.
+    """
+    monkeypatch.setattr("fieldfare_client.training.trainer.CONVOLVED", least)
     monkeypatch.setattr("fieldfare_client.training.machine.time.process_time", lambda: 0.0)
     chosen = []
     for users in (2, 20):
