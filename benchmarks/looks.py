@@ -18,7 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fieldfare as ff
+from fieldfare.questions import parse
+from fieldfare.questions.items import Items
 from fieldfare_client.training.measures import Measures
 from fieldfare_server.run.round.ridden import RiddenMetrics
 
@@ -80,6 +84,30 @@ def asked() -> str:
     return f"{time.process_time() - began:.2f} ({time.time() - wall:.2f})"
 
 
+def words(users: int = 1000, draws: int = 300, law: int = 2000) -> str:
+    """What a question of kind items tells of words whose frequencies follow Zipf's law, one word a user."""
+    question = parse({"kind": "items", "measure": "word", "words": True, "leak": 1e-7}).of_users(users)
+    assert isinstance(question, Items)
+    draw, sigma, chances = np.random.default_rng(7), 3.73, 1 / np.arange(1, law + 1)
+    found = np.zeros(7)
+    for _ in range(draws):
+        counts = draw.multinomial(users, chances / chances.sum())
+        counts = counts[counts > 0]
+        noised = question.shown(counts + sigma * draw.standard_normal(len(counts)), sigma, 2.0**-20)
+        *shown, least = question.answer([str(place) for place in range(len(counts))], noised, sigma, users)
+        true = counts[[int(each.name) for each in shown]]
+        held = [(each.low or 0) <= count <= (each.high or 0) for each, count in zip(shown, true, strict=True)]
+        frequent, more = (counts >= (least.value or 0) + above for above in (0, 2 * sigma))
+        passed = [((noised > 0) & each).sum() for each in (frequent, more, counts == 1)]
+        found += [len(shown), sum(held), *passed, frequent.sum(), more.sum()]
+    return (
+        f"{users} users with one word each of {law} (Zipf's law), epsilon 1, leak 1e-7, {draws} draws: shown from "
+        f"{least.value:.1f} users on; {found[0] / draws:.1f} words are shown, {100 * found[2] / found[5]:.1f} % of "
+        f"those that so many users have, {100 * found[3] / found[6]:.1f} % of those that two deviations more have, and "
+        f"{found[4]:.0f} that one user alone had. {100 * found[1] / found[0]:.1f} % of the intervals hold the count."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path)
@@ -99,6 +127,8 @@ def main() -> None:
 
 A question to 1 000 simulated users, seconds of processor (of the clock): {questions[0]} the first time, which imports
 PyTorch and the rest, then {", ".join(questions[1:])}.
+
+{words()}
 """
     print(text)
     if arguments.out:

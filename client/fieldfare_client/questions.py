@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from fieldfare.errors import Differs, NotFound, Unsupported, WrongForm
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.questions import Question, Values, parse
-from fieldfare.questions.items import Items
+from fieldfare.questions.items import Item, Items, words_of
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
 from fieldfare.schema import Schema
@@ -133,7 +133,7 @@ class QuestionTask(Task):
         self.failures: Counter[str] = Counter()
         """Users for whom the measure raised, by kind of error. It stays here."""
         self._table: UserTable | None = None
-        self._sets: list[list[int]] = []
+        self._sets: list[list[Item]] = []
         """Of a question of unknown values."""
 
     def build_model(self) -> torch.nn.Module:
@@ -161,13 +161,22 @@ class QuestionTask(Task):
             self._table = UserTable(table.pseudonyms, np.arange(count + 1), columns)
         return self._table
 
-    def _sets_of(self, task: Task, table: UserTable) -> list[list[int]]:
+    def _sets_of(self, task: Task, table: UserTable) -> list[list[Item]]:
         """Each user's values that count, by the user's place in the table."""
         assert isinstance(self.question, Items)
-        values = self._values(task, table)
-        order = np.argsort(values.owner, kind="stable")
-        parts = np.split(values.numbers[order, 0], np.searchsorted(values.owner[order], np.arange(1, len(table))))
-        return [self.question.of_user(part.tolist()) for part in parts]
+        told: list[list[float | str]] = [[] for _ in range(len(table))]
+        if self.question.words:
+            letters, owner = _column(self.question.measure, table)
+            if letters.ndim != 2 or letters.dtype != np.uint8:
+                what = f"question.measure = {self.question.measure!r}"
+                raise WrongForm(what, "is no column of words.", "what fieldfare.questions.items.letters_of makes")
+            found: Sequence[float | str] = words_of(letters)
+        else:
+            values = self._values(task, table)
+            found, owner = values.numbers[:, 0].tolist(), values.owner
+        for user, value in zip(owner.tolist(), found, strict=True):
+            told[user].append(value)
+        return [self.question.of_user(each) for each in told]
 
     def told(self, occasion: Occasion, places: NDArray[np.int64]) -> RecordDict | None:
         """The reply for the users at these places of the table; None for a question that the trainer answers."""
@@ -191,7 +200,7 @@ class QuestionTask(Task):
             norms = self._update_norms(task, table)
             return Values(norms[:, None], np.arange(len(table)), len(table))
         if not question.runs:
-            return _column(question.measure, table)
+            return _numbers(question.measure, table)
         measures = [_OfModel(question.measure, task, _released(task, run)) for run in question.runs]
         numbers, owner = [np.zeros((0, measures[0].width * len(measures)))], [np.zeros(0, np.int64)]
         filled = np.flatnonzero(table.sizes)
@@ -237,17 +246,23 @@ class QuestionTask(Task):
         return {}
 
 
-def _column(name: str, table: UserTable) -> Values:
+def _column(name: str, table: UserTable) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return all rows of a column, and whose each is."""
     column = table.columns.get(name)
     if column is None:
         known = ", ".join(("rows", *table.columns))
         raise NotFound(f"question.measure = {name!r}", "is not a column of the users' table.", known)
-    if len(column[np.zeros(0, np.int64)].shape) != 1 or column.dtype.kind == "c":
-        raise WrongForm(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
     users = np.arange(len(table))
     sizes, starts = table.sizes, table.offsets[table.positions(users)]
     places = np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-    return Values(column[places].astype(np.float64)[:, None], np.repeat(users, sizes), len(table))
+    return np.asarray(column[places]), np.repeat(users, sizes)
+
+
+def _numbers(name: str, table: UserTable) -> Values:
+    rows, owner = _column(name, table)
+    if rows.ndim != 1 or rows.dtype.kind == "c":
+        raise WrongForm(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
+    return Values(rows.astype(np.float64)[:, None], owner, len(table))
 
 
 def _released(task: Task, run: str) -> torch.nn.Module:

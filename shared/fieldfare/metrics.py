@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import numpy as np
@@ -97,11 +98,16 @@ class MetricsSpec(Table):
         """Return each value cut to its bounds and mapped to [-1, 1], 0 for what is not a finite number; shape
         (..., k).
         """
-        low, high = self.bounds.T
-        middle, half = low + (high - low) / 2, (high - low) / 2
+        middle, half = self._ranges
         with np.errstate(all="ignore"):
             scaled = np.clip((values - middle) / half, -1.0, 1.0)
         return np.where(np.isfinite(values), scaled, 0.0)
+
+    @cached_property
+    def _ranges(self) -> tuple[Floats, Floats]:
+        """The middle of each metric's range, and half of its width. Every round asks for them."""
+        low, high = self.bounds.T
+        return low + (high - low) / 2, (high - low) / 2
 
     def require(self, task: str, measures: Sequence[str]) -> None:
         """Raise `BadInput` where `task`, which has these measures, lacks one."""

@@ -338,19 +338,19 @@ def read_question(content: RecordDict) -> dict[str, Any] | None:
     return asked
 
 
-def write_names(names: NDArray[np.int64]) -> dict[str, ConfigRecord]:
-    """What a reply to a question of unknown values has beside its numbers."""
-    return {NAMES: ConfigRecord({NAMES: [int(each) for each in names]})}
+def write_names(names: Sequence[int | str]) -> dict[str, ConfigRecord]:
+    """What a reply to a question of unknown values has beside its numbers: whole numbers, or words."""
+    return {NAMES: ConfigRecord({NAMES: names})}  # type: ignore[dict-item]
 
 
-def read_names(content: RecordDict, most: int) -> list[int]:
+def read_names(content: RecordDict, most: int) -> list[int | str]:
     """The values of a reply, distinct and at most `most`. Raises `BadReply` with reason `schema`."""
     found = _record(records_of(content, ConfigRecord), NAMES).get(NAMES)
     if not isinstance(found, list) or len(found) > most:
         raise BadReply("schema", "not so many values as were asked for")
-    names = [each for each in found if type(each) is int]
+    names = [each for each in found if isinstance(each, int | str) and not isinstance(each, bool)]
     if not len(found) == len(names) == len(set(names)):
-        raise BadReply("schema", "a value is no whole number, or is told twice")
+        raise BadReply("schema", "a value is neither a whole number nor a word, or is told twice")
     return names
 
 

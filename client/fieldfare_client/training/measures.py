@@ -147,7 +147,7 @@ class Measures:
             else:
                 self._load()
                 each = torch.func.vmap(self._measure, chunk_size=_TOGETHER)(inputs[:, None], targets[:, None])
-        sums = np.add.reduceat(each.double().cpu().numpy(), np.cumsum(sizes) - sizes, axis=0)
+        sums = np.add.reduceat(each.cpu().numpy(), np.cumsum(sizes) - sizes, axis=0, dtype=np.float64)
         means: Floats = sums / sizes[:, None]
         return means
 
@@ -167,7 +167,8 @@ class Measures:
             for layer in stack.layers:
                 value = layer.forward(weights, value)
             found.append(value[0])
-        return Task.measure(self._task, "correct", torch.cat(found), targets)
+        outputs = found[0] if len(found) == 1 else torch.cat(found)
+        return Task.measure(self._task, "correct", outputs, targets)
 
     def _load(self) -> None:
         """Give the model the parameters that were sent, and the buffers that it began with."""

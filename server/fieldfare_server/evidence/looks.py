@@ -77,7 +77,7 @@ def look_of(view: RunView, latest: watch.Latest | None) -> Look | None:
 
 @lru_cache(maxsize=1024)
 def _read(
-    question: Question, names: tuple[float, ...], total: tuple[float, ...], sd: float, users: int
+    question: Question, names: tuple[float | str, ...], total: tuple[float, ...], sd: float, users: int
 ) -> tuple[Estimate, ...]:
     """`Question.answer`, once for all lists that show it."""
     return question.answer(names, np.array(total), sd, users)

@@ -17,7 +17,7 @@ from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.sql.journal import Clock
 from fieldfare_server.ledger.states import EndState, Request
 
-Statistics = dict[str, float | str | list[float] | None]
+Statistics = dict[str, float | str | list[float] | list[float | str] | None]
 """Public or privatised values of a round; a number that is not finite is None."""
 
 

@@ -150,7 +150,7 @@ class Question(Table):
         """The question as it is put to so many users."""
         return self
 
-    def answer(self, names: Sequence[float], total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+    def answer(self, names: Sequence[float | str], total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
         """The answer, where the release named something as well. As `read`."""
         return self.read(total, sd, users)
 

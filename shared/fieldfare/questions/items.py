@@ -1,21 +1,24 @@
 """Which values are frequent, of a column whose values nobody can list before: codes, identifiers, tokens.
 
-Each user has a set of whole numbers, of which the smallest k count, with weight 1 / sqrt(k) each, so that the norm is
-at most 1. The sum has a place for each number that occurred; places are as many as users times k, which is public, and
-hold noise whether used or not. Shown are the numbers whose noised count is above a threshold, the largest counts first.
+Each user has a set of whole numbers or of words, of which the first k in their order count, with weight 1 / sqrt(k)
+each, so that the norm is at most 1. The sum has a place for each value that occurred; places are as many as users times
+k, which is public, and hold noise whether used or not. Shown are the values whose noised count is above a threshold,
+the largest counts first.
 
 *Privacy* (`accounting.thresholded`): besides mu = 1 / sigma (sigma the noise multiplier; of a count sigma
-sqrt(k)) the question takes `leak` from its population's D, which is the probability that a number of one user
+sqrt(k)) the question takes `leak` from its population's D, which is the probability that a value of one user
 alone is shown. A population has next to none unless it was made with `--leak`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fieldfare.accounting.thresholded import threshold
@@ -30,17 +33,35 @@ MOST_PLACES: Final = 1 << 17
 """Of one sum: each holds noise, and the released vector has all of them."""
 
 
-LONGEST_WORD: Final = 6
+LONGEST_WORD: Final = 64
 """Bytes of UTF-8."""
+Item: TypeAlias = int | str
+"""A value: a whole number, or a word."""
 
 
-def number_of(word: str) -> int:
-    """Return the number that stands for a word of one to six bytes; 0, which stands for none, for any other.
+def is_word(text: str) -> bool:
+    """Return whether `text` is one to 64 bytes of UTF-8 that a terminal and a page show as they are."""
+    return bool(text) and text.isprintable() and "\ufffd" not in text and len(text.encode()) <= LONGEST_WORD
 
-    A task's column of such numbers is asked about with `words = true`.
+
+def by_value(item: Item) -> tuple[int, str]:
+    """Return what values of one kind are put in order by."""
+    return (0, item) if isinstance(item, str) else (item, "")
+
+
+def letters_of(words: Iterable[str]) -> NDArray[np.uint8]:
+    """Return a task's column of words, shape (words, 64); what is no word (`is_word`) becomes none.
+
+    Such a column is asked about with `words = true`.
     """
-    coded = word.encode(errors="replace")
-    return int.from_bytes(coded, "big") if len(coded) <= LONGEST_WORD and coded[:1] != b"\0" else 0
+    coded = np.array([word.encode() if is_word(word) else b"" for word in words], f"S{LONGEST_WORD}")
+    return coded.view(np.uint8).reshape(len(coded), LONGEST_WORD)
+
+
+def words_of(letters: NDArray[np.uint8]) -> list[str]:
+    """Return what `letters_of` made letters of. What is no UTF-8 is no word."""
+    coded = np.ascontiguousarray(letters).view(f"S{letters.shape[1]}").reshape(len(letters))
+    return [each.decode(errors="replace") for each in coded.tolist()]
 
 
 @register
@@ -52,7 +73,7 @@ class Items(Question):
     leak: float = Field(
         gt=0, le=0.25, description="probability that a value of one user alone is shown; taken from the population's D"
     )
-    words: bool = Field(default=False, description="values are words of up to six bytes, as `number_of` makes numbers")
+    words: bool = Field(default=False, description="values are words of up to 64 bytes, as `letters_of` makes a column")
     users: int = Field(default=0, ge=0, description="users who are asked: filled in from the run's cohort")
     low: float = Field(default=-float(LARGEST), description="the least value; what is below is none")
     high: float = Field(default=float(LARGEST), description="the largest value; what is above is none")
@@ -63,6 +84,8 @@ class Items(Question):
             raise Conflict(
                 f"question.measure = {self.measure!r}", "has no values that occur twice.", "a column, or rows"
             )
+        if self.words and (self.low, self.high) != (-LARGEST, LARGEST):
+            raise Conflict("question.low, question.high", "bound numbers, not words.", "words = false")
         return self
 
     @property
@@ -95,20 +118,28 @@ class Items(Question):
             "value of one user alone is shown, and the charge has that as its leak"
         )
 
-    def of_user(self, numbers: Iterable[float]) -> list[int]:
-        """The values of one user that count: distinct whole numbers within the bounds."""
-        whole = {int(each) for each in numbers if math.isfinite(each) and each == int(each)}
-        return sorted(self.within(whole))[: self.most]
+    def of_user(self, values: Iterable[float | str]) -> list[Item]:
+        """The values of one user that count: distinct words, or whole numbers within the bounds, the first by order."""
+        if self.words:
+            found: set[Item] = {each for each in values if isinstance(each, str)}
+        else:
+            found = {int(each) for each in values if math.isfinite(float(each)) and each == int(each)}
+        return self.within(found)[: self.most]
 
-    def within(self, values: Iterable[int]) -> list[int]:
-        """Those of `values` that are within the bounds, and words where those are asked for."""
-        least, most = (1, (1 << 8 * LONGEST_WORD) - 1) if self.words else (-LARGEST, LARGEST)
-        return [each for each in values if max(self.low, least) <= each <= min(self.high, most)]
+    def within(self, values: Iterable[Item]) -> list[Item]:
+        """Those of `values` that are words where those are asked for, else numbers within the bounds; in order."""
+        return sorted(filter(self._counts, values), key=by_value)
 
-    def counts(self, sets: Iterable[Iterable[float]]) -> tuple[Indices, Indices]:
-        """(values, how many of the users have each), both int64, from each user's numbers."""
-        kept = [value for numbers in sets for value in self.of_user(numbers)]
-        return np.unique(np.array(kept, np.int64), return_counts=True)
+    def _counts(self, value: Item) -> bool:
+        if isinstance(value, str):
+            return self.words and is_word(value)
+        return not self.words and max(self.low, -LARGEST) <= value <= min(self.high, LARGEST)
+
+    def counts(self, sets: Iterable[Iterable[float | str]]) -> tuple[list[Item], Indices]:
+        """(values in their order, how many of the users have each) from each user's."""
+        found = Counter(value for own in sets for value in self.of_user(own))
+        names = sorted(found, key=by_value)
+        return names, np.array([found[name] for name in names], np.int64)
 
     def contributions(self, values: Values) -> Floats:
         """Refused: there is no vector without the values of all. `counts` is what a node tells."""
@@ -125,21 +156,18 @@ class Items(Question):
     def read(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
         return self.answer(range(1, self.width + 1), total, sd, users)
 
-    def answer(self, names: Sequence[float], total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+    def answer(self, names: Sequence[float | str], total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
         """How many users have each value that is shown. What is not shown may have as many as the last line says."""
         deviation = sd / self.box
         shown = [
-            Estimate.normal(self._shown_name(int(name)), float(count) / self.box, deviation, 0, users)
+            Estimate.normal(
+                name if isinstance(name, str) else str(int(name)), float(count) / self.box, deviation, 0, users
+            )
             for name, count in zip(names, total.tolist(), strict=False)
             if count > 0
         ]
         tau = threshold(self.most, deviation, self.leak)
         return (*shown, Estimate("shown from, in users", tau, tau, tau))
-
-    def _shown_name(self, value: int) -> str:
-        """Return the word that a value stands for; the number where a node told what no word gives."""
-        word = value.to_bytes(8, "big", signed=True).lstrip(b"\0").decode(errors="replace") if self.words else ""
-        return word if word.isprintable() and word and number_of(word) == value else str(value)
 
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         deviation = sd / self.box

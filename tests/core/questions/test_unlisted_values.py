@@ -16,7 +16,7 @@ from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.thresholded import threshold
 from fieldfare.errors import BadInput
 from fieldfare.questions import parse
-from fieldfare.questions.items import Items, number_of
+from fieldfare.questions.items import Items, letters_of, words_of
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "questions.json").read_text())
 
@@ -45,19 +45,26 @@ def test_a_users_values_are_few_whole_distinct_and_within_bounds() -> None:
     assert question.of_user([math.nan, math.inf, 0.5, -6, 101, 1e300]) == []
     assert items().of_user([2.0**60, -4]) == [-4]
     values, counts = question.counts([[1, 2], [2], [], [2, 50, 60]])
-    assert (values.tolist(), counts.tolist()) == ([1, 2, 50], [1, 3, 1])
+    assert (values, counts.tolist()) == ([1, 2, 50], [1, 3, 1])
 
 
-def test_words_are_numbers_and_come_back() -> None:
-    question = items(words=True, most=9).of_users(2)
-    words = ["E11.9", "a", "café", "ZRH", "日本", "zzzzzz"]
-    numbers = [number_of(word) for word in words]
-    assert question.of_user([*numbers, number_of("too long"), number_of(""), number_of("\0a"), -1]) == sorted(numbers)
-    # What a node may tell that no word gives, or that would move a terminal's cursor, is a number.
-    numbers += [number_of("\x1b[2J"), 0xFF, 0xC380C3]
-    shown = question.answer(numbers, np.ones(9), 0.1, 2)
-    assert [each.name for each in shown][:9] == [*words, *map(str, numbers[6:])]
-    assert items().answer([number_of("a")], np.ones(1), 0.1, 2)[0].name == "97"
+def test_words_are_letters_and_come_back() -> None:
+    question, longest = items(words=True, most=9).of_users(2), "x" * 61 + "日"
+    words = ["7", "E11.9", "café", "two words", longest, "日本"]
+    # No words: too long, none, what would move a terminal's cursor or turn its text around, half a letter.
+    none = [longest + "x", "", "a\0b", "\x1b[2J", "\u202eabc", "\ud800", "\ufffd"]
+    letters = letters_of([*words, *none])
+    assert letters.shape == (13, 64)
+    assert words_of(letters)[:6] == words
+    letters[6, :2] = 0xC3, 0x28
+    assert question.of_user(words_of(letters)) == sorted(words)
+    assert question.within(["b", "a", *none, 5]) == ["a", "b"]
+    names, counts = question.counts([["b", "a", "b"], ["b"], []])
+    assert (names, counts.tolist()) == (["a", "b"], [1, 2])
+    assert [each.name for each in question.answer(words, np.ones(6), 0.1, 2)][:6] == words
+    assert items().of_user(["5", 5]) == [5]
+    with pytest.raises(BadInput):
+        items(words=True, low=0)
 
 
 def test_what_one_user_alone_has_passes_with_the_probability_that_is_charged() -> None:

@@ -16,7 +16,8 @@ from flwr.app import RecordDict
 from fieldfare.accounting.thresholded import threshold
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import Plan
-from fieldfare.questions.items import number_of
+from fieldfare.questions.items import letters_of
+from fieldfare_client.app import names_of_asked
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import NAMES, UPDATE, Occasion
 from fieldfare_server.evidence.certificate import certificate
@@ -53,16 +54,20 @@ class Codes(TinyTask):
 WORDS = "server.run.test_items:Words"
 
 
+LONGEST = "Schützenfest-" + "x" * 50
+"""64 bytes."""
+
+
 class Words(TinyTask):
-    """Users with one word each, but for two: one has none, and the other no number of a word."""
+    """Users with one word each, but for two: one has a word of their own, and the other letters that are none."""
 
     name: ClassVar[str] = "words"
 
     def users(self) -> UserTable:
-        numbers = [float(number_of("café" if place % 2 else "E11.9")) for place in range(USERS - 2)]
+        letters = letters_of([*[LONGEST if place % 2 else "E11.9" for place in range(USERS - 2)], "alone", ""])
+        letters[-1, 0] = 0xFF
         of_model = {"x": np.zeros((USERS, 3), np.float32), "y": np.zeros(USERS, np.float32)}
-        column = np.array([*numbers, float(number_of("too long")), 2.0**50])
-        return UserTable([f"user-{i:02d}" for i in range(USERS)], np.arange(USERS + 1), {"code": column, **of_model})
+        return UserTable([f"user-{i:02d}" for i in range(USERS)], np.arange(USERS + 1), {"code": letters, **of_model})
 
 
 def asked(noise: float = 0.5, leak: float = LEAK, adjacency: str = "zero_out", **more: Any) -> Asked:
@@ -118,17 +123,30 @@ def test_values_that_many_users_have_are_shown_and_those_of_one_are_not(nodes: i
         assert sum(each > 0 for each in text["released"]) == 2
 
 
+def of_words(**more: Any) -> Asked:
+    table = asked(most=1, words=True, **more).model_dump(mode="json", exclude_none=True)
+    table["run"]["task"] = WORDS
+    return Asked.of(table)
+
+
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_words_are_shown_as_words(nodes: int, tmp_path: Path) -> None:
-    state, question = home(tmp_path), asked(noise=0.5, most=1, words=True)
-    table = question.model_dump(mode="json", exclude_none=True)
-    table["run"]["task"] = WORDS
-    run = put(state, Asked.of(table), LyingGrid(nodes, task=WORDS))
+    state = home(tmp_path)
+    run = put(state, of_words(), LyingGrid(nodes, task=WORDS))
     with Ledger.open(state.ledger) as ledger:
         found = look(ledger, run)
         assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
-    assert sorted(each.name for each in found.answer) == ["E11.9", "café", "shown from, in users"]
+        told = ledger.rounds(run).items[0].statistics
+    assert sorted(each.name for each in found.answer) == ["E11.9", LONGEST, "shown from, in users"]
     assert found.answer[0].value == pytest.approx(11, abs=3.1)
+    assert set(told["names"]) == {"E11.9", LONGEST}
+
+
+def test_a_column_of_numbers_is_no_column_of_words(tmp_path: Path) -> None:
+    table = of_words().model_dump(mode="json", exclude_none=True)
+    table["question"]["measure"] = "y"
+    with pytest.raises(BadInput, match="letters_of"):
+        names_of_asked(Asked.of(table).plan(USERS).task_reference)
 
 
 def test_both_checkers_accept_its_certificate_and_refuse_one_without_its_leak(tmp_path: Path) -> None:
@@ -223,6 +241,25 @@ def test_a_hostile_answer_is_one_reply_of_as_many_users(kind: str, tmp_path: Pat
     assert sum(total.rejects.values()) == 1
     assert (total.users == USERS) == is_used
     assert len(total._places) <= 2 * USERS
+
+
+HOSTILE_WORDS = {
+    "a number": lambda names: [5],
+    "longer": lambda names: [names[0] + "x" * 64],
+    "an empty one": lambda names: ["", *names[1:]],
+    "one that moves the cursor": lambda names: ["\x1b[2J", *names[1:]],
+    "out of order": lambda names: names[::-1],
+    "bytes": lambda names: [name.encode() for name in names],
+    "twice": lambda names: [names[0]] * len(names),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_WORDS)
+def test_hostile_words_are_one_reply_that_is_dropped(kind: str, tmp_path: Path) -> None:
+    liar, sums = next(iter(LyingGrid(3).get_node_ids())), list[Any]()
+    put(home(tmp_path), of_words(), LyingGrid(3, {liar: renamed(HOSTILE_WORDS[kind])}, task=WORDS), sums)
+    assert sum(sums[-1].rejects.values()) == 1
+    assert sums[-1].users < USERS
 
 
 def test_the_offer_says_from_how_many_users_on_a_value_is_shown() -> None:

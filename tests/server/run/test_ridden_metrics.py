@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 
 from fieldfare.errors import BadInput
 from fieldfare.metrics import MetricsSpec, Riders
+from fieldfare.questions import Estimate
 from fieldfare.schema import Schema
 from fieldfare_client import private
 from fieldfare_client.simulation import LocalGrid
@@ -32,6 +33,7 @@ from fieldfare_server.run.round.aggregation import Aggregate, Contribution
 from fieldfare_server.run.round.attempt import Attempt
 from fieldfare_server.run.round.dialects import PlainDialect, read_metrics, same_config
 from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.ridden import statistics_of
 from fieldfare_server.run.round.roles import assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
@@ -186,6 +188,39 @@ def test_a_flower_app_shows_what_its_training_replies(tmp_path: Path) -> None:
     assert shown["metric.accuracy"] > 0.5, "6 standard deviations: no chance in a billion"
     # All three are cut off at 1: once in forty runs the whole interval of a mean of 1 lies above it.
     assert shown["metric.accuracy.low"] <= shown["metric.accuracy"] <= shown["metric.accuracy.high"] <= 1.0
+
+
+def test_a_metric_that_no_client_tells_is_said_to_be_like_one_and_no_reply_is_looked_at(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`accuracy` is told as 1 by everybody; `acuracy` by nobody, and its noise is seeded."""
+    strategy = PrivateStrategy(
+        noise_multiplier=0.2,
+        delta=1e-5,
+        cohort=4,
+        clip=1.0,
+        mechanism="independent",
+        population="clinics",
+        budget=1e3,
+        home=tmp_path,
+        metrics={"show": {"accuracy": [0, 1], "acuracy": [0, 1]}, "weight": 1.0},
+    )
+    with caplog.at_level("WARNING", logger="flwr"):
+        result = strategy.start(flower_app(4), vector_arrays(), num_rounds=8)
+    last = result.train_metrics_clientapp[8]
+    if last["metric.acuracy.low"] <= 0.5 <= last["metric.acuracy.high"]:  # in 95 of 100 runs
+        assert last["metric.acuracy.untold"] == 1
+        assert "metric acuracy: " in caplog.text
+    assert "metric.accuracy.untold" not in last, "30 deviations"
+    assert "metric accuracy: " not in caplog.text
+
+
+@pytest.mark.parametrize(("low", "high", "flag"), [(0.4, 0.6, True), (0.5, 0.9, True), (0.51, 0.9, False)])
+def test_the_flag_follows_from_the_released_interval_alone(low: float, high: float, flag: bool) -> None:
+    spec = MetricsSpec.model_validate({"show": {"loss": [-1, 2]}})
+    found = statistics_of({"loss": Estimate("loss", (low + high) / 2, low, high)}, spec)
+    assert found.get("metric.loss.untold") == (1.0 if flag else None)
+    assert len(found) == 3 + flag
 
 
 # -- an app's own @app.evaluate ----------------------------------------------------------------------------------------

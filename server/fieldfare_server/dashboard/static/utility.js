@@ -21,7 +21,7 @@ export function span(values) {
 // Of each metric that rides in the stream: its private mean over the last rounds, and the band of the noise.
 function metrics(series) {
   const last = series.points.at(-1)?.statistics || {};
-  return Object.keys(last).filter((key) => key.startsWith("metric.") && !key.endsWith(".low") && !key.endsWith(".high")).flatMap((key) => {
+  return Object.keys(last).filter((key) => /^metric\.[^.]+$/.test(key)).flatMap((key) => {
     const of = (end) => series.points.filter((p) => Number.isFinite(p.statistics[key + end])).map((p) => [p.round + 1, p.statistics[key + end]]);
     const [points, low, high] = [of(""), of(".low"), of(".high")];
     if (!points.length || !low.length || !high.length) return [];
@@ -34,7 +34,8 @@ function metrics(series) {
       lines: [{ name, color: "1", points }, { name: "lower end", color: "1", dash: "2 4", points: low }, { name: "upper end", color: "1", dash: "2 4", points: high }],
     });
     return [facts([[`${name} on users' own data`, text]]), figure,
-      h("p", { class: "hint" }, "Mean of the users of the last rounds, noised with their updates. The interval holds it without noise with probability 95 %; that other users were not asked is no part of it.")];
+      h("p", { class: "hint" }, "Mean of the users of the last rounds, noised with their updates. The interval holds it without noise with probability 95 %; that other users were not asked is no part of it."),
+      ...(last[`${key}.untold`] ? [h("p", { class: "hint" }, `The interval holds the middle of the range, where users without ${name} stand: this cannot be told from a measure that no client tells. Whether one does is users' data, and was not looked at.`)] : [])];
   });
 }
 

@@ -96,6 +96,12 @@ def describe(plan: Plan) -> list[str]:
     ]
 
 
+UNTOLD = (
+    "its interval holds the middle of its range, where users without it stand: this cannot be told from a metric that "
+    "no client tells. Does the reply of the ClientApp have an entry of this name?"
+)
+
+
 class ShownRounds:
     """Fills the `Result` and logs, round after round, in Flower's way."""
 
@@ -132,7 +138,7 @@ class ShownRounds:
         metrics["noise-std"] = float(report.noise_std)
         if report.cohort is not None and report.reports is not None:
             metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
-        metrics.update(statistics_of([*report.metrics.values()]))
+        metrics.update(statistics_of(report.metrics, session.plan.metrics))
         keep(self._result, number, metrics, session.plan)
         log.info("\t└──> Aggregated MetricRecord: %s", metrics)
         spent = "Privacy spent: epsilon=%.6f at delta=%g after %d releases"
@@ -140,6 +146,9 @@ class ShownRounds:
         if self._on_round is not None:
             self._on_round(number, session.model.record(session.params), MetricRecord(dict(metrics)))
         every, last = session.plan.run.evaluate_every, number == session.plan.run.rounds
+        for estimate in report.metrics.values() if last else ():
+            if f"{PREFIX}{estimate.name}.untold" in metrics:
+                log.warning("metric %s: %s", estimate, UNTOLD)
         if self._evaluate is not None and (last or number % every == 0):
             log.info("Global evaluation")
             evaluate(self._evaluate, number, session.model.record(session.params), self._result)

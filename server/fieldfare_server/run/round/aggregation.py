@@ -121,7 +121,7 @@ class Aggregate:
     """Shape (queries x d + riders,): the stack of sqrt(share) x sum, then the weighted riders."""
     users: int = field(default=0, init=False)
     """Users whose updates are in `total`."""
-    names: list[int] = field(default_factory=list, init=False)
+    names: list[int | str] = field(default_factory=list, init=False)
     """What the numbers that `privatise` released are about, where the release says it."""
     rejects: Counter[str] = field(default_factory=Counter, init=False)
     """Replies that were dropped or cut, by reason."""

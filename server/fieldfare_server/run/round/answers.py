@@ -21,7 +21,7 @@ from fieldfare.noise.choice import exponential_choice
 from fieldfare.plan import Plan
 from fieldfare.questions import parse
 from fieldfare.questions.choice import Choose
-from fieldfare.questions.items import Items
+from fieldfare.questions.items import Item, Items, by_value
 from fieldfare_flower.messages import read_names
 from fieldfare_flower.npy import BadReply
 from fieldfare_server.run.presence.selection import users_asked
@@ -130,7 +130,7 @@ class NamedSum(Aggregate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._places: dict[int, int] = {}
+        self._places: dict[Item, int] = {}
 
     def read(self, content: RecordDict, sent: int) -> Contribution:
         reply = super().read(content, sent)
@@ -138,7 +138,7 @@ class NamedSum(Aggregate):
         numbers = np.concatenate(list(reply.chunks(0)))
         if not np.isfinite(numbers).all():
             return reply  # is dropped by its norm
-        if names != sorted(self.question.within(names)):
+        if names != self.question.within(names):
             raise BadReply("schema", "values beyond the bounds, or in another order")
         most = reply.users * self.question.box
         if over := numbers.min() < 0 or numbers.max() > most * _ROUNDED or bool(numbers[len(names) :].any()):
@@ -160,7 +160,7 @@ class NamedSum(Aggregate):
             assert self.grid is not None  # `sum_of`
             noised = self.question.shown(noised, noise.std(0), self.grid.spacing)
         names = list(self._places)
-        order = sorted(np.flatnonzero(noised).tolist(), key=lambda place: (-noised[place], names[place]))
+        order = sorted(np.flatnonzero(noised).tolist(), key=lambda place: (-noised[place], by_value(names[place])))
         self.names = [names[place] for place in order]
         released = torch.zeros(len(noised), dtype=torch.float64)
         released[: len(order)] = torch.from_numpy(noised[order])

@@ -8,18 +8,18 @@ the proof).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from fieldfare.cost import Cost
 from fieldfare.lazily import torch
-from fieldfare.metrics import window_norms
+from fieldfare.metrics import MetricsSpec, window_norms
 from fieldfare.plan import Plan
 from fieldfare.questions import Estimate
 
 PREFIX = "metric."
-"""How the names of metrics begin among a round's statistics; an interval's ends are named `.low` and `.high`."""
+"""How the names of metrics begin among a round's statistics (`statistics_of`)."""
 
 Past = tuple[tuple[float, ...], ...]
 """Of each of the last rounds: users in the sum, then the noised sum of each metric in [-1, 1]."""
@@ -74,11 +74,18 @@ class RiddenMetrics:
         return found
 
 
-def statistics_of(estimates: Sequence[Estimate]) -> dict[str, float]:
-    """Return `estimates` as a round's statistics."""
-    ends = {
-        f"{PREFIX}{each.name}{end}": value
-        for each in estimates
-        for end, value in (("", each.value), (".low", each.low), (".high", each.high))
-    }
-    return {name: value for name, value in ends.items() if value is not None and math.isfinite(value)}
+def statistics_of(estimates: Mapping[str, Estimate], spec: MetricsSpec | None) -> dict[str, float]:
+    """Return a run's metrics as a round's statistics.
+
+    `.untold` is 1 where the interval holds the middle of the range, at which users without the metric stand: then what
+    is shown cannot be told from a metric that no client tells. It is read from the released estimate, so it costs
+    nothing; whether a client told is users' data, and no reply is looked at for it.
+    """
+    found: dict[str, float] = {}
+    for name, each in estimates.items():
+        ends = {"": each.value, ".low": each.low, ".high": each.high}
+        found |= {f"{PREFIX}{name}{e}": v for e, v in ends.items() if v is not None and math.isfinite(v)}
+        if spec is not None and each.low is not None and each.high is not None:
+            low, high = spec.show[name]
+            found |= {f"{PREFIX}{name}.untold": 1.0} if each.low <= low + (high - low) / 2 <= each.high else {}
+    return found

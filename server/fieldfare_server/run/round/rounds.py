@@ -221,7 +221,7 @@ class Rounds:
         riding = noised[numel:]
         clip = self._step_clip(riding, total.users)
         metrics = self.metrics.add(current.metrics, riding[self.riders.indicators :], total.users)
-        shown = statistics_of([*self.metrics.read(metrics, opened.index).values()])
+        shown = statistics_of(self.metrics.read(metrics, opened.index), self.plan.metrics)
 
         # What commits the round: its charge, and all that a resumed run needs.
         # Where presence is secret nothing says who took part or how many: neither this file nor the ledger.
@@ -407,7 +407,7 @@ class Rounds:
         finite = {name: v if v is not None and math.isfinite(v) else None for name, v in numbers.items()}
         released = {"released": params.tolist()} if self.model.shows_released else {}
         if isinstance(total, Aggregate) and total.names:
-            released["names"] = [float(name) for name in total.names]
+            released["names"] = [name if isinstance(name, str) else float(name) for name in total.names]
         return {**finite, **riding, **released, "score_name": self.model.score_name}
 
 
