@@ -16,7 +16,7 @@ from fieldfare.names import is_question
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
 from fieldfare_server.cli.command import CommandResult, on_home
-from fieldfare_server.cli.options import AcceptDeltaOption, named
+from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
 from fieldfare_server.cli.output import print_progress, print_text, print_warnings
 from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
@@ -71,14 +71,13 @@ def ask(
     else:
         asked = Asked.read(path)
         if superlink:
-            if insecure == (root_certificates is not None):
-                raise NotGiven("ask", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
+            certificates = trusted("ask", root_certificates, insecure)
             plan = asked.plan_for_nodes()
             cost = price_with_model(plan)
             if dry_run:
                 found = Offer.of(plan, cost)
             else:
-                found = put_to_nodes(directory, plan, asked, superlink, root_certificates)
+                found = put_to_nodes(directory, plan, asked, superlink, certificates)
         else:
             found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
     return CommandResult(asdict(found), lambda: print_text(str(found)))
@@ -132,9 +131,8 @@ def put_to_nodes(home: StateDirectory, plan: Plan, asked: Asked, superlink: str,
     run_id = new_run_id()
     with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
         try:
-            root = certificates.absolute() if certificates else None
             output = submit(
-                Path(work), superlink, plan=text, task=asked.of_users, run_id=run_id, root_certificates=root
+                Path(work), superlink, plan=text, task=asked.of_users, run_id=run_id, root_certificates=certificates
             )
         except FlowerError as error:
             output = str(error)  # the stream ends with its coordinator, or with the connection; the run need not

@@ -18,10 +18,11 @@ from fieldfare_server.cli.output import out, print_json, print_table, print_text
 from fieldfare_server.cli.progress import local_grid
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.run_evidence import describe_canaries
-from fieldfare_server.evidence.verify import Mismatch, recharge
+from fieldfare_server.evidence.verify import recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Head, HeadFile, Ledger
+from fieldfare_server.ledger.events.base import Unfit
 from fieldfare_server.ledger.sql.segments import Segments
 
 
@@ -124,11 +125,11 @@ def _readable(file: HeadFile, ledger: str) -> list[Head]:
     return [held] if held is not None and held.ledger == ledger else []
 
 
-def _contradiction(opened: Ledger, seen: list[Head]) -> Mismatch | None:
+def _contradiction(opened: Ledger, seen: list[Head]) -> Unfit | None:
     """Return the first journal row that is not the one that was seen in its place."""
     for each in sorted(seen, key=lambda head: head.count):
         if each.count and opened.row_hash(each.count) != each.hash:
-            return Mismatch("audit", str(each.count), "it is not the row that was seen in its place")
+            return Unfit("audit", str(each.count), "it is not the row that was seen in its place")
     return None
 
 

@@ -13,7 +13,7 @@ from fieldfare.errors import BadInput, Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
-from fieldfare_server.cli.options import AcceptDeltaOption, named
+from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
 from fieldfare_server.cli.output import out, print_progress, print_warnings
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.population_size import check_population_size
@@ -44,8 +44,7 @@ def run(
     """Submit a plan to a SuperLink and follow the run to its end."""
     if (path is None) == (not resume):
         raise NotGiven("run", "needs a plan file, or --resume RUN, and not both.", "fieldfare run PLAN.toml")
-    if insecure == (root_certificates is not None):
-        raise NotGiven("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
+    certificates = trusted("run", root_certificates, insecure)
     text, task = "", ""
     if path:
         plan = read_plan(path)
@@ -69,7 +68,7 @@ def run(
                 task=task,
                 run_id=run_id,
                 resume=resume,
-                root_certificates=root_certificates.absolute() if root_certificates else None,
+                root_certificates=certificates,
                 stream=not detach,
             )
         except FlowerError as error:

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import FieldfareError, NotGiven
+from fieldfare.errors import FieldfareError
 from fieldfare.names import task_reference
 from fieldfare_server.cli.command import on_home
+from fieldfare_server.cli.options import trusted
 from fieldfare_server.cli.waiting import retry
 from fieldfare_server.deployment.submit import submit
 from fieldfare_server.deployment.supervisor import Supervisor, under_way
@@ -33,9 +34,7 @@ def supervise(
     every: Annotated[float, typer.Option(min=0.1, help="seconds between two reads of the ledger")] = 2.0,
 ) -> None:
     """Watch the ledger for runs without a coordinator and submit them to the federation again, until stopped."""
-    if insecure == (root_certificates is not None):
-        raise NotGiven("supervise", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
-    certificates = root_certificates.absolute() if root_certificates else None
+    certificates = trusted("supervise", root_certificates, insecure)
 
     def resume(run: RunView) -> None:
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
