@@ -14,8 +14,7 @@ from fieldfare.errors import AlreadyThere, Differs, NotFound, NotGiven
 from fieldfare.masking.boxes import read_node_key
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
-from fieldfare_server.cli.command import CommandResult, command
-from fieldfare_server.cli.output import print_outcome, print_text
+from fieldfare_server.cli.output import print_json, print_outcome, print_text, refusals
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.pricing import blinder_noise_of, numbers_released
 
@@ -40,37 +39,36 @@ def _open(at: Path) -> Blinder:
 
 
 @blinder.command()
-@command
 def init(at: AtOption = HERE) -> None:
     """Make a key and an empty journal; print the public key, which plans and nodes name."""
     from fieldfare_client.blinder import FILE, Blinder
 
-    if (at / FILE).exists():
-        raise AlreadyThere(f"blinder {str(at)!r}", "there is one.", "`fieldfare blinder key`")
-    print_text(Blinder(at).public_key)
+    with refusals(as_json=False):
+        if (at / FILE).exists():
+            raise AlreadyThere(f"blinder {str(at)!r}", "there is one.", "`fieldfare blinder key`")
+        print_text(Blinder(at).public_key)
 
 
 @blinder.command()
-@command
 def key(at: AtOption = HERE) -> None:
     """Print the public key."""
-    print_text(_open(at).public_key)
+    with refusals(as_json=False):
+        print_text(_open(at).public_key)
 
 
 @blinder.command()
-@command
 def admit(
     name: Annotated[str, typer.Argument(help="whose node it is, for people")],
     node: Annotated[str, typer.Argument(metavar="KEY", help='"ffn1:..." as `fieldfare node-key` printed it')],
     at: AtOption = HERE,
 ) -> None:
     """Open boxes of this node from now on. Ask its operator for the key, and not who runs the server."""
-    _open(at).admit({read_node_key(node): name})
-    print_outcome(f"{name} is admitted.")
+    with refusals(as_json=False):
+        _open(at).admit({read_node_key(node): name})
+        print_outcome(f"{name} is admitted.")
 
 
 @blinder.command()
-@command
 def approve(
     plan: Annotated[Path, typer.Argument(help="plan file")],
     words: Annotated[
@@ -79,37 +77,38 @@ def approve(
     at: AtOption = HERE,
 ) -> None:
     """Answer for this very plan from now on. Read it first: the server is shown its sums."""
-    read = read_plan(plan)
-    opened, aggregation = _open(at), read.aggregation
-    if aggregation.party != opened.public_key:
-        raise Differs("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
-    words = words or _words(read)
-    noise, least = blinder_noise_of(read, words), aggregation.fewest_nodes
-    if noise is not None and not opened.rows("budget"):
-        why = "the server learns from its runs, and nothing says how much it may."
-        raise NotGiven(f"plan {read.digest()}", why, "`fieldfare blinder budget --epsilon 8 --delta 1e-6`")
-    opened.approve(read.digest(), least, words, noise)
-    run = read.run
-    learns = "which the server reads without noise"
-    if noise is not None:
-        epsilon = gauge(noise.mu_squared, read.privacy.delta, 0.0)
-        learns = f"under noise of this blinder's: a run shows the server epsilon {epsilon:.6g} of a user"
-    print_outcome(
-        f"Plan {read.digest()} is approved: {run.rounds} rounds of {run.cohort} users, clip "
-        f"{read.clipping.norm:g}, sums of {words} numbers from at least {least} nodes, {learns}."
-    )
+    with refusals(as_json=False):
+        read = read_plan(plan)
+        opened, aggregation = _open(at), read.aggregation
+        if aggregation.party != opened.public_key:
+            raise Differs("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
+        words = words or _words(read)
+        noise, least = blinder_noise_of(read, words), aggregation.fewest_nodes
+        if noise is not None and not opened.rows("budget"):
+            why = "the server learns from its runs, and nothing says how much it may."
+            raise NotGiven(f"plan {read.digest()}", why, "`fieldfare blinder budget --epsilon 8 --delta 1e-6`")
+        opened.approve(read.digest(), least, words, noise)
+        run = read.run
+        learns = "which the server reads without noise"
+        if noise is not None:
+            epsilon = gauge(noise.mu_squared, read.privacy.delta, 0.0)
+            learns = f"under noise of this blinder's: a run shows the server epsilon {epsilon:.6g} of a user"
+        print_outcome(
+            f"Plan {read.digest()} is approved: {run.rounds} rounds of {run.cohort} users, clip "
+            f"{read.clipping.norm:g}, sums of {words} numbers from at least {least} nodes, {learns}."
+        )
 
 
 @blinder.command()
-@command
 def budget(
     epsilon: Annotated[float, typer.Option(help="epsilon")],
     delta: Annotated[float, typer.Option(help="delta")],
     at: AtOption = HERE,
 ) -> None:
     """Let the server learn no more than this of any user, from all runs together that this blinder adds noise to."""
-    _open(at).limit(epsilon, delta)
-    print_outcome(f"The server may learn ({epsilon:g}, {decimal(delta)}) of a user, from all runs together.")
+    with refusals(as_json=False):
+        _open(at).limit(epsilon, delta)
+        print_outcome(f"The server may learn ({epsilon:g}, {decimal(delta)}) of a user, from all runs together.")
 
 
 def _words(plan: Plan) -> int:
@@ -120,13 +119,15 @@ def _words(plan: Plan) -> int:
 
 
 @blinder.command()
-@command
-def status(at: AtOption = HERE) -> CommandResult:
+def status(at: AtOption = HERE, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
     """Show the nodes that it admitted, the plans that it approved, and its newest answers."""
-    opened = _open(at)
-    nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
-
-    def tell() -> None:
+    with refusals(as_json=as_json):
+        opened = _open(at)
+        nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
+        if as_json:
+            own = {table: opened.rows(table) for table in ("budget", "charges")}
+            print_json({"key": opened.public_key, "nodes": nodes, "plans": plans, "answers": answers, **own})
+            return
         for node, name in nodes:
             print_text(f"node {name}: ffn1:{node}")
         for plan, least, words in plans:
@@ -138,13 +139,8 @@ def status(at: AtOption = HERE) -> CommandResult:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(asked))
             print_text(f"answer {row}: round {index} of run {run}, {count} nodes, {when} UTC")
 
-    own = {table: opened.rows(table) for table in ("budget", "charges")}
-    shown = {"key": opened.public_key, "nodes": nodes, "plans": plans, "answers": answers}
-    return CommandResult(shown | own, tell)
-
 
 @blinder.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-@command
 def run(context: typer.Context, at: AtOption = HERE) -> None:
     """Answer as a node of a federation, until stopped. Arguments that it does not know are those of flower-supernode.
 
@@ -152,12 +148,12 @@ def run(context: typer.Context, at: AtOption = HERE) -> None:
     """
     from fieldfare_flower import supernode
 
-    opened = _open(at)
-    sys.argv = ["flower-supernode", *context.args]
-    supernode.main(opened.reply)
+    with refusals(as_json=False):
+        opened = _open(at)
+        sys.argv = ["flower-supernode", *context.args]
+        supernode.main(opened.reply)
 
 
-@command
 def node_key(
     file: Annotated[Path, typer.Argument(help="where the private key is, or goes: at the node, and nowhere else")],
 ) -> None:
@@ -167,4 +163,5 @@ def node_key(
     """
     from fieldfare_client.masking import make_node_key
 
-    print_text(make_node_key(file))
+    with refusals(as_json=False):
+        print_text(make_node_key(file))
