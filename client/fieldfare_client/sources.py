@@ -40,7 +40,6 @@ SECONDS = 900
 """After which a download is given up."""
 BLOCK_USERS = 20_000
 """Users of one block of a table's file."""
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -234,11 +233,8 @@ def _member_of_ar(raw: BinaryIO, name: bytes) -> BinaryIO:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        for block in iter(lambda: file.read(_BLOCK), b""):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write(source: Source, folder: Path, parts: Parts, facts: Mapping[str, object]) -> dict[str, object]:

@@ -30,12 +30,12 @@ from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.population_schemas import Population
 from fieldfare_server.api.settings import is_this_machine
 from fieldfare_server.files.atomic import alone_at, replace_file
+from fieldfare_server.ledger.views import every
 
 SECONDS: Final = 30.0
 """Between two looks."""
 PATIENCE: Final = 10.0
 """Seconds that a receiver has."""
-_PAGE = 100
 _SHARES: Final = {"low": 80, "exhausted": 100}
 """What each level (`outlook`) is told as, in percent of the limit."""
 
@@ -183,13 +183,8 @@ class Alerts:
 
     def _found(self) -> Iterator[Alert]:
         """Yield the alerts of all budgets."""
-        cursor: str | None = None
-        while True:
-            page = self._answers.populations(cursor, _PAGE)
-            yield from (alert for each in page.items if (alert := Alert.of(each)) is not None)
-            cursor = page.next
-            if cursor is None:
-                return
+        populations = every(self._answers.populations)
+        yield from (alert for each in populations if (alert := Alert.of(each)) is not None)
 
     @contextmanager
     def watching(self, seconds: float = SECONDS) -> Iterator[None]:

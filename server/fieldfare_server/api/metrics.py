@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,6 +22,7 @@ from fieldfare_server.api.population_schemas import Population
 from fieldfare_server.api.schemas import Verification
 
 log = logging.getLogger(__name__)
+Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
 
@@ -46,21 +48,16 @@ class LedgerCollector(Collector):
         try:
             figures, check = self._read(), self._last_check()
         except Exception:
-            up.add_metric([], 0)
-            yield up
+            yield _filled(up, [((), 0)])
             return
-        up.add_metric([], 1)
-        yield up
+        yield _filled(up, [((), 1)])
         chain = GaugeMetricFamily("fieldfare_ledger_chain_ok", "1 if the journal is whole and the tables say the same")
+        yield _filled(chain, [((), None if check is None else check.ok)])
         fault = GaugeMetricFamily(
             "fieldfare_ledger_fault", "1 for the first row that does not fit", labels=["table", "row"]
         )
-        if check is not None:
-            chain.add_metric([], check.ok)
-            if not check.ok:
-                fault.add_metric([check.table or "", check.row or ""], 1)
-        yield chain
-        yield fault
+        unfit = [] if check is None or check.ok else [((check.table or "", check.row or ""), 1)]
+        yield _filled(fault, unfit)
         yield from _budgets(figures.populations)
         yield from _counts(figures)
 
@@ -72,56 +69,49 @@ class LedgerCollector(Collector):
             return self._cached[1]
 
 
+def _filled(family: Family, values: Iterable[tuple[Sequence[str], float | None]]) -> Family:
+    """Return `family` with these numbers, each under its labels; None: there is none."""
+    for labels, number in values:
+        if number is not None:
+            family.add_metric(labels, number)
+    return family
+
+
 def _budgets(populations: tuple[Population, ...]) -> Iterator[Metric]:
     def gauge(name: str, text: str, value: Callable[[Population], float | None]) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(f"fieldfare_privacy_{name}", text, labels=["population"])
-        for population in populations:
-            number = value(population)
-            if number is not None:
-                family.add_metric([population.name], number)
-        return family
+        family = GaugeMetricFamily(f"fieldfare_{name}", text, labels=["population"])
+        return _filled(family, (((population.name,), value(population)) for population in populations))
 
-    yield gauge("epsilon_limit", "The population's budget", lambda p: p.epsilon)
-    yield gauge("epsilon_spent", "Charged by committed rounds, at the population's delta", lambda p: p.spent.epsilon)
-    yield gauge("epsilon_committed", "Spent and reserved, composed", lambda p: p.committed.epsilon)
-    yield gauge("delta", "The delta that every epsilon of the population is at", lambda p: p.delta)
+    yield gauge("privacy_epsilon_limit", "The population's budget", lambda p: p.epsilon)
+    spent = "Charged by committed rounds, at the population's delta"
+    yield gauge("privacy_epsilon_spent", spent, lambda p: p.spent.epsilon)
+    yield gauge("privacy_epsilon_committed", "Spent and reserved, composed", lambda p: p.committed.epsilon)
+    yield gauge("privacy_delta", "The delta that every epsilon of the population is at", lambda p: p.delta)
     yield gauge(
-        "budget_committed_ratio",
+        "privacy_budget_committed_ratio",
         "Committed epsilon over the limit",
         lambda p: None if p.committed.epsilon is None else p.committed.epsilon / p.epsilon,
     )
-    left = GaugeMetricFamily("fieldfare_rounds_left", "Rounds the running plan may still commit", labels=["population"])
-    for population in populations:
-        if population.rounds_left is not None:
-            left.add_metric([population.name], population.rounds_left)
-    yield left
+    yield gauge("rounds_left", "Rounds the running plan may still commit", lambda p: p.rounds_left)
 
 
 def _counts(figures: Figures) -> Iterator[Metric]:
-    runs = GaugeMetricFamily("fieldfare_runs", "Runs by state", labels=["state"])
-    for state, number in sorted(figures.runs.items()):
-        runs.add_metric([state], number)
-    yield runs
+    def by(label: str, family: type[Family], name: str, text: str, counts: Mapping[str, int]) -> Family:
+        return _filled(family(name, text, labels=[label]), (((each,), n) for each, n in sorted(counts.items())))
+
+    yield by("state", GaugeMetricFamily, "fieldfare_runs", "Runs by state", figures.runs)
     failed = GaugeMetricFamily(
         "fieldfare_noise_self_test_failed_runs", "Runs whose newest residual test found another noise than was charged"
     )
-    failed.add_metric([], figures.failed_self_tests)
-    yield failed
+    yield _filled(failed, [((), figures.failed_self_tests)])
     left = GaugeMetricFamily(
         "fieldfare_reservation_left_ratio",
         "Share of the time that is left of the reservation that goes first; about 1 while runs have coordinators",
     )
-    if figures.reservations:
-        left.add_metric([], min(figures.reservations.values()))
-    yield left
-    rounds = CounterMetricFamily("fieldfare_rounds", "Rounds by how they ended", labels=["state"])
-    for state, number in sorted(figures.rounds.items()):
-        rounds.add_metric([state], number)
-    yield rounds
-    rejects = CounterMetricFamily("fieldfare_updates_rejected", "Replies refused, by reason", labels=["reason"])
-    for reason, number in sorted(figures.rejects.items()):
-        rejects.add_metric([reason], number)
-    yield rejects
+    yield _filled(left, [((), min(figures.reservations.values(), default=None))])
+    yield by("state", CounterMetricFamily, "fieldfare_rounds", "Rounds by how they ended", figures.rounds)
+    rejects = "fieldfare_updates_rejected", "Replies refused, by reason"
+    yield by("reason", CounterMetricFamily, *rejects, figures.rejects)
 
 
 class Metrics:

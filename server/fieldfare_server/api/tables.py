@@ -5,37 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TypeVar
 
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from fieldfare_server.api.schemas import Page
-
 T = TypeVar("T", bound=BaseModel)
-
-_ROWS = 500
 
 CSV: dict[int | str, dict[str, object]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 """What a route that may answer with a table adds to its responses in the OpenAPI document."""
 
 
-def whole(page: Callable[[str | None, int], Page[T]], cursor: str | None) -> Iterator[T]:
-    """Yield every item from `cursor` on. Each page is a snapshot, because a slow download must not hold one open."""
-    while True:
-        answer = page(cursor, _ROWS)
-        yield from answer.items
-        if answer.next is None:
-            return
-        cursor = answer.next
-
-
 def csv_of(model: type[T], items: Iterable[T], name: str) -> StreamingResponse:
     """Return `items` as a CSV file called `name`, with the columns of `model`.
 
-    An error of the first page is raised here, where it still becomes a problem document.
+    An error of the first page is raised here, where it still becomes a problem document. Each page is a snapshot,
+    because a slow download must not hold one open.
     """
     rest = iter(items)
     first = [item for item in [next(rest, None)] if item is not None]

@@ -15,8 +15,9 @@ from fieldfare.errors import NotFound, NotGiven
 from fieldfare.names import is_question
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
-from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
-from fieldfare_server.cli.output import print_json, print_progress, print_text, print_warnings, refusals
+from fieldfare_server.cli.command import CommandResult, on_home
+from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
+from fieldfare_server.cli.output import print_progress, print_text, print_warnings
 from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
@@ -32,7 +33,9 @@ from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.session import Session
 
 
+@on_home
 def ask(
+    directory: StateDirectory,
     path: Annotated[Path | None, typer.Argument(metavar="[QUESTION.toml]", help="the question file")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the price and the width of the answer; ask and charge nothing")
@@ -52,43 +55,32 @@ def ask(
     root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
     accept_delta: AcceptDeltaOption = False,
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Ask users a question, charge their population, and print the answer with its interval."""
     found: Look | Offer
-    with refusals(json_):
-        if sum((path is not None, bool(resume), clip_of is not None)) != 1:
-            raise NotGiven(
-                "ask",
-                "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them.",
-                "fieldfare ask QUESTION.toml",
-            )
-        directory = StateDirectory.of(home, ledger)
-        if clip_of is not None:
-            found = ask_clip(directory, clip_of, epsilon, dry_run=dry_run, accept_delta=accept_delta)
-        elif path is None:
-            found = resumed(directory, resume)
-        else:
-            asked = Asked.read(path)
-            if superlink:
-                if insecure == (root_certificates is not None):
-                    raise NotGiven(
-                        "ask", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure"
-                    )
-                plan = asked.plan_for_nodes()
-                cost = price_with_model(plan)
-                if dry_run:
-                    found = Offer.of(plan, cost)
-                else:
-                    found = put_to_nodes(directory, plan, asked, superlink, root_certificates)
+    if sum((path is not None, bool(resume), clip_of is not None)) != 1:
+        raise NotGiven(
+            "ask",
+            "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them.",
+            "fieldfare ask QUESTION.toml",
+        )
+    if clip_of is not None:
+        found = ask_clip(directory, clip_of, epsilon, dry_run=dry_run, accept_delta=accept_delta)
+    elif path is None:
+        found = resumed(directory, resume)
+    else:
+        asked = Asked.read(path)
+        if superlink:
+            certificates = trusted("ask", root_certificates, insecure)
+            plan = asked.plan_for_nodes()
+            cost = price_with_model(plan)
+            if dry_run:
+                found = Offer.of(plan, cost)
             else:
-                found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
-        if json_:
-            print_json(asdict(found))
+                found = put_to_nodes(directory, plan, asked, superlink, certificates)
         else:
-            print_text(str(found))
+            found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
+    return CommandResult(asdict(found), lambda: print_text(str(found)))
 
 
 def offer(home: StateDirectory, asked: Asked) -> Offer:
@@ -139,9 +131,8 @@ def put_to_nodes(home: StateDirectory, plan: Plan, asked: Asked, superlink: str,
     run_id = new_run_id()
     with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
         try:
-            root = certificates.absolute() if certificates else None
             output = submit(
-                Path(work), superlink, plan=text, task=asked.of_users, run_id=run_id, root_certificates=root
+                Path(work), superlink, plan=text, task=asked.of_users, run_id=run_id, root_certificates=certificates
             )
         except FlowerError as error:
             output = str(error)  # the stream ends with its coordinator, or with the connection; the run need not

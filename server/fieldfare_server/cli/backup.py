@@ -9,29 +9,27 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import FieldfareError
-from fieldfare_server.cli.options import HomeOption, LedgerOption
-from fieldfare_server.cli.output import print_outcome, print_warnings, refusals
+from fieldfare_server.cli.command import on_home
+from fieldfare_server.cli.output import print_outcome, print_warnings
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger.sql import backups
 
 
+@on_home
 def backup(
+    home: StateDirectory,
     directory: Annotated[Path, typer.Argument(help="where the copies go: another disk than the ledger's")],
     keep: Annotated[int, typer.Option(min=1, help="remove all but the newest")] = 7,
     every: Annotated[float | None, typer.Option(min=0.01, help="hours: go on until stopped")] = None,
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
 ) -> None:
     """Copy the ledger while it is written to: SQLite by itself, PostgreSQL with pg_dump."""
-    with refusals(as_json=False):
-        url = StateDirectory.of(home, ledger).ledger
-        while True:
-            try:
-                print_outcome(f"Backup: {backups.make(url, directory, keep=keep)}")
-            except FieldfareError as error:
-                if every is None:
-                    raise
-                print_warnings([str(error)])
+    while True:
+        try:
+            print_outcome(f"Backup: {backups.make(home.ledger, directory, keep=keep)}")
+        except FieldfareError as error:
             if every is None:
-                return
-            time.sleep(3600 * every)
+                raise
+            print_warnings([str(error)])
+        if every is None:
+            return
+        time.sleep(3600 * every)

@@ -8,7 +8,8 @@ import typer
 
 from fieldfare.text import decimal
 from fieldfare_server.api.service import Service
-from fieldfare_server.cli.administer import CommandResult, on_service
+from fieldfare_server.cli.administer import on_service
+from fieldfare_server.cli.command import CommandResult
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.cli.population import OVERDRAWN
 

@@ -8,29 +8,26 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import Unwritable
-from fieldfare_server.cli.options import HomeOption, LedgerOption
-from fieldfare_server.cli.output import refusals
+from fieldfare_server.cli.command import on_home
 from fieldfare_server.evidence.certificate import certificate as certify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
 
+@on_home
 def certificate(
+    directory: StateDirectory,
     run: Annotated[str, typer.Argument(metavar="RUN")],
     file: Annotated[Path | None, typer.Option("--out", help="write it to this file, not to standard output")] = None,
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
 ) -> None:
     """The certificate of one run, for docs/check_certificate.py: canonical JSON that names no user."""
-    with refusals(False):
-        directory = StateDirectory.of(home, ledger)
-        # One snapshot: a round committed meanwhile must not show in half of the certificate.
-        with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
-            text = certify(snapshot, run, directory).decode()
-        if file is None:
-            typer.echo(text)
-            return
-        try:
-            file.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise Unwritable(f"--out {str(file)!r}", f"cannot be written: {error.strerror}.") from None
+    # One snapshot: a round committed meanwhile must not show in half of the certificate.
+    with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
+        text = certify(snapshot, run, directory).decode()
+    if file is None:
+        typer.echo(text)
+        return
+    try:
+        file.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise Unwritable(f"--out {str(file)!r}", f"cannot be written: {error.strerror}.") from None

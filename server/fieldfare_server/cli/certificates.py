@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import print_json, print_outcome, refusals
+from fieldfare_server.cli.command import CommandResult, command
+from fieldfare_server.cli.output import print_outcome
 from fieldfare_server.deployment.certificates import DAYS, PARTS, make_node, make_server, renew_server, separate_roles
 
 certificates = typer.Typer(help="Make keys, certificates and secrets of a federation.", no_args_is_help=True)
@@ -29,6 +29,7 @@ IfMissing = Annotated[
 
 
 @certificates.command()
+@command
 def server(
     directory: Directory,
     exchange: Exchange,
@@ -38,21 +39,20 @@ def server(
     days: Days = DAYS,
     owner: Owner = None,
     if_missing: IfMissing = False,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's passwords."""
-    with refusals(json_):
-        keep = if_missing and (directory / "superlink" / "ca.crt").exists()
-        hosts, gate_hosts = host or ["localhost"], gate_host or ["gate"]
-        if keep:
-            files = separate_roles(directory)
-        else:
-            files = make_server(directory, exchange, hosts, gate_hosts, ledger_host=ledger_host, days=days)
-        _change_owner(owner, *(directory / part for part in PARTS), exchange)
-        _print_files(directory, files, json_)
+    keep = if_missing and (directory / "superlink" / "ca.crt").exists()
+    hosts, gate_hosts = host or ["localhost"], gate_host or ["gate"]
+    if keep:
+        files = separate_roles(directory)
+    else:
+        files = make_server(directory, exchange, hosts, gate_hosts, ledger_host=ledger_host, days=days)
+    _change_owner(owner, *(directory / part for part in PARTS), exchange)
+    return _written(directory, files)
 
 
 @certificates.command()
+@command
 def renew(
     directory: Annotated[Path, typer.Argument(help="where `server` wrote")],
     exchange: Exchange,
@@ -60,16 +60,15 @@ def renew(
     gate_host: GateHosts = None,
     days: Days = DAYS,
     owner: Owner = None,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """New certificates for the server side; its secrets, the ledger's password and the nodes' keys stay."""
-    with refusals(json_):
-        files = renew_server(directory, exchange, host or ["localhost"], gate_host or ["gate"], days=days)
-        _change_owner(owner, *(directory / part for part in PARTS), exchange)
-        _print_files(directory, files, json_)
+    files = renew_server(directory, exchange, host or ["localhost"], gate_host or ["gate"], days=days)
+    _change_owner(owner, *(directory / part for part in PARTS), exchange)
+    return _written(directory, files)
 
 
 @certificates.command()
+@command
 def node(
     directory: Directory,
     exchange: Exchange,
@@ -78,14 +77,12 @@ def node(
     days: Days = DAYS,
     owner: Owner = None,
     if_missing: IfMissing = False,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """One node: its key pair and the secret it shares with its executor. Run it on the node: the key stays there."""
-    with refusals(json_):
-        keep = if_missing and (directory / "node").exists()
-        files = [] if keep else make_node(directory, exchange, name, host or ["localhost"], days=days)
-        _change_owner(owner, directory, exchange)
-        _print_files(directory, files, json_)
+    keep = if_missing and (directory / "node").exists()
+    files = [] if keep else make_node(directory, exchange, name, host or ["localhost"], days=days)
+    _change_owner(owner, directory, exchange)
+    return _written(directory, files)
 
 
 def _change_owner(owner: int | None, *directories: Path) -> None:
@@ -96,10 +93,9 @@ def _change_owner(owner: int | None, *directories: Path) -> None:
                 os.chown(path, owner, owner)
 
 
-def _print_files(directory: Path, files: list[Path], as_json: bool) -> None:
-    if as_json:
-        print_json({"directory": str(directory), "files": [path.name for path in files]})
-    elif files:
-        print_outcome(f"Wrote {len(files)} files for {directory}; private ones are readable by their owner alone.")
-    else:
-        print_outcome(f"{directory} holds secrets already: nothing written.")
+def _written(directory: Path, files: list[Path]) -> CommandResult:
+    text = f"{directory} holds secrets already: nothing written."
+    if files:
+        text = f"Wrote {len(files)} files for {directory}; private ones are readable by their owner alone."
+    shown = {"directory": str(directory), "files": [path.name for path in files]}
+    return CommandResult(shown, lambda: print_outcome(text))

@@ -10,8 +10,9 @@ from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import Conflict
 from fieldfare_server.api.population_schemas import Charge
 from fieldfare_server.cli.administer import actor
-from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import print_json, print_text, refusals
+from fieldfare_server.cli.command import CommandResult, command
+from fieldfare_server.cli.options import HomeOption, LedgerOption
+from fieldfare_server.cli.output import print_text
 from fieldfare_server.cli.remote import CaFileOption, TokenFileOption, UrlOption, refuse_two, refuse_without_url, remote
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -20,6 +21,7 @@ from fieldfare_server.ledger.views import ChargeView
 Action = Literal["reserve", "commit", "release"]
 
 
+@command
 def charge(
     population: Annotated[str, typer.Argument(help="whose budget")],
     key: Annotated[str, typer.Option(help="idempotency key: repeating a command with it changes nothing")],
@@ -43,31 +45,27 @@ def charge(
     ca_file: CaFileOption = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Reserve, commit or release a loss of another trainer. All users of the population are charged alike."""
     given = {"mu": mu, "trials": trials, "rho": rho, "epsilon": epsilon, "delta": delta, "rate": rate, "steps": steps}
     given = {
         name: value for name, value in {**given, "noise_multiplier": noise_multiplier}.items() if value is not None
     }
-    with refusals(json_):
-        if action != "reserve" and given:
-            raise Conflict(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
-        loss = Foreign.of(given) if action == "reserve" else None
-        if url is None:
-            refuse_without_url(token_file, ca_file)
-            state = StateDirectory.of(home, ledger)
-            with Ledger.open(state.ledger, head_file=state.head_file) as opened:
-                # Who may write to the ledger itself administers it.
-                made = _charge(opened, population, key, action, loss, what, why, anyones=True)
-        else:
-            refuse_two(home, ledger)
-            with remote(url, token_file, ca_file) as client:
-                made = _charge(client, population, key, action, loss, what, why)
-        if json_:
-            print_json(Charge.of(made) if isinstance(made, ChargeView) else made)
-            return
-        print_text(f"Charge {made.key} on {made.population}: {made.state}.")
+    if action != "reserve" and given:
+        raise Conflict(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
+    loss = Foreign.of(given) if action == "reserve" else None
+    if url is None:
+        refuse_without_url(token_file, ca_file)
+        state = StateDirectory.of(home, ledger)
+        with Ledger.open(state.ledger, head_file=state.head_file) as opened:
+            # Who may write to the ledger itself administers it.
+            made = _charge(opened, population, key, action, loss, what, why, anyones=True)
+    else:
+        refuse_two(home, ledger)
+        with remote(url, token_file, ca_file) as client:
+            made = _charge(client, population, key, action, loss, what, why)
+    told = Charge.of(made) if isinstance(made, ChargeView) else made
+    return CommandResult(told, lambda: print_text(f"Charge {made.key} on {made.population}: {made.state}."))
 
 
 def _charge(

@@ -11,8 +11,9 @@ import typer
 from fieldfare.costing import cost_of
 from fieldfare.errors import NotAllowed, Unreadable
 from fieldfare.plan import Plan
+from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import err, out, print_json, print_table, print_text, refusals
+from fieldfare_server.cli.output import err, out, print_table, print_text
 from fieldfare_server.cli.plot import can_plot, plot_traces
 from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.plan_file import read_plan
@@ -22,6 +23,7 @@ ERROR = "prefix_noise_rms"
 """Of a row: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget."""
 
 
+@command
 def compare(
     path: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="the plan file")],
     mechanism: Annotated[
@@ -35,20 +37,20 @@ def compare(
     nodes: Annotated[int, typer.Option(min=1)] = 1,
     to: Annotated[Path, typer.Option("--out", help="the plot")] = Path("compare.png"),
     json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """The same budget, several mechanisms: a table, and with --train a plot of held-out scores.
 
     Without --train the command only reads the plan. With --train it trains once with each mechanism and once
     without noise, in rehearsals that no ledger records; the results of a rehearsal are not private.
     """
-    with refusals(json_):
-        base = read_plan(path)
-        specs = [_spec(text) for text in (mechanism or ["nu", "independent"])]
-        rows, traces = compare_mechanisms(base, specs, train, data_is_public, nodes, quiet=json_)
-        picture = (
-            plot_traces(traces, to, f"{base.run.task}: same budget, different noise") if traces and can_plot() else None
-        )
-        _print_comparison(rows, traces, picture, json_)
+    base = read_plan(path)
+    specs = [_spec(text) for text in (mechanism or ["nu", "independent"])]
+    rows, traces = compare_mechanisms(base, specs, train, data_is_public, nodes, quiet=json_)
+    picture = (
+        plot_traces(traces, to, f"{base.run.task}: same budget, different noise") if traces and can_plot() else None
+    )
+    shown = {"plans": rows, "rehearsals": [t.to_json() for t in traces], "plot": str(picture) if picture else None}
+    return CommandResult(shown, lambda: _print_comparison(rows, traces, picture))
 
 
 def compare_mechanisms(
@@ -105,13 +107,8 @@ def _train(base: Plan, plans: list[Plan], rows: list[dict[str, Any]], nodes: int
     return traces
 
 
-def _print_comparison(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None, as_json: bool) -> None:
+def _print_comparison(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None) -> None:
     scores = {trace.label: trace.score for trace in traces}
-    if as_json:
-        print_json(
-            {"plans": rows, "rehearsals": [t.to_json() for t in traces], "plot": str(picture) if picture else None}
-        )
-        return
     print_table(
         "Same budget, different noise",
         (

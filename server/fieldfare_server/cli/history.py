@@ -12,15 +12,17 @@ from fieldfare.errors import Conflict, Differs, LedgerError, Unreadable
 from fieldfare.signed_head import FORMAT, SignedHead
 from fieldfare_server.api.schemas import Run
 from fieldfare_server.cli.administer import actor
+from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
 from fieldfare_server.cli.progress import local_grid
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.run_evidence import describe_canaries
-from fieldfare_server.evidence.verify import Mismatch, recharge
+from fieldfare_server.evidence.verify import recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Head, HeadFile, Ledger
+from fieldfare_server.ledger.events.base import Unfit
 from fieldfare_server.ledger.sql.segments import Segments
 
 
@@ -123,47 +125,41 @@ def _readable(file: HeadFile, ledger: str) -> list[Head]:
     return [held] if held is not None and held.ledger == ledger else []
 
 
-def _contradiction(opened: Ledger, seen: list[Head]) -> Mismatch | None:
+def _contradiction(opened: Ledger, seen: list[Head]) -> Unfit | None:
     """Return the first journal row that is not the one that was seen in its place."""
     for each in sorted(seen, key=lambda head: head.count):
         if each.count and opened.row_hash(each.count) != each.hash:
-            return Mismatch("audit", str(each.count), "it is not the row that was seen in its place")
+            return Unfit("audit", str(each.count), "it is not the row that was seen in its place")
     return None
 
 
+@on_home
 def abandon(
+    directory: StateDirectory,
     run: Annotated[str, typer.Argument(metavar="RUN")],
     reason: Annotated[str, typer.Option(help="why; the audit log keeps it for ever")],
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """End a run that will not be resumed: what it reserved and did not spend returns to the budget.
 
     Refused while a coordinator holds the run. Needs no key and no checkpoint: the run's machine may be gone.
     Where they are in this home, the last model is written, and key and checkpoints are destroyed.
     """
-    with refusals(json_):
-        from fieldfare_server.run.ending import destroy  # imports Flower
+    from fieldfare_server.run.ending import destroy  # imports Flower
 
-        directory = StateDirectory.of(home, ledger)
-        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            ended = opened.abandon(run, reason=reason, actor=actor())
-            destroy(directory, opened, run, actor())
+    with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+        ended = opened.abandon(run, reason=reason, actor=actor())
+        destroy(directory, opened, run, actor())
     text = (
         f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
         f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
     )
-    if json_:
-        print_json(Run.of(ended, None))
-    else:
-        out.print(text)
+    return CommandResult(Run.of(ended, None), lambda: out.print(text))
 
 
+@on_home
 def audit(
+    directory: StateDirectory,
     run: Annotated[str, typer.Argument(metavar="RUN")],
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Test whether the run's plan gets the noise that was charged; the ledger stores the result.
@@ -173,20 +169,18 @@ def audit(
     the run's noise stays secret. Then it runs with canaries on nodes that select, train and clip as the run's
     do, and what the release tells of each of them is compared with the charge.
     """
-    with refusals(json_):
-        from fieldfare_server.evidence.residual_test import run_residual_test  # imports Flower
+    from fieldfare_server.evidence.residual_test import run_residual_test  # imports Flower
 
-        directory = StateDirectory.of(home, ledger)
-        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            result = run_residual_test(
-                opened, run, actor=actor(), root=directory.root, grid_of=lambda plan: local_grid(plan, 2)
-            )
-        if json_:
-            print_json(result.model_dump(mode="json"))
-        else:
-            print_text(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
-            if result.canaries is not None:
-                figures = describe_canaries(result.canaries.model_dump())
-                print_table("Canaries (a simulated attack; never a guarantee)", ("figure", "value"), figures)
-        if not result.residual.passed:
-            raise LedgerError(f"audit of run {run}", result.residual.message)
+    with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+        result = run_residual_test(
+            opened, run, actor=actor(), root=directory.root, grid_of=lambda plan: local_grid(plan, 2)
+        )
+    if json_:
+        print_json(result.model_dump(mode="json"))
+    else:
+        print_text(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
+        if result.canaries is not None:
+            figures = describe_canaries(result.canaries.model_dump())
+            print_table("Canaries (a simulated attack; never a guarantee)", ("figure", "value"), figures)
+    if not result.residual.passed:
+        raise LedgerError(f"audit of run {run}", result.residual.message)

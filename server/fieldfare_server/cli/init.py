@@ -15,8 +15,8 @@ import typer
 from fieldfare.errors import Unwritable
 from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
-from fieldfare_server.cli.options import HomeOption, LedgerOption
-from fieldfare_server.cli.output import out, refusals
+from fieldfare_server.cli.command import on_home
+from fieldfare_server.cli.output import out
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning import reference
@@ -38,30 +38,27 @@ CHOSEN = {
 }
 
 
+@on_home
 def init(
+    home: StateDirectory,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="where to write; made if there is none")] = Path(),
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
 ) -> None:
     """Write a commented plan and a task over a CSV file into a directory: they run at once.
 
     Files that are there stay as they are. The people of the CSV file are made up; their population and its
     budget are made in the ledger of the home.
     """
-    with refusals(as_json=False):
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            for name, text in _files().items():
-                _write(directory / name, text)
-        except OSError as error:
-            raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
-        _make_population(StateDirectory.of(home, ledger))
-        step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
-        out.print("With your own file: fieldfare suggest --users task fits the plan to as many users.", markup=False)
-        out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
-        out.print(
-            "Or first a clip norm from its users' updates, charged: fieldfare ask --clip-of plan.toml", markup=False
-        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in _files().items():
+            _write(directory / name, text)
+    except OSError as error:
+        raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
+    _make_population(home)
+    step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
+    out.print("With your own file: fieldfare suggest --users task fits the plan to as many users.", markup=False)
+    out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
+    out.print("Or first a clip norm from its users' updates, charged: fieldfare ask --clip-of plan.toml", markup=False)
 
 
 def _files() -> dict[str, str]:

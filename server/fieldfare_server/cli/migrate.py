@@ -10,14 +10,16 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import LedgerError
-from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import print_json, print_outcome, refusals
+from fieldfare_server.cli.command import CommandResult, command
+from fieldfare_server.cli.options import HomeOption, LedgerOption
+from fieldfare_server.cli.output import print_outcome
 from fieldfare_server.cli.waiting import retry
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.sql.roles import Part, read_passwords
 
 
+@command
 def migrate(
     role_passwords: Annotated[
         Path | None,
@@ -32,8 +34,7 @@ def migrate(
     wait: Annotated[bool, typer.Option("--wait", help="retry until the database and its secret exist")] = False,
     home: HomeOption = None,
     ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. Back it up."""
 
     def create_or_upgrade() -> tuple[str, Mapping[Part, str]]:
@@ -45,12 +46,12 @@ def migrate(
             Ledger.open(directory.ledger, create=True, patience=10.0).close()
         return Ledger.migrate(directory.ledger, directory.head_file), Ledger.separate_roles(directory.ledger, passwords)
 
-    with refusals(json_):
-        passwords = read_passwords(role_passwords) if role_passwords else {}
-        version, roles = retry(create_or_upgrade) if wait else create_or_upgrade()
-        if json_:
-            print_json({"version": version, "roles": roles})
-        else:
-            print_outcome(f"The ledger is at version {version}.")
-            if roles:
-                print_outcome(f"Each with rights of its own: {', '.join(roles.values())}.")
+    passwords = read_passwords(role_passwords) if role_passwords else {}
+    version, roles = retry(create_or_upgrade) if wait else create_or_upgrade()
+
+    def tell() -> None:
+        print_outcome(f"The ledger is at version {version}.")
+        if roles:
+            print_outcome(f"Each with rights of its own: {', '.join(roles.values())}.")
+
+    return CommandResult({"version": version, "roles": roles}, tell)

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import NotFound, OutOfRange
-from fieldfare_server.cli.administer import CommandResult, actor, on_ledger
-from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import print_json, print_outcome, refusals
+from fieldfare_server.cli.administer import actor, on_ledger
+from fieldfare_server.cli.command import CommandResult, command
+from fieldfare_server.cli.options import HomeOption, LedgerOption
+from fieldfare_server.cli.output import print_outcome
 from fieldfare_server.cli.waiting import retry
 from fieldfare_server.deployment.nodes import digest_of, register_node, revoke_node
 from fieldfare_server.files.home import StateDirectory
@@ -25,6 +26,7 @@ RootOption = Annotated[Path, typer.Option(help="the federation's ca.crt")]
 
 
 @nodes.command()
+@command
 def register(
     keys: Annotated[Path, typer.Argument(help="a directory of NAME.pub files, or one such file")],
     superlink: SuperLinkOption = "127.0.0.1:8000",
@@ -35,8 +37,7 @@ def register(
     ] = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Admit every node whose public key lies in KEYS. Waits for the SuperLink; a key may be registered
     already.
 
@@ -49,38 +50,34 @@ def register(
             raise OutOfRange(f"directory {str(keys)!r}", f"holds {len(paths)} public keys.", f"{max(1, expect)}")
         return paths
 
-    with refusals(json_):
-        paths = retry(public_keys)
-        ca = root_certificates.absolute()
-        if most_users is not None:
-            directory = StateDirectory.of(home, ledger)
-            with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-                for path in paths:
-                    opened.admit_node(digest_of(path), path.stem, most_users, actor=actor())
-        outcomes = {path.stem: retry(partial(register_node, superlink, ca, path)) for path in paths}
-        if json_:
-            print_json(outcomes)
-        else:
-            at_most = "" if most_users is None else f", for at most {most_users} users"
-            for name, outcome in outcomes.items():
-                print_outcome(f"Node {name}: {outcome}{at_most}.")
+    paths = retry(public_keys)
+    ca = root_certificates.absolute()
+    if most_users is not None:
+        directory = StateDirectory.of(home, ledger)
+        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            for path in paths:
+                opened.admit_node(digest_of(path), path.stem, most_users, actor=actor())
+    outcomes = {path.stem: retry(partial(register_node, superlink, ca, path)) for path in paths}
+
+    def tell() -> None:
+        at_most = "" if most_users is None else f", for at most {most_users} users"
+        for name, outcome in outcomes.items():
+            print_outcome(f"Node {name}: {outcome}{at_most}.")
+
+    return CommandResult(outcomes, tell)
 
 
 @nodes.command()
+@command
 def revoke(
     key: Annotated[Path, typer.Argument(help="the node's NAME.pub")],
     superlink: SuperLinkOption = "127.0.0.1:8000",
     root_certificates: RootOption = Path("ca.crt"),
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Remove the node with this public key: the SuperLink stops answering it."""
-    with refusals(json_):
-        if not revoke_node(superlink, root_certificates.absolute(), key):
-            raise NotFound(f"node {key.stem}", "no node of the federation has this key.")
-        if json_:
-            print_json({key.stem: "revoked"})
-        else:
-            print_outcome(f"Node {key.stem}: revoked.")
+    if not revoke_node(superlink, root_certificates.absolute(), key):
+        raise NotFound(f"node {key.stem}", "no node of the federation has this key.")
+    return CommandResult({key.stem: "revoked"}, lambda: print_outcome(f"Node {key.stem}: revoked."))
 
 
 @nodes.command()

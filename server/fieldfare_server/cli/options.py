@@ -8,12 +8,21 @@ from typing import Annotated
 import typer
 from click.core import ParameterSource
 
+from fieldfare.errors import NotGiven
+
 
 def named(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
     """Refuse a name that was given and is empty, as an unset variable of a shell is: nothing new starts by mistake."""
     if context.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT and not value.strip():
         raise typer.BadParameter("it is empty: is a variable of the shell unset? Nothing was started.")
     return value
+
+
+def trusted(command: str, root_certificates: Path | None, insecure: bool) -> Path | None:
+    """Return the certificates to trust a SuperLink by, None without TLS. Raises `BadInput` unless one was said."""
+    if insecure == (root_certificates is not None):
+        raise NotGiven(command, "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
+    return root_certificates and root_certificates.absolute()
 
 
 PlanArgument = Annotated[

@@ -13,8 +13,9 @@ from fieldfare.cost import Cost
 from fieldfare.errors import Conflict, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import parameters_of
-from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument
-from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, refusals
+from fieldfare_server.cli.command import CommandResult, command
+from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, PlanArgument
+from fieldfare_server.cli.output import out, print_json, print_table, print_warnings
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
@@ -25,6 +26,7 @@ DEAR = 1.25
 """A sampled run whose price is this many times its own epsilon is pointed out."""
 
 
+@command
 def plan(
     path: PlanArgument = None,
     explain: Annotated[
@@ -45,47 +47,46 @@ def plan(
     ] = None,
     accept_delta: AcceptDeltaOption = False,
     accept_noise: AcceptNoiseOption = False,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult | None:
     """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data
     unless --users task asks for a count.
     """
-    with refusals(json_):
-        if sum((bool(explain), schema, template)) > 1:
-            raise Conflict("plan", "one thing at a time.", "--explain KEY, --schema or --template")
-        if schema:
-            print_json(reference.json_schema())
-            return
-        if template:
-            typer.echo(reference.template(), nl=False)
-            return
-        if explain:
-            typer.echo(reference.explain(explain, _sections_with_task(path)))
-            return
-        planned = read_plan(plan_path(path))
-        there = users_of(planned, users)
-        count = there if there is None or isinstance(there, int) else len(there)
-        warnings = []
-        if there is not None and count is not None:
-            from fieldfare_server.planning.admission import admit  # imports the ledger
+    if sum((bool(explain), schema, template)) > 1:
+        raise Conflict("plan", "one thing at a time.", "--explain KEY, --schema or --template")
+    if schema:
+        print_json(reference.json_schema())
+        return None
+    if template:
+        typer.echo(reference.template(), nl=False)
+        return None
+    if explain:
+        typer.echo(reference.explain(explain, _sections_with_task(path)))
+        return None
+    planned = read_plan(plan_path(path))
+    there = users_of(planned, users)
+    count = there if there is None or isinstance(there, int) else len(there)
+    warnings = []
+    if there is not None and count is not None:
+        from fieldfare_server.planning.admission import admit  # imports the ledger
 
-            warnings = [*admit(planned, None, None, there).warnings]
-            warnings += check_population_size(planned, count, accepted=accept_delta)
-        cost = price(planned)
-        if count is not None and (numel := size_of_model(planned)):
-            from fieldfare_server.planning.signal import require_signal  # imports the optimizers
+        warnings = [*admit(planned, None, None, there).warnings]
+        warnings += check_population_size(planned, count, accepted=accept_delta)
+    cost = price(planned)
+    if count is not None and (numel := size_of_model(planned)):
+        from fieldfare_server.planning.signal import require_signal  # imports the optimizers
 
-            warnings += require_signal(cost, numel, accepted=accept_noise)
-        if json_:
-            priced = {str(share): value for share, value in cost.priced().items()}
-            shown = cost.to_json() | ({"epsilon_priced": priced} if priced else {})
-            shown |= {"information_not_charged": dict(_information(cost))}
-            if count is not None:
-                shown |= {"users": count, "warnings": warnings}
-            print_json(shown)
-            return
+        warnings += require_signal(cost, numel, accepted=accept_noise)
+    priced = {str(share): value for share, value in cost.priced().items()}
+    shown = cost.to_json() | ({"epsilon_priced": priced} if priced else {})
+    shown |= {"information_not_charged": dict(_information(cost))}
+    if count is not None:
+        shown |= {"users": count, "warnings": warnings}
+
+    def tell() -> None:
         _print_cost(cost, count)
         print_warnings(warnings)
+
+    return CommandResult(shown, tell)
 
 
 def _sections_with_task(path: Path | None) -> tuple[reference.PlanSection, ...]:

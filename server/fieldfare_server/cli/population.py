@@ -14,9 +14,9 @@ from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.population_schemas import Charge, Population, TogetherAnswer, WindowAnswer
 from fieldfare_server.api.service import Service
-from fieldfare_server.cli.administer import CommandResult, actor, on_ledger, on_service
-from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
+from fieldfare_server.cli.administer import actor, on_ledger, on_service
+from fieldfare_server.cli.command import CommandResult, on_home
+from fieldfare_server.cli.output import out, print_table, print_text
 from fieldfare_server.cli.remote import read_token
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -280,24 +280,22 @@ def reopen(opened: Ledger, name: Name, reason: Reason) -> CommandResult:
 
 
 @population.command()
-def odometers(name: Name, home: HomeOption = None, ledger: LedgerOption = None, json_: JsonOption = False) -> None:
+@on_home
+def odometers(state: StateDirectory, name: Name) -> CommandResult:
     """Charge each user what that user took part in, from now on and for all ended runs whose strategy is here."""
     from fieldfare_server.evidence.recompute import recomputed  # imports all of torch
 
-    with refusals(json_):
-        state = StateDirectory.of(home, ledger)
-        with Ledger.open(state.ledger, head_file=state.head_file) as opened:
-            charges, left = recomputed(opened, state.root, name)
-            view = opened.keep_odometers(name, charges, actor=actor())
-        if json_:
-            print_json(
-                Answers(opened).population(name).model_dump(mode="json")
-                | {"recomputed": sorted(charges), "worst_case": left}
-            )
-            return
+    with Ledger.open(state.ledger, head_file=state.head_file) as opened:
+        charges, left = recomputed(opened, state.root, name)
+        view = opened.keep_odometers(name, charges, actor=actor())
+        shown = Answers(opened).population(name).model_dump(mode="json")
+
+    def tell() -> None:
         out.print(f"Population {name} keeps odometers: {len(charges)} runs recomputed, {view.spent_epsilon:.4g} spent.")
         for run, why in left.items():
             print_text(f"Run {run} stays charged to all users alike: {why}")
+
+    return CommandResult(shown | {"recomputed": sorted(charges), "worst_case": left}, tell)
 
 
 def _asks(opened: Ledger, two_persons: bool, token_file: Path | None, name: str, what: str) -> tuple[str, str | None]:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fieldfare_server.api.service import Service, Written
-from fieldfare_server.cli.administer import CommandResult, on_service
+from fieldfare_server.cli.administer import on_service
+from fieldfare_server.cli.command import CommandResult
 from fieldfare_server.cli.output import print_json, visible
 
 

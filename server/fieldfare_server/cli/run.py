@@ -12,8 +12,9 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
-from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, named
-from fieldfare_server.cli.output import out, print_json, print_progress, print_warnings, refusals
+from fieldfare_server.cli.command import CommandResult, on_home
+from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
+from fieldfare_server.cli.output import out, print_progress, print_warnings
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
@@ -23,7 +24,9 @@ from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.planning.admission import admit
 
 
+@on_home
 def run(
+    directory: StateDirectory,
     path: Annotated[Path | None, typer.Argument(metavar="[PLAN.toml]", help="the plan file")] = None,
     superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
     root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
@@ -37,54 +40,46 @@ def run(
     ] = False,
     accept_delta: AcceptDeltaOption = False,
     detach: Annotated[bool, typer.Option("--detach", help="do not wait for the end")] = False,
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Submit a plan to a SuperLink and follow the run to its end."""
-    with refusals(json_):
-        if (path is None) == (not resume):
-            raise NotGiven("run", "needs a plan file, or --resume RUN, and not both.", "fieldfare run PLAN.toml")
-        if insecure == (root_certificates is not None):
-            raise NotGiven("run", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
-        directory = StateDirectory.of(home, ledger)
-        text, task = "", ""
-        if path:
-            plan = read_plan(path)
-            if plan.availability is not None:
-                raise Conflict("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
-            text, task = path.read_text(), plan.task_reference
-            if create_population and plan.privacy.epsilon is not None:
-                _create_population(directory, plan, plan.privacy.epsilon)
-            _check_users(directory, plan, accept_delta)
-        else:
-            with Ledger.open(directory.ledger) as opened:
-                require_task(resume, Plan.stored(opened.run(resume).plan))
-        run_id = resume or new_run_id()
-        print_progress(f"State: {directory.root}")
-        with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
-            try:
-                output = submit(
-                    Path(work),
-                    superlink,
-                    plan=text,
-                    task=task,
-                    run_id=run_id,
-                    resume=resume,
-                    root_certificates=root_certificates.absolute() if root_certificates else None,
-                    stream=not detach,
-                )
-            except FlowerError as error:
-                # The stream ends with its coordinator, or with the connection; the run need not.
-                if detach:
-                    raise
-                output = str(error)
-        if not detach:
-            follow(directory, run_id, output, print_progress)
-        if json_:
-            print_json({"run": run_id, "followed": not detach})
-        else:
-            out.print(f"Run {run_id} {'submitted' if detach else 'ended'}. fieldfare report {run_id}")
+    if (path is None) == (not resume):
+        raise NotGiven("run", "needs a plan file, or --resume RUN, and not both.", "fieldfare run PLAN.toml")
+    certificates = trusted("run", root_certificates, insecure)
+    text, task = "", ""
+    if path:
+        plan = read_plan(path)
+        if plan.availability is not None:
+            raise Conflict("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
+        text, task = path.read_text(), plan.task_reference
+        if create_population and plan.privacy.epsilon is not None:
+            _create_population(directory, plan, plan.privacy.epsilon)
+        _check_users(directory, plan, accept_delta)
+    else:
+        with Ledger.open(directory.ledger) as opened:
+            require_task(resume, Plan.stored(opened.run(resume).plan))
+    run_id = resume or new_run_id()
+    print_progress(f"State: {directory.root}")
+    with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
+        try:
+            output = submit(
+                Path(work),
+                superlink,
+                plan=text,
+                task=task,
+                run_id=run_id,
+                resume=resume,
+                root_certificates=certificates,
+                stream=not detach,
+            )
+        except FlowerError as error:
+            # The stream ends with its coordinator, or with the connection; the run need not.
+            if detach:
+                raise
+            output = str(error)
+    if not detach:
+        follow(directory, run_id, output, print_progress)
+    text = f"Run {run_id} {'submitted' if detach else 'ended'}. fieldfare report {run_id}"
+    return CommandResult({"run": run_id, "followed": not detach}, lambda: out.print(text))
 
 
 def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:

@@ -10,17 +10,10 @@ import typer
 from fieldfare.errors import Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
+from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
-from fieldfare_server.cli.options import (
-    AcceptDeltaOption,
-    AcceptNoiseOption,
-    HomeOption,
-    JsonOption,
-    LedgerOption,
-    PlanArgument,
-    named,
-)
-from fieldfare_server.cli.output import out, print_json, print_progress, print_text, print_warnings, refusals
+from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument, named
+from fieldfare_server.cli.output import out, print_progress, print_text, print_warnings
 from fieldfare_server.cli.progress import check_first, grid_of, priced_here, run_here, simulated_nodes, users_of
 from fieldfare_server.cli.task import is_simulated, judge
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
@@ -32,7 +25,9 @@ from fieldfare_server.planning.signal import noise_in_model
 from fieldfare_server.run.session import Session
 
 
+@on_home
 def simulate(
+    directory: StateDirectory,
     path: PlanArgument = None,
     engine: Annotated[
         Literal["local", "flower"], typer.Option(help="local: in this process; flower: `flwr run` with Ray")
@@ -59,46 +54,40 @@ def simulate(
     actor_gpus: Annotated[
         float, typer.Option(min=0.0, help="engine flower: GPUs of an actor; of 0.25, four share one")
     ] = 0.0,
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
     json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Run a plan on this machine and charge its population. Ctrl-C leaves a run for `--resume` (exit code 4)."""
-    with refusals(json_):
-        if path is None and not resume:
-            path = plan_path(path)
-        if path is not None and resume:
-            raise NotGiven(
-                "simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml"
-            )
-        if export is not None:
-            check_export(export)
-        directory = StateDirectory.of(home, ledger)
-        ray = Ray(ray_address, actor_cpus, actor_gpus)
-        if engine != "flower" and ray != Ray():
-            raise Conflict("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
-        noise = None
-        if engine == "flower":
-            if path:
-                check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
-            run_id = resume or new_run_id()
-            print_progress(f"State: {directory.root}")
-            with live_export(directory.ledger, run_id, export):
-                run_flower_simulation(directory, path, resume, nodes or 1, run_id=run_id, ray=ray)
-        else:
-            planned = read_plan(path) if path else _resumed(directory, resume)
-            spread = simulated_nodes(planned, nodes)
-            session = (
-                _begin(directory, planned, accept_delta, accept_noise, json_)
-                if path
-                else Session.resume(directory, resume, True, users=users_of())
-            )
-            run_id = session.account.id
-            print_progress(f"State: {directory.root}")
-            with live_export(directory.ledger, run_id, export), session.interrupts:
-                run_here(session, grid_of(session, spread), f"run {run_id}", quiet=json_)
-            noise = noise_of(session)
-        _print_run(directory, run_id, noise, json_)
+    if path is None and not resume:
+        path = plan_path(path)
+    if path is not None and resume:
+        raise NotGiven("simulate", "needs a plan file, or --resume RUN, and not both.", "fieldfare simulate PLAN.toml")
+    if export is not None:
+        check_export(export)
+    ray = Ray(ray_address, actor_cpus, actor_gpus)
+    if engine != "flower" and ray != Ray():
+        raise Conflict("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
+    noise = None
+    if engine == "flower":
+        if path:
+            check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
+        run_id = resume or new_run_id()
+        print_progress(f"State: {directory.root}")
+        with live_export(directory.ledger, run_id, export):
+            run_flower_simulation(directory, path, resume, nodes or 1, run_id=run_id, ray=ray)
+    else:
+        planned = read_plan(path) if path else _resumed(directory, resume)
+        spread = simulated_nodes(planned, nodes)
+        session = (
+            _begin(directory, planned, accept_delta, accept_noise, json_)
+            if path
+            else Session.resume(directory, resume, True, users=users_of())
+        )
+        run_id = session.account.id
+        print_progress(f"State: {directory.root}")
+        with live_export(directory.ledger, run_id, export), session.interrupts:
+            run_here(session, grid_of(session, spread), f"run {run_id}", quiet=json_)
+        noise = noise_of(session)
+    return _ended(directory, run_id, noise)
 
 
 def _resumed(directory: StateDirectory, run: str) -> Plan:
@@ -128,43 +117,44 @@ def noise_of(session: Session) -> tuple[float, float] | None:
     return None if noise is None or not moved else (noise, moved)
 
 
-def _print_run(directory: StateDirectory, run_id: str, noise: tuple[float, float] | None, as_json: bool) -> None:
+def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | None) -> CommandResult:
     with Ledger.open(directory.ledger) as ledger, ledger.snapshot() as snapshot:
         run = snapshot.run(run_id)
         population = snapshot.population(run.population)
         series = snapshot.round_series(run_id, points=2)
     score = series[-1].statistics if series else {}
     model = directory.root / run_id / "model.safetensors"
-    if as_json:
-        print_json(
-            {
-                "run": run_id,
-                "state": run.state,
-                "rounds": run.next_round,
-                "epsilon": run.spent_epsilon,
-                "delta": population.delta,
-                "population_epsilon_spent": population.spent_epsilon,
-                "population_epsilon_limit": population.epsilon,
-                "score_name": score.get("score_name"),
-                "score": score.get("score"),
-                "noise_norm": noise[0] if noise else None,
-                "moved_norm": noise[1] if noise else None,
-                "model": str(model) if model.exists() else None,
-            }
+    shown = {
+        "run": run_id,
+        "state": run.state,
+        "rounds": run.next_round,
+        "epsilon": run.spent_epsilon,
+        "delta": population.delta,
+        "population_epsilon_spent": population.spent_epsilon,
+        "population_epsilon_limit": population.epsilon,
+        "score_name": score.get("score_name"),
+        "score": score.get("score"),
+        "noise_norm": noise[0] if noise else None,
+        "moved_norm": noise[1] if noise else None,
+        "model": str(model) if model.exists() else None,
+    }
+
+    def tell() -> None:
+        out.print(
+            f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} at "
+            f"delta {decimal(run.delta)} (population {run.population}: {population.spent_epsilon:.4g} of "
+            f"{population.epsilon:g} spent, at delta {decimal(population.delta)})."
         )
-        return
-    out.print(
-        f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} at delta "
-        f"{decimal(run.delta)} (population {run.population}: {population.spent_epsilon:.4g} of {population.epsilon:g} "
-        f"spent, at delta {decimal(population.delta)})."
-    )
-    if score.get("score") is not None:
-        print_text(f"Held-out {score['score_name']}: {score['score']:.4f}")
-    if noise is not None:
-        print_text(
-            f"What privacy cost: the model moved by {noise[1]:.3g}, and noise of norm {noise[0]:.3g} is expected in it "
-            f"({min(1.0, (noise[0] / noise[1]) ** 2):.0%} of the square). This follows from the plan's sigma and the "
-            "release, not from users' data."
-        )
-    if model.exists():
-        print_text(f"Model: {model}. {SHAREABLE}")
+        if score.get("score") is not None:
+            print_text(f"Held-out {score['score_name']}: {score['score']:.4f}")
+        if noise is not None:
+            share = min(1.0, (noise[0] / noise[1]) ** 2)
+            print_text(
+                f"What privacy cost: the model moved by {noise[1]:.3g}, and noise of norm {noise[0]:.3g} is expected "
+                f"in it ({share:.0%} of the square). This follows from the plan's sigma and the release, not from "
+                "users' data."
+            )
+        if model.exists():
+            print_text(f"Model: {model}. {SHAREABLE}")
+
+    return CommandResult(shown, tell)

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import AlreadyThere, NotGiven
-from fieldfare_server.cli.options import JsonOption, PlanArgument
-from fieldfare_server.cli.output import out, print_json, print_table, refusals
+from fieldfare_server.cli.command import CommandResult, command
+from fieldfare_server.cli.options import PlanArgument
+from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.cli.plan import users_of
 from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
 from fieldfare_server.planning.suggest import WORK, Suggested
@@ -18,6 +19,7 @@ from fieldfare_server.planning.suggest import suggest as suggest_ways
 MADE = "# Made by `fieldfare suggest`, which may write over this file."
 
 
+@command
 def suggest(
     path: PlanArgument = None,
     to: Annotated[Path, typer.Option("--out", help="the plan to write, where there is a better one")] = Path(
@@ -37,43 +39,41 @@ def suggest(
     certified: Annotated[
         bool, typer.Option("--certified", help="also samplers that a Monte Carlo certifies: takes a minute")
     ] = False,
-    json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Price other rounds, cohorts, clip norms, mechanisms and samplers, and write the plan with the least
     noise.
 
     The promise stays: population, epsilon, delta and adjacency. Prices are those of `fieldfare plan`. Charges
     nothing, and touches no data unless --users task asks for a count.
     """
-    with refusals(json_):
-        plan = read_plan(plan_path(path))
-        if users == "task" and plan.presence_is_secret:
-            why = f"under {plan.privacy.adjacency!r} how many users there are is the secret."
-            raise NotGiven("--users task", why, "--users N, a public number of users")
-        there = users_of(plan, users)
-        count = there if there is None or isinstance(there, int) else len(there)
-        _require_ours(to)
-        found = suggest_ways(
-            plan, users=count, update_norm=update_norm, work=work, fewest_rounds=fewest_rounds, certified=certified
-        )
-        better = found.fitted or found.best is not found.planned
-        if better:
-            to.write_text(f"{MADE}\n\n{plan_text(found.best.plan)}")
-        if json_:
-            print_json(
-                {
-                    "planned": found.planned.to_json(),
-                    "best": found.best.to_json(),
-                    "because": found.because,
-                    "assumed": found.assumed,
-                    "ways": [way.to_json() for way in found.ways],
-                    "plan": str(to) if better else None,
-                }
-            )
-            return
+    plan = read_plan(plan_path(path))
+    if users == "task" and plan.presence_is_secret:
+        why = f"under {plan.privacy.adjacency!r} how many users there are is the secret."
+        raise NotGiven("--users task", why, "--users N, a public number of users")
+    there = users_of(plan, users)
+    count = there if there is None or isinstance(there, int) else len(there)
+    _require_ours(to)
+    found = suggest_ways(
+        plan, users=count, update_norm=update_norm, work=work, fewest_rounds=fewest_rounds, certified=certified
+    )
+    better = found.fitted or found.best is not found.planned
+    if better:
+        to.write_text(f"{MADE}\n\n{plan_text(found.best.plan)}")
+    shown = {
+        "planned": found.planned.to_json(),
+        "best": found.best.to_json(),
+        "because": found.because,
+        "assumed": found.assumed,
+        "ways": [way.to_json() for way in found.ways],
+        "plan": str(to) if better else None,
+    }
+
+    def tell() -> None:
         _print(found)
         if better:
             out.print(f"Written: {to}. Its price: fieldfare plan {to}", markup=False)
+
+    return CommandResult(shown, tell)
 
 
 def _require_ours(path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import FieldfareError, NotGiven
+from fieldfare.errors import FieldfareError
 from fieldfare.names import task_reference
-from fieldfare_server.cli.options import HomeOption, LedgerOption
-from fieldfare_server.cli.output import refusals
+from fieldfare_server.cli.command import on_home
+from fieldfare_server.cli.options import trusted
 from fieldfare_server.cli.waiting import retry
 from fieldfare_server.deployment.submit import submit
 from fieldfare_server.deployment.supervisor import Supervisor, under_way
@@ -25,48 +25,42 @@ from fieldfare_server.run.ending import destroy
 log = logging.getLogger("fieldfare.supervisor")
 
 
+@on_home
 def supervise(
+    directory: StateDirectory,
     superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
     root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
     every: Annotated[float, typer.Option(min=0.1, help="seconds between two reads of the ledger")] = 2.0,
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
 ) -> None:
     """Watch the ledger for runs without a coordinator and submit them to the federation again, until stopped."""
-    with refusals(as_json=False):
-        if insecure == (root_certificates is not None):
-            raise NotGiven(
-                "supervise", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure"
+    certificates = trusted("supervise", root_certificates, insecure)
+
+    def resume(run: RunView) -> None:
+        with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
+            submit(
+                Path(work),
+                superlink,
+                task=task_reference(str(run.plan["run"]["task"]), run.plan.get("task", {})),
+                run_id=run.id,
+                resume=run.id,
+                root_certificates=certificates,
+                stream=False,
+                timeout=60.0,
             )
-        directory = StateDirectory.of(home, ledger)
-        certificates = root_certificates.absolute() if root_certificates else None
 
-        def resume(run: RunView) -> None:
-            with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
-                submit(
-                    Path(work),
-                    superlink,
-                    task=task_reference(str(run.plan["run"]["task"]), run.plan.get("task", {})),
-                    run_id=run.id,
-                    resume=run.id,
-                    root_certificates=certificates,
-                    stream=False,
-                    timeout=60.0,
-                )
-
-        supervisor, held = Supervisor(resume), directory.head_file
-        while True:
-            with retry(lambda: Ledger.open(directory.ledger, head_file=held), patience=float("inf")) as opened:
-                try:
-                    while True:
-                        for run in opened.expire_reservations():
-                            log.warning("run %s: no coordinator held it, and its reservation expired", run)
-                            destroy(directory, opened, run, "supervisor")
-                        # A run of someone's own Flower app is resumed by that app.
-                        supervisor.look([run for run in under_way(opened) if run.plan["run"].get("task") != ""])
-                        time.sleep(every)
-                except FieldfareError as error:
-                    # The database was away for longer than the ledger waits: open it again.
-                    log.warning("the ledger cannot be read: %s", error)
-            time.sleep(every)  # also where it can be opened, and refuses what is asked of it
+    supervisor, held = Supervisor(resume), directory.head_file
+    while True:
+        with retry(lambda: Ledger.open(directory.ledger, head_file=held), patience=float("inf")) as opened:
+            try:
+                while True:
+                    for run in opened.expire_reservations():
+                        log.warning("run %s: no coordinator held it, and its reservation expired", run)
+                        destroy(directory, opened, run, "supervisor")
+                    # A run of someone's own Flower app is resumed by that app.
+                    supervisor.look([run for run in under_way(opened) if run.plan["run"].get("task") != ""])
+                    time.sleep(every)
+            except FieldfareError as error:
+                # The database was away for longer than the ledger waits: open it again.
+                log.warning("the ledger cannot be read: %s", error)
+        time.sleep(every)  # also where it can be opened, and refuses what is asked of it

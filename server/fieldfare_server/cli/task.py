@@ -13,8 +13,9 @@ from fieldfare.errors import BadInput, LedgerError
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.task_faults import Faulty
-from fieldfare_server.cli.options import AcceptNoiseOption, HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import err, out, print_json, print_progress, refusals
+from fieldfare_server.cli.command import CommandResult, on_home
+from fieldfare_server.cli.options import AcceptNoiseOption, JsonOption
+from fieldfare_server.cli.output import err, out, print_progress
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.ledger import Ledger
@@ -33,7 +34,9 @@ def _options() -> None:
 
 
 @task.command()
+@on_home
 def check(
+    home: StateDirectory,
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="a task's name, or package.module:Attribute [the plan's]")
     ] = None,
@@ -45,10 +48,8 @@ def check(
         bool, typer.Option("--data-is-public", help="state that: what the check sees may then decide about the plan")
     ] = False,
     accept_noise: AcceptNoiseOption = False,
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
     json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Try data, model, loss, training, score and reply of a task. Charges nothing and sends nothing.
 
     A plan is judged too: by its own numbers, and against the updates that were tried where its population is
@@ -58,23 +59,23 @@ def check(
     The same check comes before every run. Here it shows the whole text of an error, which may quote users'
     data: it is for the machine that holds them.
     """
-    with refusals(json_):
-        planned = read_plan(plan_path(plan)) if plan or name is None or _is_planned(name) else None
-        if planned is not None and name in (None, planned.run.task):
-            name = planned.task_reference
-        report = check_here(name or "", planned.client if planned else None, quiet=json_)
-        if planned is not None and name == planned.task_reference:
-            public = data_is_public or is_simulated(StateDirectory.of(home, ledger), planned)
-            report.warnings += judge(price(planned), report, public, accept_noise)
-    if json_:
-        print_json({"task": name, "right": report.lines, "warnings": report.warnings, "seconds": report.seconds})
-        return
-    for line in report.lines:
-        out.print(f"ok  {line}", markup=False)
-    print_check_warnings(report)
-    out.print(
-        f"Task {(name or '').partition('?')[0]} is right ({report.seconds:.1f} s). Nothing was charged.", markup=False
-    )
+    planned = read_plan(plan_path(plan)) if plan or name is None or _is_planned(name) else None
+    if planned is not None and name in (None, planned.run.task):
+        name = planned.task_reference
+    report = check_here(name or "", planned.client if planned else None, quiet=json_)
+    if planned is not None and name == planned.task_reference:
+        public = data_is_public or is_simulated(home, planned)
+        report.warnings += judge(price(planned), report, public, accept_noise)
+    shown = {"task": name, "right": report.lines, "warnings": report.warnings, "seconds": report.seconds}
+
+    def tell() -> None:
+        for line in report.lines:
+            out.print(f"ok  {line}", markup=False)
+        print_check_warnings(report)
+        tried = (name or "").partition("?")[0]
+        out.print(f"Task {tried} is right ({report.seconds:.1f} s). Nothing was charged.", markup=False)
+
+    return CommandResult(shown, tell)
 
 
 def is_simulated(home: StateDirectory, plan: Plan) -> bool:

@@ -8,7 +8,8 @@ from typing import Annotated, get_args
 import typer
 
 from fieldfare.errors import Unknown
-from fieldfare_server.cli.administer import CommandResult, actor, on_ledger
+from fieldfare_server.cli.administer import actor, on_ledger
+from fieldfare_server.cli.command import CommandResult
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import Scope

@@ -15,8 +15,9 @@ from fieldfare.errors import NotNow, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
 from fieldfare_server.cli.ask import put, resumed
-from fieldfare_server.cli.options import AcceptDeltaOption, HomeOption, JsonOption, LedgerOption, PlanArgument
-from fieldfare_server.cli.output import print_json, print_progress, print_text, refusals
+from fieldfare_server.cli.command import CommandResult, on_home
+from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption, PlanArgument
+from fieldfare_server.cli.output import print_progress, print_text
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.evidence.looks import Look
 from fieldfare_server.files.home import StateDirectory
@@ -29,7 +30,9 @@ from fieldfare_server.planning.tuning import HELD_OUT, Tried, Tuned, Tuning
 from fieldfare_server.run.session import Session
 
 
+@on_home
 def tune(
+    directory: StateDirectory,
     path: PlanArgument = None,
     over: Annotated[
         list[str] | None,
@@ -48,33 +51,24 @@ def tune(
         bool, typer.Option("--dry-run", help="print what the ways of tuning cost; run and charge nothing")
     ] = False,
     accept_delta: AcceptDeltaOption = False,
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
     json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Try settings of a plan on a share of its users, and write the best into a plan for the others.
 
     The same command again goes on where it was interrupted, or shows what it found: nothing is charged twice.
     """
-    with refusals(json_):
-        tuning = Tuning.of(read_plan(plan_path(path)), dict(map(_values, over or [])), share=share, score=score)
-        directory = StateDirectory.of(home, ledger)
-        offer = tuning.offer()
-        if dry_run:
-            with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-                require_admitted(opened, tuning)
-            if json_:
-                print_json(asdict(offer))
-            else:
-                print_text(f"{offer}\nNothing was run or charged.")
-            return
-        print_progress(str(offer))
-        tuned = try_all(directory, tuning, accept_delta=accept_delta, quiet=json_)
-        to.write_text(plan_text(tuned.plan), encoding="utf-8")
-        if json_:
-            print_json({"trials": [asdict(tried) for tried in tuned.trials], "plan": str(to)})
-        else:
-            print_text(f"{tuned}\n{to}: the plan for the others, with the values of the first line.")
+    tuning = Tuning.of(read_plan(plan_path(path)), dict(map(_values, over or [])), share=share, score=score)
+    offer = tuning.offer()
+    if dry_run:
+        with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
+            require_admitted(opened, tuning)
+        return CommandResult(asdict(offer), lambda: print_text(f"{offer}\nNothing was run or charged."))
+    print_progress(str(offer))
+    tuned = try_all(directory, tuning, accept_delta=accept_delta, quiet=json_)
+    to.write_text(plan_text(tuned.plan), encoding="utf-8")
+    text = f"{tuned}\n{to}: the plan for the others, with the values of the first line."
+    trials = [asdict(tried) for tried in tuned.trials]
+    return CommandResult({"trials": trials, "plan": str(to)}, lambda: print_text(text))
 
 
 def try_all(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, quiet: bool = False) -> Tuned:

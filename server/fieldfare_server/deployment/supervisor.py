@@ -18,7 +18,7 @@ from fieldfare.errors import FieldfareError
 from fieldfare_flower import logs
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import is_simulation
-from fieldfare_server.ledger.views import RunView
+from fieldfare_server.ledger.views import RunView, every
 
 log = logging.getLogger("fieldfare.supervisor")
 
@@ -108,10 +108,4 @@ class Supervisor:
 
 def under_way(ledger: Ledger) -> list[RunView]:
     """Return all runs that have not ended."""
-    runs: list[RunView] = []
-    cursor: int | None = 0
-    while cursor is not None:
-        page = ledger.runs(cursor=cursor or None, limit=200)
-        runs += [run for run in page.items if run.ended_at is None]
-        cursor = page.next
-    return runs
+    return [run for run in every(ledger.runs) if run.ended_at is None]

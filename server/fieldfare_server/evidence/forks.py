@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
-from fieldfare_server.evidence.verify import Mismatch
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.events.base import Unfit
 from fieldfare_server.ledger.sql import models
 
 
-def find_fork(first: Ledger, second: Ledger) -> Mismatch | None:
+def find_fork(first: Ledger, second: Ledger) -> Unfit | None:
     """Return the first round that both committed differently, else the first journal row after which they
     part, else None.
 
@@ -26,16 +26,16 @@ def find_fork(first: Ledger, second: Ledger) -> Mismatch | None:
         return _round_fork(one, other) or _journal_fork(one, other)
 
 
-def _round_fork(one: Connection, other: Connection) -> Mismatch | None:
+def _round_fork(one: Connection, other: Connection) -> Unfit | None:
     committed = _committed(other)
     for key, (nonce, checkpoint) in _committed(one).items():
         run, index = key
         there_nonce, there_checkpoint = committed.get(key, (nonce, checkpoint))
         if nonce != there_nonce:
-            return Mismatch("rounds", f"{run} {index}", f"a fork: one ledger has the nonce {nonce}, one {there_nonce}")
+            return Unfit("rounds", f"{run} {index}", f"a fork: one ledger has the nonce {nonce}, one {there_nonce}")
         if checkpoint != there_checkpoint:
             why = f"a fork: one ledger has the checkpoint {checkpoint}, one {there_checkpoint}"
-            return Mismatch("rounds", f"{run} {index}", why)
+            return Unfit("rounds", f"{run} {index}", why)
     return None
 
 
@@ -47,12 +47,10 @@ def _committed(connection: Connection) -> dict[tuple[str, int], tuple[str | None
     return {(run, index): (nonce, checkpoint) for run, index, nonce, checkpoint in rows}
 
 
-def _journal_fork(one: Connection, other: Connection) -> Mismatch | None:
+def _journal_fork(one: Connection, other: Connection) -> Unfit | None:
     c = models.journal.c
     query = select(c.id, c.previous, c.hash).order_by(c.id)
     for here, there in zip(one.execute(query), other.execute(query), strict=False):
         if here.previous == there.previous and here.hash != there.hash:
-            return Mismatch(
-                "audit", str(here.id), "a fork: the two ledgers go on with different rows after the same row"
-            )
+            return Unfit("audit", str(here.id), "a fork: the two ledgers go on with different rows after the same row")
     return None

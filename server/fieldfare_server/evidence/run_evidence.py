@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,8 @@ def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence
 
 
 def _charged_runs(ledger: Reader, run: views.RunView) -> list[views.RunView]:
-    charged: list[views.RunView] = []
-    cursor: int | None = None
-    while True:
-        page = ledger.runs(cursor, 500, run.population)
-        charged += [other for other in page.items if other.id != run.id and other.spent_epsilon > 0]
-        cursor = page.next
-        if cursor is None:
-            return charged
+    others = views.every(partial(ledger.runs, population=run.population))
+    return [other for other in others if other.id != run.id and other.spent_epsilon > 0]
 
 
 def format_time(seconds: float | None) -> str:

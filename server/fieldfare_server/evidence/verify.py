@@ -62,24 +62,12 @@ charge cannot be recomputed although the ledger may be whole."""
 
 
 @dataclass(frozen=True)
-class Mismatch:
-    """The first row that does not fit."""
-
-    table: str
-    row: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.table} {self.row}: {self.why}"
-
-
-@dataclass(frozen=True)
 class VerifyReport:
     """What was checked, and the first fault if there is one."""
 
     ledger: str
     head: Head | None
-    fault: Mismatch | None
+    fault: Unfit | None
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges,
     checkpoints, tokens."""
@@ -133,7 +121,7 @@ def verify(
         with ledger.database.read() as connection:
             return verify_on(connection, ledger.url, store_root, recompute=recompute, held=held, strategies=strategies)
     except FieldfareError as error:
-        return VerifyReport(ledger.url, None, Mismatch("database", ledger.url, str(error)))
+        return VerifyReport(ledger.url, None, Unfit("database", ledger.url, str(error)))
 
 
 def verify_on(
@@ -147,14 +135,14 @@ def verify_on(
 ) -> VerifyReport:
     """`verify` in the transaction of `connection`; `name` is the ledger's name in the report."""
     verification = _Verification(name, store_root, recompute, held, strategies or store_root)
-    fault = None
+    fault: Unfit | None = None
     try:
         verification.run(connection)
     except Unfit as unfit:
-        fault = Mismatch(unfit.table, unfit.row, unfit.why)
+        fault = unfit
     except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
         # Damage can turn any value into one of another type, length or sign.
-        fault = Mismatch("database", name, f"{type(error).__name__}: {error}")
+        fault = Unfit("database", name, f"{type(error).__name__}: {error}")
     return VerifyReport(
         name, verification.head, fault, verification.checked, verification.missing, verification.unpinned
     )

@@ -453,11 +453,8 @@ def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], met
 
 
 def _digest(path: Path) -> str:
-    hasher = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            hasher.update(block)
-    return hasher.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _converted(meta: dict[str, object]) -> dict[str, object]:

@@ -6,7 +6,8 @@ there a user's presence is the secret, so the counts are None (or empty), here a
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +26,7 @@ from fieldfare_server.ledger.states import (
 )
 
 T = TypeVar("T")
+Item = TypeVar("Item", covariant=True)
 
 
 class View(BaseModel):
@@ -269,6 +271,25 @@ class ListPart(View, Generic[T]):
 
     items: tuple[T, ...]
     next: int | None
+
+
+class Paged(Protocol[Item]):
+    """A part of a list, whatever kind of cursor it has."""
+
+    @property
+    def items(self) -> tuple[Item, ...]: ...
+    @property
+    def next(self) -> Any: ...
+
+
+def every(part: Callable[[Any, int], Paged[Item]], cursor: object = None, most: int = 500) -> Iterator[Item]:
+    """Yield every item of a list from `cursor` on. part: of a cursor and the most items to give; each is a snapshot."""
+    while True:
+        page = part(cursor, most)
+        yield from page.items
+        if page.next is None:
+            return
+        cursor = page.next
 
 
 RunPage: TypeAlias = ListPart[RunView]

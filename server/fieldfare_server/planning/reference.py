@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -170,27 +171,6 @@ def _explain_section(section: PlanSection, *, keys: bool) -> str:
     return f"{section.title}: {section.about}" + (f"\n  keys: {names}" if names else "")
 
 
-def markdown() -> str:
-    """Return all sections as Markdown, for the site."""
-    lines: list[str] = []
-    table = ""
-    for section in sections():
-        if section.table != table:
-            table = section.table
-            lines += [f"## `[{table}]`", ""]
-        if section.kind:
-            lines += [f'### `kind = "{section.kind}"`', ""]
-        lines += [section.about, ""]
-        if section.keys:
-            lines += ["| key | meaning | unit | default | takes |", "|---|---|---|---|---|"]
-            lines += [
-                "| " + " | ".join([f"`{key.name}`", key.meaning, key.unit or "—", f"`{key.default}`", key.takes]) + " |"
-                for key in section.keys
-            ]
-            lines.append("")
-    return "\n".join(lines)
-
-
 def json_schema() -> dict[str, object]:
     """Return the JSON Schema of a plan file, with the tables of every kind. It checks types and ranges, not
     what must fit.
@@ -283,14 +263,10 @@ def _comment(key: Key) -> str:
     return f"{key.meaning}{unit}; takes {key.takes}"
 
 
-def _wrapped(text: str, width: int = 117) -> str:
-    lines, line = [], ""
-    for word in text.split():
-        if len(line) + len(word) + 1 > width:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}".strip()
-    return "\n".join(f"# {part}" for part in [*lines, line])
+def _wrapped(text: str) -> str:
+    return textwrap.fill(
+        text, 119, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _setting(key: Key, values: Mapping[str, object]) -> str:

@@ -15,7 +15,8 @@ from fieldfare_server.api.health import Readiness
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit
 from fieldfare_server.api.schemas import AuditRow, NewestHead, Page, Verification
-from fieldfare_server.api.tables import CSV, csv_of, whole
+from fieldfare_server.api.tables import CSV, csv_of
+from fieldfare_server.ledger.views import every
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 _BATCH = 1000
@@ -33,7 +34,7 @@ def audit(
 ) -> Response:
     """Append-only rows, newest first. The hash of a row covers the row before it. As CSV: all from the cursor on."""
     if as_ == "csv":
-        return csv_of(AuditRow, whole(lambda at, most: answers.audit(at, most, run), cursor), "fieldfare-audit.csv")
+        return csv_of(AuditRow, every(lambda at, most: answers.audit(at, most, run), cursor), "fieldfare-audit.csv")
     return conditional(request, answers.audit(cursor, limit, run))
 
 

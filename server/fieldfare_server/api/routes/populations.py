@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -25,7 +27,9 @@ from fieldfare_server.api.population_schemas import (
 from fieldfare_server.api.problems import responses
 from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit, PopulationName
 from fieldfare_server.api.schemas import Change, NewWindow, Note, Page, Reason
-from fieldfare_server.api.tables import CSV, csv_of, whole
+from fieldfare_server.api.tables import CSV, csv_of
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.views import PopulationView, every
 
 router = APIRouter(prefix="/v1/populations", tags=["populations"])
 proposals = APIRouter(prefix="/v1/proposals", tags=["populations"])
@@ -48,7 +52,7 @@ def populations(
     """Every population that the caller may see, with its budget. As CSV: all from the cursor on."""
     only = caller.populations
     if as_ == "csv":
-        pages = whole(lambda at, most: answers.populations(at, most, only, order, search), cursor)
+        pages = every(lambda at, most: answers.populations(at, most, only, order, search), cursor)
         return csv_of(Population, pages, "fieldfare-populations.csv")
     return conditional(request, answers.populations(cursor, limit, only, order, search))
 
@@ -119,97 +123,60 @@ def charge(caller: Charger, answers: AnswersOf, name: PopulationName, asked: New
 @router.post("/{name}/raise", responses=_CHANGE)
 def raise_(caller: Admin, answers: AnswersOf, name: PopulationName, change: Change) -> Population:
     """Raise a budget. Where two persons are needed it waits: `proposals` shows it until another admin approves it."""
-    caller.require(name)
-    return answers.change(
-        name,
-        caller.secret,
-        lambda ledger: ledger.raise_population(
-            name,
-            epsilon=change.epsilon,
-            delta=change.delta,
-            reason=change.reason,
-            actor=_actor(caller),
-            person=caller.token_id,
-        ),
-    )
+    return _changed(caller, answers, name, Ledger.raise_population, **change.model_dump(), person=caller.token_id)
 
 
 @router.post("/{name}/tighten", responses=_CHANGE)
 def tighten(caller: Admin, answers: AnswersOf, name: PopulationName, change: Change) -> Population:
     """Lower a budget, never below what is spent and reserved."""
-    caller.require(name)
-    return answers.change(
-        name,
-        caller.secret,
-        lambda ledger: ledger.tighten_population(
-            name, epsilon=change.epsilon, delta=change.delta, reason=change.reason, actor=_actor(caller)
-        ),
-    )
+    return _changed(caller, answers, name, Ledger.tighten_population, **change.model_dump())
 
 
 @router.post("/{name}/window", responses=_CHANGE)
 def window(caller: Admin, answers: AnswersOf, name: PopulationName, asked: NewWindow) -> Population:
     """Let only so much of a budget begin in each calendar day, week, month or year, or take that limit away."""
-    caller.require(name)
-    return answers.change(
-        name,
-        caller.secret,
-        lambda ledger: ledger.set_window(
-            name, epsilon=asked.epsilon, every=asked.every, reason=asked.reason, actor=_actor(caller)
-        ),
-    )
+    return _changed(caller, answers, name, Ledger.set_window, **asked.model_dump())
 
 
 @router.post("/{name}/note", responses=_CHANGE)
 def note(caller: Admin, answers: AnswersOf, name: PopulationName, asked: Note) -> Population:
     """Write a note on a population into the log; its history lists it. Changes nothing."""
-    caller.require(name)
-    return answers.change(
-        name, caller.secret, lambda ledger: ledger.note_population(name, text=asked.text, actor=_actor(caller))
-    )
+    return _changed(caller, answers, name, Ledger.note_population, **asked.model_dump())
 
 
 @router.post("/{name}/close", responses=_CHANGE)
 def close(caller: Admin, answers: AnswersOf, name: PopulationName, why: Reason) -> Population:
     """Accept no new run; runs under way go on."""
-    caller.require(name)
-    return answers.change(
-        name, caller.secret, lambda ledger: ledger.close_population(name, reason=why.reason, actor=_actor(caller))
-    )
+    return _changed(caller, answers, name, Ledger.close_population, **why.model_dump())
 
 
 @router.post("/{name}/reopen", responses=_CHANGE)
 def reopen(caller: Admin, answers: AnswersOf, name: PopulationName, why: Reason) -> Population:
     """Accept new runs again, on the budget as it stands."""
-    caller.require(name)
-    return answers.change(
-        name, caller.secret, lambda ledger: ledger.reopen_population(name, reason=why.reason, actor=_actor(caller))
-    )
+    return _changed(caller, answers, name, Ledger.reopen_population, **why.model_dump())
 
 
 @proposals.post("/{proposal}/approve", responses=_CHANGE)
 def approve(caller: Admin, answers: AnswersOf, proposal: ProposalId) -> Population:
     """Approve a raise that another person proposed, and apply it."""
-    name = _of(caller, answers, proposal)
-    person = str(caller.token_id)
-    return answers.change(
-        name, caller.secret, lambda ledger: ledger.approve_raise(proposal, actor=_actor(caller), person=person)
-    )
+    name, person = answers.proposal_population(proposal), str(caller.token_id)
+    return _changed(caller, answers, name, Ledger.approve_raise, proposal, person=person)
 
 
 @proposals.post("/{proposal}/withdraw", responses=_CHANGE)
 def withdraw(caller: Admin, answers: AnswersOf, proposal: ProposalId, why: Reason) -> Population:
     """Take back, or refuse, a raise that waits."""
-    name = _of(caller, answers, proposal)
-    return answers.change(
-        name, caller.secret, lambda ledger: ledger.withdraw_raise(proposal, reason=why.reason, actor=_actor(caller))
-    )
-
-
-def _of(caller: Caller, answers: Answers, proposal: str) -> str:
     name = answers.proposal_population(proposal)
+    return _changed(caller, answers, name, Ledger.withdraw_raise, proposal, **why.model_dump())
+
+
+def _changed(
+    caller: Caller, answers: Answers, name: str, how: Callable[..., PopulationView], of: str = "", **given: object
+) -> Population:
+    """Change population `name` for its caller, by a method of `Ledger`. of: the proposal that it is about, if any."""
     caller.require(name)
-    return name
+    change = partial(how, actor=_actor(caller), **given)
+    return answers.change(name, caller.secret, lambda ledger: change(ledger, of or name))
 
 
 def _actor(caller: Caller) -> str:

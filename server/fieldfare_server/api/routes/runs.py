@@ -16,8 +16,9 @@ from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit,
 from fieldfare_server.api.schemas import Accepted, Histogram, Page, Round, Run, RunDetail, Series
 from fieldfare_server.api.schemas import Request as RunRequest
 from fieldfare_server.api.service import Written
-from fieldfare_server.api.tables import CSV, csv_of, whole
+from fieldfare_server.api.tables import CSV, csv_of
 from fieldfare_server.ledger import states
+from fieldfare_server.ledger.views import every
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -54,7 +55,7 @@ def runs(
     """Runs, newest first. A token for some populations has to name one. As CSV: all from the cursor on."""
     caller.require(population)
     if as_ == "csv":
-        pages = whole(lambda at, most: answers.runs(at, most, population, state, asks), cursor)
+        pages = every(lambda at, most: answers.runs(at, most, population, state, asks), cursor)
         return csv_of(Run, pages, "fieldfare-runs.csv")
     return conditional(request, answers.runs(cursor, limit, population, state, asks))
 
@@ -77,7 +78,7 @@ def run_rounds(
 ) -> Response:
     """Every attempt at a round, oldest first: committed, void, and the one that is open. As CSV: all of them."""
     if as_ == "csv":
-        pages = whole(lambda at, most: answers.rounds(run_id, at, most), cursor)
+        pages = every(lambda at, most: answers.rounds(run_id, at, most), cursor)
         return csv_of(Round, pages, f"{run_id}-rounds.csv")
     return conditional(request, answers.rounds(run_id, cursor, limit))
 

@@ -19,7 +19,7 @@ from fieldfare_server.ledger.events import charges as events
 from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.rules.populations import committed_of, find
 from fieldfare_server.ledger.state import budget
-from fieldfare_server.ledger.state.rows import ChargeRow, Fact
+from fieldfare_server.ledger.state.rows import ChargeRow, Fact, said
 from fieldfare_server.ledger.state.state import State
 
 LONGEST_KEY = 100
@@ -90,17 +90,7 @@ def carried(state: State, record: Record, event: events.ChargeCarried) -> Iterat
 
 def _row(record: Record, event: events.ChargeReserved | events.ChargeCarried) -> ChargeRow:
     """A charge that is held."""
-    return ChargeRow(
-        population=record.place,
-        key=event.key,
-        who=event.who,
-        what=event.what,
-        why=event.why,
-        loss=event.loss,
-        price=event.price,
-        state="reserved",
-        reserved_at=record.at,
-    )
+    return ChargeRow(**said(ChargeRow, event), population=record.place, state="reserved", reserved_at=record.at)
 
 
 def close(

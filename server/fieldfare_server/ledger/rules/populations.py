@@ -43,6 +43,7 @@ from fieldfare_server.ledger.state.rows import (
     ProposalRow,
     Recharge,
     UsersRow,
+    said,
 )
 from fieldfare_server.ledger.state.state import FoldedPopulation, State
 from fieldfare_server.ledger.state.windows import EVERY
@@ -159,26 +160,15 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
     require(waits == (event.person is not None), "it names a proposal or a person, and not both")
     require(event.two_persons or not waits, "it waits for a second person, and needs none")
     yield PopulationRow(
+        **said(PopulationRow, event),
         name=name,
-        epsilon=event.epsilon,
-        delta=event.delta,
-        adjacency=event.adjacency,
-        unit=event.unit,
-        simulated=event.simulated,
         state="proposed" if waits else "open",
-        salt=event.salt,
         users=0,
         settled=budget.NOTHING.to_json(),
         created_at=record.at,
         created_by=record.actor,
-        leak=event.leak,
         bound_epsilon=event.epsilon,
         bound_delta=event.delta,
-        ceiling_epsilon=event.ceiling_epsilon,
-        ceiling_delta=event.ceiling_delta,
-        reservation_seconds=event.reservation_seconds,
-        two_persons=event.two_persons,
-        accounting=event.accounting,
     )
     if waits:
         yield _proposal(

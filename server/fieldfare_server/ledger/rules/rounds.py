@@ -12,7 +12,7 @@ from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.rules.runs import under_way
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.formats import has_nonces
-from fieldfare_server.ledger.state.rows import EMPTY, Fact, ParticipationRow, RoundRow
+from fieldfare_server.ledger.state.rows import Fact, ParticipationRow, RoundRow
 from fieldfare_server.ledger.state.state import FoldedRun, State
 
 
@@ -33,17 +33,8 @@ def opened(state: State, record: Record, event: events.Opened) -> Iterator[Fact]
         state="open",
         cohort=event.cohort,
         cohort_size=event.cohort_size,
-        reports=0,
-        participants=0,
-        spent=None,
-        epsilon=None,
-        checkpoint=None,
-        statistics=EMPTY,
         rejects={},
-        reason="",
         opened_at=record.at,
-        closed_at=None,
-        nonce=None,
     )
 
 
@@ -75,14 +66,9 @@ def committed(state: State, record: Record, event: events.Committed) -> Iterator
     require(event.noise_row == row.noise_row, "its noise row is not the one it was opened with")
     _require_nonce(state, run, row, event.nonce)
     require((event.charges is not None) == run.row.individual, "it charges otherwise than the run does")
-    yield RoundRow(
-        run=row.run,
-        index=row.index,
-        attempt=row.attempt,
-        noise_row=row.noise_row,
+    yield row._replace(
         state="committed",
         cohort=None,
-        cohort_size=row.cohort_size,
         reports=event.reports,
         participants=event.participant_count,
         spent=event.spent,
@@ -90,8 +76,6 @@ def committed(state: State, record: Record, event: events.Committed) -> Iterator
         checkpoint=event.checkpoint,
         statistics=event.statistics,
         rejects=event.rejects,
-        reason="",
-        opened_at=row.opened_at,
         closed_at=record.at,
         nonce=event.nonce,
     )

@@ -36,7 +36,7 @@ from fieldfare_server.ledger.rules.populations import committed_of
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.admission import admit
 from fieldfare_server.ledger.state.formats import FORMAT, SEEDED
-from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, RunRow, Seed
+from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, RunRow, Seed, said
 from fieldfare_server.ledger.state.state import FoldedPopulation, FoldedRun, State
 from fieldfare_server.ledger.states import STATE_AFTER, EndState, Request
 
@@ -179,28 +179,12 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
     if window is not None:
         window.require(budget.run_in_words(record.place, budget.loss(event.planned), population.terms), price)
     yield RunRow(
+        **said(RunRow, event),
         id=name,
         population=record.place,
-        plan=event.plan,
-        plan_digest=event.plan_digest,
-        rounds=event.rounds,
-        planned=event.planned,
         spent=budget.NOTHING.to_json(),
-        noise_source=event.noise_source,
-        key_commitment=event.key_commitment,
-        trust_node_ids=event.trust_node_ids,
-        state="running",
-        request=None,
-        message="",
-        next_round=0,
-        checkpoint=None,
         started_at=record.at,
         started_by=record.actor,
-        ended_at=None,
-        price=event.price,
-        strategy=event.strategy,
-        accounting=event.accounting,
-        most=event.most,
     )
     if event.pledged is not None:
         yield Pledge(name, event.pledged)

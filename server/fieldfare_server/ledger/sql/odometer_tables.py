@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select
+from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select
 
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import Differs, LedgerCorrupt
@@ -96,26 +96,19 @@ def active_runs(connection: Connection, population_id: int) -> list[UnderWay]:
 
 def settled(connection: Connection, population_id: int, users: int) -> Units:
     """Table `odometers`, shape (users,); 0 where there is no row."""
-    return assemble(stored_settled(connection, population_id), users, "odometers")
-
-
-def stored_settled(connection: Connection, population_id: int) -> list[dict[str, object]]:
-    """Rows (first, count, blob) of table `odometers`, by `first`."""
-    c = models.odometers.c
-    query = select(c.first, c.count, c.spent.label("blob")).where(c.population_id == population_id)
-    return [dict(row) for row in connection.execute(query.order_by(c.first)).mappings()]
+    return assemble(stored(connection, models.odometers, population_id), users, "odometers")
 
 
 def caps(connection: Connection, run_seq: int, users: int) -> Units:
     """Table `pledges` of a run, shape (users,); 0 where there is no row."""
-    return assemble(stored_caps(connection, run_seq), users, "pledges")
+    return assemble(stored(connection, models.pledges, run_seq), users, "pledges")
 
 
-def stored_caps(connection: Connection, run_seq: int) -> list[dict[str, object]]:
-    """Rows (first, count, blob) of table `pledges`, by `first`."""
-    c = models.pledges.c
-    query = select(c.first, c.count, c.caps.label("blob")).where(c.run_seq == run_seq)
-    return [dict(row) for row in connection.execute(query.order_by(c.first)).mappings()]
+def stored(connection: Connection, table: Table, owner: int) -> list[dict[str, object]]:
+    """Rows (first, count, blob) of a population in table `odometers`, or of a run in `pledges`, by `first`."""
+    owned_by, first, count, blob = table.c
+    query = select(first, count, blob.label("blob")).where(owned_by == owner)
+    return [dict(row) for row in connection.execute(query.order_by(first)).mappings()]
 
 
 def taken(

@@ -339,8 +339,8 @@ class Replay:
             name = names[number]
             population = self._state.populations[name]
             runs = [run for run in population.runs if run.row.individual]
-            stored = [odometer_tables.stored_settled(connection, number)]
-            stored += [odometer_tables.stored_caps(connection, numbers[run.row.id]) for run in runs]
+            stored = [odometer_tables.stored(connection, models.odometers, number)]
+            stored += [odometer_tables.stored(connection, models.pledges, numbers[run.row.id]) for run in runs]
             users = population.row.users
             said = [(run.row.id, run.pledged, len(run.newcomers)) for run in runs]
             now = odometer_tables.fingerprint(stored), (users, population.settled, said)

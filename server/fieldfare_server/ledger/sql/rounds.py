@@ -19,7 +19,7 @@ from fieldfare_server.ledger.events.runs import Committed, Opened, RoundClosed, 
 from fieldfare_server.ledger.sql import blobs, models
 from fieldfare_server.ledger.sql.hold import RunFacts
 from fieldfare_server.ledger.sql.journal import Entry
-from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state import budget, odometers
 
 _HEX = frozenset("0123456789abcdef")
 _t = models.rounds.c
@@ -74,27 +74,17 @@ class Outcome:
 class Commitment:
     """What a commit records: checked and encoded by `prepare`, before its transaction begins."""
 
+    event: Committed
+    spent: PrivacyLoss
+    """The run's loss including this round."""
     users: NDArray[np.int64]
     """Sorted indices of the users whose updates are in the released sum."""
     blob: bytes
     """`users`, encoded."""
-    spent: PrivacyLoss
-    """The run's loss including this round."""
-    epsilon: float
-    """`spent` at the population's delta."""
-    checkpoint: str
     statistics: str
     """Canonical JSON."""
-    rejects: Mapping[str, int]
-    reports: int
-    nonce: str | None
-    """Hex; None in a run without nonces."""
-    charges: Units | None = None
+    charges: Units | None
     """Under individual accounting: what the round costs each of `users`, in the same order."""
-    model: str | None = None
-    """Digest of the released model."""
-    receipt: str | None = None
-    """What the blinder signed of a masked round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,20 +122,24 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
         raise WrongForm(f"statistics of round {round.index}", f"not finite JSON ({error}).") from None
     # Under sampling epsilon is a numerical convolution: compute it here, not while all other writers wait.
     epsilon = budget.epsilon(outcome.spent, run.delta)
-    return Commitment(
-        users,
-        blob,
-        outcome.spent,
-        epsilon,
-        checkpoint,
-        encoded,
-        _counted(run, outcome.rejects),
-        0 if run.hides_presence else outcome.reports,
-        None if nonce is None else nonce.hex(),
-        None if charges is None else charges[order],
-        outcome.model,
-        outcome.receipt,
+    charges = None if charges is None else charges[order]
+    event = Committed(
+        spent=outcome.spent.to_json(),
+        epsilon=epsilon,
+        checkpoint=checkpoint,
+        attempt=round.attempt,
+        noise_row=round.noise_row,
+        participants=chain.sha256(blob),
+        participant_count=int(users.size),
+        statistics=chain.sha256(encoded.encode()),
+        reports=0 if run.hides_presence else outcome.reports,
+        rejects=_counted(run, outcome.rejects),
+        nonce=None if nonce is None else nonce.hex(),
+        charges=None if charges is None else odometers.digest(charges),
+        model=outcome.model,
+        receipt=outcome.receipt,
     )
+    return Commitment(event, outcome.spent, users, blob, encoded, charges)
 
 
 def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, users: NDArray[np.int64]) -> OpenRound:
@@ -238,9 +232,9 @@ def void(entry: Entry, run: RunFacts, round: OpenRound, reason: str, reports: in
 def commit(entry: Entry, run: RunFacts, round: OpenRound, made: Commitment) -> None:
     """Charge `round` and close it; a round that is committed with the same checkpoint already stays so."""
     known = entry.state.runs[run.id].attempts.get((round.index, round.attempt))
-    if known is not None and (known.row.state, known.row.checkpoint) == ("committed", made.checkpoint):
+    if known is not None and (known.row.state, known.row.checkpoint) == ("committed", made.event.checkpoint):
         return
-    _append_commit(entry, run, round, made)
+    _append_commit(entry, run, round, made, made.event)
     faults.point("ledger.round.committing")
 
 
@@ -251,25 +245,16 @@ def commit_group(entry: Entry, run: RunFacts, held: Sequence[Held], checkpoint: 
     """
     for each in held:
         _append_open(entry, run, each.round, each.opened_at)
-        _append_commit(entry, run, each.round, replace(each.made, checkpoint=checkpoint), each.closed_at)
+        event = replace(each.made.event, checkpoint=checkpoint)
+        _append_commit(entry, run, each.round, each.made, event, each.closed_at)
     faults.point("ledger.round.committing")
 
 
-def _append_commit(entry: Entry, run: RunFacts, round: OpenRound, made: Commitment, at: float | None = None) -> None:
-    event = Committed(
-        spent=made.spent.to_json(),
-        epsilon=made.epsilon,
-        checkpoint=made.checkpoint,
-        attempt=round.attempt,
-        noise_row=round.noise_row,
-        participants=entry.contents.keep(made.blob),
-        participant_count=int(made.users.size),
-        statistics=entry.contents.keep(made.statistics, lasting=True),
-        reports=made.reports,
-        rejects=made.rejects,
-        nonce=made.nonce,
-        charges=None if made.charges is None else entry.contents.keep_units(made.charges),
-        model=made.model,
-        receipt=made.receipt,
-    )
+def _append_commit(
+    entry: Entry, run: RunFacts, round: OpenRound, made: Commitment, event: Committed, at: float | None = None
+) -> None:
+    entry.contents.keep(made.blob)
+    entry.contents.keep(made.statistics, lasting=True)
+    if made.charges is not None:
+        entry.contents.keep_units(made.charges)
     run.record(entry, event, round.index, at)

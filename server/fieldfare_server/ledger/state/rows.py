@@ -6,12 +6,18 @@ Where a table holds content that the log names by hash (a plan, a salt, who took
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from fieldfare_server.ledger.events.base import Event, shape
 from fieldfare_server.ledger.state.odometers import INDIVIDUAL
 
 EMPTY = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
 """SHA-256 of `{}`: the statistics of a round that has none."""
+
+
+def said(kind: type[NamedTuple], event: Event) -> dict[str, Any]:
+    """What an event says of the fields of a row of this kind, by their names: those that both have."""
+    return {name: getattr(event, name) for name, *_ in shape(type(event)) if name in kind._fields}
 
 
 class PopulationRow(NamedTuple):
@@ -75,18 +81,18 @@ class RunRow(NamedTuple):
     noise_source: str
     key_commitment: str
     trust_node_ids: bool
-    state: str
-    request: str | None
-    message: str
-    next_round: int
-    checkpoint: str | None
     started_at: float
     started_by: str
-    ended_at: float | None
     price: str
     strategy: str | None
     accounting: str
     most: int | None
+    state: str = "running"
+    request: str | None = None
+    message: str = ""
+    next_round: int = 0
+    checkpoint: str | None = None
+    ended_at: float | None = None
 
     @property
     def individual(self) -> bool:
@@ -110,18 +116,18 @@ class RoundRow(NamedTuple):
     cohort: str | None
     """Of an open round only: who was selected is forgotten, and who took part is kept."""
     cohort_size: int
-    reports: int
-    participants: int
-    spent: str | None
-    epsilon: float | None
-    checkpoint: str | None
-    """Of an open round: what it was closed with, if it is."""
-    statistics: str
     rejects: Mapping[str, object]
-    reason: str
     opened_at: float
-    closed_at: float | None
-    nonce: str | None
+    reports: int = 0
+    participants: int = 0
+    spent: str | None = None
+    epsilon: float | None = None
+    checkpoint: str | None = None
+    """Of an open round: what it was closed with, if it is."""
+    statistics: str = EMPTY
+    reason: str = ""
+    closed_at: float | None = None
+    nonce: str | None = None
 
     @property
     def closing(self) -> bool:

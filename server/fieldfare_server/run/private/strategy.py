@@ -49,7 +49,7 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import ACTIVE
-from fieldfare_server.ledger.views import PopulationView, RoundView
+from fieldfare_server.ledger.views import PopulationView, RoundView, every
 from fieldfare_server.run.presence.availability import require_simulated
 from fieldfare_server.run.presence.identity import GridNode, Kind, has_key, identity_is_stable, kind_of, list_nodes
 from fieldfare_server.run.private.base import NEVER_CALLED, Base, refuse_overrides, refuse_replaced
@@ -633,11 +633,8 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
     def _committed(self, session: Session) -> Iterator[RoundView]:
         """Yield the committed rounds of the run so far."""
         with Ledger.open(self._home.ledger) as ledger:
-            cursor: int | None = 0
-            while cursor is not None:
-                page = ledger.rounds(session.account.id, cursor)
-                yield from (row for row in page.items if row.state == "committed")
-                cursor = page.next
+            rounds = every(partial(ledger.rounds, session.account.id))
+            yield from (row for row in rounds if row.state == "committed")
 
 
 def require_keys(there: There) -> None:

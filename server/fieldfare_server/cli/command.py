@@ -1,0 +1,79 @@
+"""How a function becomes a command: the options that it shares with others, refusals, and its result printed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, get_type_hints
+
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.output import print_json, refusals
+from fieldfare_server.files.home import StateDirectory
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """A command's result: `value` is printed with `--json`; `tell` prints it for people."""
+
+    value: object
+    tell: Callable[[], None]
+
+
+Command = Callable[..., CommandResult | None]
+
+HOME = {"home": HomeOption, "ledger": LedgerOption}
+
+
+def command(function: Command) -> Callable[..., None]:
+    """Turn a function of options into a command. One that returns a result also takes `--json`."""
+    return asking(None, {}, function)
+
+
+def on_home(function: Command) -> Callable[..., None]:
+    """Turn a function of (state directory, options) into a command that also takes `--home` and `--ledger`."""
+    return asking(lambda home, ledger: nullcontext(StateDirectory.of(home, ledger)), HOME, function)
+
+
+def asking(
+    opened: Callable[..., AbstractContextManager[Any]] | None, options: dict[str, Any], function: Command
+) -> Callable[..., None]:
+    """Turn a function into a command that also takes `options`: `opened` makes its first argument of them.
+
+    A function that returns a result takes `--json` too, and is told of it where it has a parameter `json_`. One
+    that returns None prints by itself.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    own = list(inspect.signature(function).parameters.values())[opened is not None :]
+    is_told = any(each.name == "json_" for each in own)
+
+    @functools.wraps(function)
+    def run(json_: JsonOption = False, **given: object) -> None:
+        with refusals(json_):
+            if is_told:
+                given["json_"] = json_
+            if opened is None:
+                answer = function(**given)
+            else:
+                with opened(**{name: given.pop(name, None) for name in options}) as asked:
+                    answer = function(asked, **given)
+            if answer is not None and json_:
+                print_json(answer.value)
+            elif answer is not None:
+                answer.tell()
+
+    # Typer reads options from the signature, so the command shows the function's parameters and the shared
+    # ones.
+    more: dict[str, object] = dict.fromkeys(options)
+    if hints["return"] is not NoneType and not is_told:
+        more["json_"] = False
+    hints |= {**options, "json_": JsonOption, "return": None}
+    shared = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in more.items()]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name]) for p in (*own, *shared)]
+    )
+    run.__annotations__ = hints
+    return run
