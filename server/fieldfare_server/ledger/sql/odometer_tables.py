@@ -35,6 +35,11 @@ from fieldfare_server.ledger.state.state import FoldedPopulation
 from fieldfare_server.ledger.states import ACTIVE
 
 _RUN = select(models.runs.c.population_id, models.runs.c.seq).where(models.runs.c.id == bindparam("id"))
+_o, _q = models.odometers.c, models.pledges.c
+_SETTLED = (
+    select(_o.first, _o.count, _o.spent.label("blob")).where(_o.population_id == bindparam("owner")).order_by(_o.first)
+)
+_CAPS = select(_q.first, _q.count, _q.caps.label("blob")).where(_q.run_seq == bindparam("owner")).order_by(_q.first)
 _BLOCK = 1 << 16
 """Users in one row of `odometers` or `pledges`."""
 _VERSION = b"\x01"
@@ -101,9 +106,7 @@ def settled(connection: Connection, population_id: int, users: int) -> Units:
 
 def stored_settled(connection: Connection, population_id: int) -> list[dict[str, object]]:
     """Rows (first, count, blob) of table `odometers`, by `first`."""
-    c = models.odometers.c
-    query = select(c.first, c.count, c.spent.label("blob")).where(c.population_id == population_id)
-    return [dict(row) for row in connection.execute(query.order_by(c.first)).mappings()]
+    return [dict(row) for row in connection.execute(_SETTLED, {"owner": population_id}).mappings()]
 
 
 def caps(connection: Connection, run_seq: int, users: int) -> Units:
@@ -113,9 +116,7 @@ def caps(connection: Connection, run_seq: int, users: int) -> Units:
 
 def stored_caps(connection: Connection, run_seq: int) -> list[dict[str, object]]:
     """Rows (first, count, blob) of table `pledges`, by `first`."""
-    c = models.pledges.c
-    query = select(c.first, c.count, c.caps.label("blob")).where(c.run_seq == run_seq)
-    return [dict(row) for row in connection.execute(query.order_by(c.first)).mappings()]
+    return [dict(row) for row in connection.execute(_CAPS, {"owner": run_seq}).mappings()]
 
 
 def taken(
