@@ -28,15 +28,16 @@ def main() -> int:
     parser.add_argument("--simulated", type=float, default=4000.0, help="simulated seconds of one history, at most")
     parser.add_argument("--lines", type=int, default=1000, help="how many lines of a history are printed")
     parser.add_argument("--windows", action="store_true", help="with calendar windows, over midnight")
+    parser.add_argument("--hazard", type=float, default=1.0, help="how often all goes wrong, as a share of the default")
     chosen = parser.parse_args()
     warnings.filterwarnings("ignore", category=ResourceWarning)
     if chosen.seed is not None:
-        told = simulate(chosen.seed, chosen.rounds, chosen.simulated, windows=chosen.windows)
+        told = simulate(chosen.seed, chosen.rounds, chosen.simulated, windows=chosen.windows, hazard=chosen.hazard)
         show(told, chosen.lines)
         return 1 if told.violation else 0
     begin, busy, seed, rounds, simulated = time.monotonic(), time.process_time(), chosen.first, 0, 0.0
     while time.monotonic() - begin < chosen.seconds:
-        told = simulate(seed, chosen.rounds, chosen.simulated, windows=chosen.windows)
+        told = simulate(seed, chosen.rounds, chosen.simulated, windows=chosen.windows, hazard=chosen.hazard)
         rounds, simulated = rounds + told.rounds, simulated + told.seconds
         if told.violation:
             show(told, 40)

@@ -239,14 +239,14 @@ class Federation:
             handle.begin_groups()
         while True:
             draw = self.rng.random()
-            if draw < 0.02:
+            if draw < 0.02 * self.world.hazard:
                 handle.hand_back("a walk")
                 if self.rng.random() < 0.5:
                     fresh = np.array([self.rng.getrandbits(60)], dtype=np.uint64)
                     told = self.call(who, f"register a user of {job.id} after", partial(handle.register_users, fresh))
                     need(isinstance(told, Refused), f"{who.id} wrote to run {job.id}, which it had given back")
                 return
-            if draw < 0.06:
+            if draw < 0.06 * self.world.hazard:
                 self.world.sleep(
                     self.rng.uniform(0.8, 2.0) * LEASE
                 )  # its machine hangs, and it goes on as if nothing was

@@ -33,7 +33,7 @@ class Nemesis:
 
     def __init__(self, place: World) -> None:
         self.world, self.rng = place, place.rng
-        self._next = place.now + self.rng.uniform(1, 10)
+        self._next = place.now + self.rng.uniform(1, 10) / place.hazard
         self._until = 0.0
         self._newest: tuple[bytes, bytes] | None = None
         self._copy: tuple[int, tuple[bytes, bytes]] | None = None
@@ -45,7 +45,7 @@ class Nemesis:
             self._end()
         if now < self._next or not self.world.quiet or self._until:
             return
-        self._next = now + self.rng.uniform(3, 30)
+        self._next = now + self.rng.uniform(3, 30) / self.world.hazard
         acts = (self._fill, self._checkpoint, self._keep_copy, self._put_back, self._forget)
         self.rng.choices(acts, (1, 1, 2, 3, 2))[0]()
 
@@ -103,12 +103,14 @@ class Nemesis:
             self.world.say("the disk has room")
 
 
-def simulate(seed: int, rounds: int = 120, seconds: float = 4000.0, *, windows: bool = False) -> Told:
+def simulate(
+    seed: int, rounds: int = 120, seconds: float = 4000.0, *, windows: bool = False, hazard: float = 1.0
+) -> Told:
     """The history of `seed`, until it has so many committed rounds or simulated seconds.
 
-    windows: it goes on over midnight, and the officer sets calendar windows.
+    windows: it goes on over midnight, and the officer sets calendar windows. hazard: as of `World`.
     """
-    with world(seed) as place:
+    with world(seed, hazard) as place:
         if windows:
             place.now = MIDNIGHT - place.rng.uniform(60, 300)
         start, violation = place.now, ""

@@ -102,7 +102,9 @@ class Process:
 class World:
     """One history: the processes, their clock, the store and the oracle that hears what every client is told."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, hazard: float = 1.0) -> None:
+        self.hazard = hazard
+        """How often all goes wrong, as a share of how often it does by default."""
         self.seed, self.folder = seed, folder
         self.rng, self._bits = random.Random(seed), random.Random(~seed)
         self.now = 1_700_000_000.0
@@ -118,12 +120,12 @@ class World:
         """Who dies now is not started again."""
         self.whole_since = 0.0
         """When the disk last became whole again."""
-        self.risk = self.rng.choice((0.0, 0.001, 0.004))
+        self.risk = hazard * self.rng.choice((0.0, 0.001, 0.004))
         """How likely a process dies at each step."""
-        self.pauses = self.rng.choice((0.0, 0.005, 0.02))
-        self.lost = self.rng.choice((0.0, 0.01, 0.05)) if self.server else 0.0
+        self.pauses = hazard * self.rng.choice((0.0, 0.005, 0.02))
+        self.lost = hazard * self.rng.choice((0.0, 0.01, 0.05)) if self.server else 0.0
         """How likely the answer of the server is lost."""
-        self.cuts = self.rng.choice((0.0, 0.0005, 0.002))
+        self.cuts = hazard * self.rng.choice((0.0, 0.0005, 0.002))
         """How likely the power fails, or the server, while a commit is written."""
         self._writer: Process | None = None
         self._frames: list[int] = [0]
@@ -521,7 +523,7 @@ def _new_ledger(path: Path) -> None:
 
 
 @contextmanager
-def world(seed: int) -> Iterator[World]:
+def world(seed: int, hazard: float = 1.0) -> Iterator[World]:
     """A world of this seed: inside, the ledger's code runs in it."""
     global _world
     memory = Path("/dev/shm")
@@ -529,7 +531,7 @@ def world(seed: int) -> Iterator[World]:
     try:
         _new_ledger(folder / "ledger.sqlite3")
         with ExitStack() as patches:
-            new = _world = World(seed, folder)
+            new = _world = World(seed, folder, hazard)
             for module in (database, hold, takeover):
                 patches.enter_context(patch.object(module, "time", new))
             for name in ("token_hex", "token_bytes"):

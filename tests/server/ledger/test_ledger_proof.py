@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -365,6 +366,64 @@ def test_each_check_reads_only_what_is_new(ledger_url: str, monkeypatch: pytest.
         assert proof.advance().whole
         assert proof.advance().whole
         assert applied == [rows + 1, rows + 2], "the round that was opened and committed, once"
+
+
+FIRST_ROWS = {
+    "proposals": "id, population_id, epsilon, delta, reason, state, proposed_at, proposed_by, person "
+    "SELECT 'x', 1, 9.0, 1e-6, '', 'waiting', 1.0, 'x', 'x'",
+    "tokens": "id, name, digest, scopes, created_at, created_by SELECT 'x', 'x', 'd', 'read admin', 1.0, 'x'",
+    "charges": "population_id, key, who, what, why, loss, price, state, reserved_at "
+    "SELECT 1, 'x', 'x', 'x', '', '{}', '{}', 'released', 1.0",
+    "odometers": "population_id, first, count, spent SELECT 1, 0, 3, hashes",
+    "pledges": "run_seq, first, count, caps SELECT 1, 0, 3, hashes",
+}
+"""The first row of a table that is empty, as somebody writes it who has the database's password."""
+
+
+def test_the_first_row_of_an_empty_table_is_found_at_once(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        start(ledger, 0.8, rounds=6).register_users(np.arange(3, dtype=np.uint64))
+        assert ledger.proof.advance().whole
+        for table, row in FIRST_ROWS.items():
+            columns, values = row.split(" SELECT ")
+            with ledger.database.engine.connect() as connection:
+                edit_behind_the_guards(connection, f"INSERT INTO {table} ({columns}) SELECT {values} FROM users")
+                with pytest.raises(Disproved, match=table):
+                    ledger.proof.require(connection)
+                connection.rollback()
+            assert ledger.proof.advance().whole
+
+
+def test_a_round_that_the_journal_does_not_name_is_found_at_once(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger, 0.8, rounds=6)
+        run.register_users(np.arange(3, dtype=np.uint64))
+        commit(run, [1], 0.1)
+        assert ledger.proof.advance().whole
+        columns = ", ".join(f'"{column.name}"' for column in models.rounds.columns)
+        other = re.sub('"(id|index|noise_row)"', r'"\1" + 50', columns)
+        with ledger.database.engine.connect() as connection:
+            edit_behind_the_guards(connection, f"INSERT INTO rounds ({columns}) SELECT {other} FROM rounds")
+            with pytest.raises(Disproved, match="rounds 51: the journal does not name it"):
+                ledger.proof.require(connection)
+
+
+def test_a_check_asks_the_database_no_more_than_nine_times(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger, 0.8, rounds=6)
+        run.register_users(np.arange(3, dtype=np.uint64))
+        for most in (7, 9):
+            ledger.proof.advance()
+            if most == 9:
+                commit(run, [1], 0.1)
+            asked: list[str] = []
+            with ledger.read() as connection:
+                event.listen(connection, "before_cursor_execute", lambda *about, into=asked: into.append(about[2]))
+                ledger.proof.require(connection)
+            assert len(asked) <= most, "\n".join(asked)
 
 
 def test_a_check_scans_no_table_that_grows_with_runs_and_finds_a_revived_run_at_once(tmp_path: Path) -> None:

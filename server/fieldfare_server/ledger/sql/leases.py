@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from fieldfare.errors import RunHeld
 from fieldfare_server.ledger.holders import process_is_gone
@@ -18,6 +18,7 @@ from fieldfare_server.ledger.sql import models
 
 SECONDS = 30.0
 """How long a holder may be silent, by default."""
+_LEASE = select(models.leases).where(models.leases.c.run_seq == bindparam("run"))
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def create(connection: Connection, run_seq: int, holder: str, seconds: float, no
 
 def read(connection: Connection, run_seq: int) -> Lease:
     """The lease of a run."""
-    row = connection.execute(select(models.leases).where(models.leases.c.run_seq == run_seq)).one()
+    row = connection.execute(_LEASE, {"run": run_seq}).one()
     return Lease(row.holder, row.token, row.beat, row.renewed_at, row.seconds)
 
 

@@ -35,6 +35,11 @@ from fieldfare_server.ledger.state.state import FoldedPopulation
 from fieldfare_server.ledger.states import ACTIVE
 
 _RUN = select(models.runs.c.population_id, models.runs.c.seq).where(models.runs.c.id == bindparam("id"))
+_STORED = {
+    table.name: select(first, count, blob.label("blob")).where(owner == bindparam("owner")).order_by(first)
+    for table in (models.odometers, models.pledges)
+    for owner, first, count, blob in [table.c]
+}
 _BLOCK = 1 << 16
 """Users in one row of `odometers` or `pledges`."""
 _VERSION = b"\x01"
@@ -106,9 +111,7 @@ def caps(connection: Connection, run_seq: int, users: int) -> Units:
 
 def stored(connection: Connection, table: Table, owner: int) -> list[dict[str, object]]:
     """Rows (first, count, blob) of a population in table `odometers`, or of a run in `pledges`, by `first`."""
-    owned_by, first, count, blob = table.c
-    query = select(first, count, blob.label("blob")).where(owned_by == owner)
-    return [dict(row) for row in connection.execute(query.order_by(first)).mappings()]
+    return [dict(row) for row in connection.execute(_STORED[table.name], {"owner": owner}).mappings()]
 
 
 def taken(

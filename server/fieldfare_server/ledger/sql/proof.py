@@ -69,7 +69,6 @@ _RUNS_CHANGING = _RUNS.where(
         )
     )
 )
-_RUNS_NUMBER = select(select(func.max(_r.seq)).scalar_subquery(), func.count()).select_from(models.runs)
 _KEPT = select(models.odometers.c.population_id).distinct()
 _PLEDGED = select(models.pledges.c.run_seq).distinct()
 # The state is a literal because SQLite uses the small index of open rounds only for one.
@@ -90,8 +89,16 @@ _ROUNDS = (
     .outerjoin(models.participations, _p.round_id == _t.id)
     .where(_t.run_seq == bindparam("seq"), _t.index.between(bindparam("first"), bindparam("last")))
 )
-_NEWEST = select(func.max(_t.id))
-_NEW = select(func.count()).where(_t.id > bindparam("newest"))
+# One round trip, which spares the reading of each table that is empty and has to be.
+_CENSUS = select(
+    *(
+        select(func.count()).select_from(table).scalar_subquery().label(table.name)
+        for table in (models.proposals, models.tokens, models.charges, models.odometers, models.pledges, models.runs)
+    ),
+    select(func.max(_r.seq)).scalar_subquery().label("last_run"),
+    select(func.max(_t.id)).scalar_subquery().label("newest"),
+    select(func.count()).where(_t.id > bindparam("since")).scalar_subquery().label("new"),
+)
 
 
 class Disproved(LedgerError):
@@ -285,62 +292,72 @@ class Replay:
     def _compare(self, connection: Connection) -> None:
         """Compare the tables with the replayed state, all of which was followed."""
         state = self._state
+        since = 2**31 - 1 if self._newest_round is None else self._newest_round
+        census = connection.execute(_CENSUS, {"since": since}).mappings().one()
         budgets = {name: population.row for name, population in state.populations.items()}
         rows = _compare_table(connection, _POPULATIONS, "populations", budgets, {}, lambda row: str(row["name"]))
         names = {row["id"]: row["name"] for row in rows}
         if self._newest_signed != self._signed:
             _compare_signed(connection)
             self._signed = self._newest_signed
-        _compare_table(connection, _PROPOSALS, "proposals", state.proposals, names)
-        _compare_table(connection, _TOKENS, "tokens", state.tokens, names)
         charges = {f"{name} {key}": c for name, each in state.populations.items() for key, c in each.charges.items()}
 
         def place(row: RowMapping) -> str:
             return f"{names.get(row['population_id'])} {row['key']}"
 
-        _compare_table(connection, _CHARGES, "charges", charges, names, place)
-        compared = self._compare_runs(connection, names)
+        tables: tuple[tuple[Select[Any], str, Mapping[str, object], Callable[[RowMapping], str]], ...] = (
+            (_PROPOSALS, "proposals", state.proposals, itemgetter("id")),
+            (_TOKENS, "tokens", state.tokens, itemgetter("id")),
+            (_CHARGES, "charges", charges, place),
+        )
+        for query, table, wanted, label in tables:
+            if wanted or census[table]:
+                _compare_table(connection, query, table, wanted, names, label)
+        compared, numbers = self._compare_runs(connection, names, census)
         self._compare_open(connection)
-        self._compare_odometers(connection, names)
+        self._compare_odometers(connection, names, numbers, census)
         for name in migrate.damage(connection):
             raise Unfit("schema", name, "it differs from what the migrations make")
-        self._count(connection)
+        self._count(connection, census)
         self._touched.clear()
         self._compared = compared
 
-    def _compare_runs(self, connection: Connection, names: Mapping[int, str]) -> int:
-        """Compare runs under way, changed runs, and a slice of the others; returns where the next slice begins."""
+    def _compare_runs(
+        self, connection: Connection, names: Mapping[int, str], census: RowMapping
+    ) -> tuple[int, dict[str, int]]:
+        """Compare runs under way, changed runs and a slice of the others; returns where the next begins, and `seq`."""
         everything = self._newest_round is None
         end = self._compared + _SLICE
         changing = {"names": sorted(self._touched | self._active()), "populations": list(names)}
         changing |= {"compared": self._compared, "end": end}
         query = connection.execute(_RUNS) if everything else connection.execute(_RUNS_CHANGING, changing)
-        rows = query.mappings().all()
+        rows = list(dictionaries(query))
         for row in rows:
             wanted = expected("runs", row["id"], self._state.runs).row
             shown = {**row, "plan": sha256(row["plan"]), "population": names.get(row["population_id"])}
             compare("runs", row["id"], shown, wanted)
         known = self._state.runs if everything else self._touched | self._active()
         _require_all("runs", known, [row["id"] for row in rows])
+        numbers = {row["id"]: row["seq"] for row in rows}
         if everything:
-            return 0
-        last, number = connection.execute(_RUNS_NUMBER).one()
-        if number != len(self._state.runs):
-            raise Unfit("runs", str(last), "there are more or fewer than the journal names")
-        return end if end < (last or 0) else 0
+            return 0, numbers
+        if census["runs"] != len(self._state.runs):
+            raise Unfit("runs", str(census["last_run"]), "there are more or fewer than the journal names")
+        return end if end < (census["last_run"] or 0) else 0, numbers
 
-    def _compare_odometers(self, connection: Connection, names: Mapping[int, str]) -> None:
+    def _compare_odometers(
+        self, connection: Connection, names: Mapping[int, str], numbers: Mapping[str, int], census: RowMapping
+    ) -> None:
         """Compare what users have spent and what runs were pledged of them, and note it as its `standing`."""
-        under_way = {"names": sorted(self._active())}
-        numbers = {row.id: row.seq for row in connection.execute(_NUMBERS, under_way)}
-        numbers = {name: seq for name, seq in numbers.items() if self._state.runs[name].row.individual}
+        numbers = {name: numbers[name] for name in self._active() if self._state.runs[name].row.individual}
         kept = {number for number, name in names.items() if self._state.populations[name].row.individual}
         for number in sorted(kept):
             name = names[number]
             population = self._state.populations[name]
             runs = [run for run in population.runs if run.row.individual]
-            stored = [odometer_tables.stored(connection, models.odometers, number)]
-            stored += [odometer_tables.stored(connection, models.pledges, numbers[run.row.id]) for run in runs]
+            settled = odometer_tables.stored(connection, models.odometers, number) if census["odometers"] else []
+            pledged = [odometer_tables.stored(connection, models.pledges, numbers[run.row.id]) for run in runs]
+            stored = [settled, *pledged]
             users = population.row.users
             said = [(run.row.id, run.pledged, len(run.newcomers)) for run in runs]
             now = odometer_tables.fingerprint(stored), (users, population.settled, said)
@@ -349,7 +366,8 @@ class Replay:
                 population.standing = _standing(name, population, runs, stored)
                 self._accounts[name] = now
         for table, owners, known in (("odometers", _KEPT, kept), ("pledges", _PLEDGED, set(numbers.values()))):
-            for other in sorted(set(connection.execute(owners).scalars()) - known):
+            there = connection.execute(owners).scalars() if census[table] else ()
+            for other in sorted(set(there) - known):
                 raise Unfit(table, str(other), "the journal does not name it")
 
     def _active(self) -> set[str]:
@@ -368,10 +386,10 @@ class Replay:
         for name, run in left.items():
             raise Unfit("rounds", f"{name} {run.row.next_round}", "it is open, and its row is not")
 
-    def _count(self, connection: Connection) -> None:
+    def _count(self, connection: Connection, census: RowMapping) -> None:
         """Compare how many rows there are with what the journal says: all at first, then those of new rounds."""
         wanted = self._state.counts
-        newest = connection.execute(_NEWEST).scalar_one() or 0
+        newest = census["newest"] or 0
         if self._newest_round is None:
             for name, number in wanted.items():
                 count = select(func.count()).select_from(models.metadata.tables[name])
@@ -382,10 +400,8 @@ class Replay:
             charged = other.where(q.charges.is_not(None), r.accounting != odometers.INDIVIDUAL).limit(1)
             for run in connection.execute(charged).scalars():
                 raise Unfit("participations", run, "its users are charged singly, and the journal says alike")
-        elif newest != self._newest_round or wanted["rounds"] != self._rounds:
-            new = connection.execute(_NEW, {"newest": self._newest_round}).scalar_one()
-            if new != wanted["rounds"] - self._rounds:
-                raise Unfit("rounds", str(newest), "the journal does not name it")
+        elif census["new"] != wanted["rounds"] - self._rounds:
+            raise Unfit("rounds", str(newest), "the journal does not name it")
         self._newest_round, self._rounds = newest, wanted["rounds"]
 
 
