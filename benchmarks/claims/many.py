@@ -6,8 +6,9 @@
 
 Parts, in this order: fashion small, 12 rows, 12 seeds; the attack's shadow models; DP-SGD at other splits of rounds and
 cohort; chess small, 12 seeds; chess with 50 000 people and fashion at the paper's rounds and cohort, six rows, 12
-seeds, on a GPU where there is one. `--parts` names those that are made. Of each grid every cell is tuned first, as `headline.py` tunes, and then its seeds follow one by one, so that a
-cut leaves whole seeds. No run is begun that would not end in time.
+seeds, on a GPU where there is one. `--parts` names those that are made. Of each grid every cell is tuned first, as
+`headline.py` tunes, and then its seeds follow one by one, so that a cut leaves whole seeds. No run is begun that would
+not end in time.
 
 FOLDER gets `runs.jsonl`, a line a run, written as it ends, and `attack.npz`. A process has one thread. A row with a
 certificate stays in one process, which prices it once.

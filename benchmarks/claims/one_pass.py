@@ -5,8 +5,8 @@ each user's update follows from what the passes leave at every layer, and the cl
 layer, so no update is ever stored. On images that is 10 times as fast as vmap, and 100 times as fast as one user at a
 time.
 
-The sums are those of `fieldfare_client.training.Trainer` to round-off, which a test compares, on whatever device. Nodes do not train like
-this, because round-off would depend on who else trains: under `add_remove` that is secret.
+The sums are those of `fieldfare_client.training.Trainer` to round-off, which a test compares, on whatever device. Nodes
+do not train like this, because round-off would depend on who else trains: under `add_remove` that is secret.
 """
 
 from __future__ import annotations
