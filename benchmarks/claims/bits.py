@@ -70,7 +70,9 @@ BESIDES: tuple[str, ...] = (
 PAGES = {
     "evidence/headline.md": (
         "claims/headline-fashion-small",
+        "claims/headline-fashion-full",
         "claims/headline-chess-small",
+        "claims/headline-chess-people",
         "claims/headline-poems-small",
     ),
     "evidence/attack.md": ("claims/attack",),

@@ -154,9 +154,14 @@ def run(plan: Plan, seed: int, noiseless: bool = False) -> tuple[Table, torch.Te
         "load": os.getloadavg()[0],
         "commit": commit(),
         "code": bits.digests(),
-        "versions": f"Python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}",
+        "versions": f"Python {platform.python_version()}, torch {torch.__version__}, {_device()}",
     }
     return record, session.released.params
+
+
+def _device() -> str:
+    on_gpu = os.environ.get("FIELDFARE_DEVICE", "").startswith("cuda")
+    return torch.cuda.get_device_name() if on_gpu else platform.machine()
 
 
 def trained(plan: Plan, seed: int) -> torch.Tensor:

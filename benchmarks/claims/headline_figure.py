@@ -62,7 +62,10 @@ def picture(stored: harness.Table) -> str:
         words = [paired.told(value, epsilons, "{:.1f}".format) for value in (at, low, high)]
         notes[PUBLIC] = [f"nu passes DP-SGD at epsilon {words[0]}", f"(shaded: {words[1]} to {words[2]}, 95 %)"]
         band = (max(low, epsilons[0]), min(high, epsilons[-1]))
-        where = seeds.both_ahead(stored, seeds.tested(stored), NU_BINS, "nu")
+        if low > epsilons[-1]:
+            notes[PUBLIC], band = [f"nu does not pass DP-SGD up to epsilon {epsilons[-1]:g}"], None
+        tested = seeds.tested(stored)
+        where = seeds.both_ahead(stored, tested, NU_BINS, "nu")
         if epsilons[0] <= low and high <= epsilons[-1]:
             title = "Small epsilon: sample. Large epsilon: correlate." + (" Where one can: both." if where else "")
         first = f"Sampled and correlated leads at epsilon {', '.join(f'{e:g}' for e in where)}"
@@ -70,6 +73,8 @@ def picture(stored: harness.Table) -> str:
             first if where else "Sampled and correlated leads nowhere",
             "(ahead of nu and of both sampled rows)",
         ]
+        if seeds.too_few(stored, tested):
+            notes[SECRET] = ["Too few seeds for any of the", f"{len(tested)} comparisons to survive correction"]
     else:
         notes[PUBLIC] = [f"{min(len(cell['scores']) for cell in cells.values())} seeds: a direction at most"]
     return figure.panels(

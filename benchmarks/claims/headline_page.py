@@ -90,7 +90,8 @@ The intervals are over seeds; the test rows, which all cells share, add their ow
         run += f" At an edge of their grid, and so not tuned to the end: {'; '.join(edges)}."
     if missing := [row for row in ROWS if row not in rows]:
         run += f" Rows that were not run: {'; '.join(missing)}."
-        command += f" --epsilons {' '.join(f'{e:g}' for e in epsilons)} --rows {shlex.join(rows)}"
+        if "command" not in stored:
+            command += f" --epsilons {' '.join(f'{e:g}' for e in epsilons)} --rows {shlex.join(rows)}"
     return f"""## Scores: {stored["data"]}, {stored["size"]}
 
 {textwrap.fill(" ".join(run.split()), 120, break_on_hyphens=False)}

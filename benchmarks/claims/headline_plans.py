@@ -84,7 +84,7 @@ SETTINGS: dict[tuple[str, str], Setting] = {
         {"model": "cnn-small"}, 50_000, 500, 500, 100, 1e-5, 1.0, 0.9, GRADIENT, 0.015, 5.0, "accuracy"
     ),
     ("fashion", "full"): Setting(
-        {"model": "cnn"}, 50_000, 2000, 500, 100, 1e-5, 1.0, 0.9, GRADIENT, 0.015, 5.0, "accuracy"
+        {"model": "cnn-small"}, 50_000, 2000, 500, 100, 1e-5, 1.0, 0.9, GRADIENT, 0.015, 5.0, "accuracy"
     ),
     ("poems", "small"): Setting(
         {"width": 32, "most": 1, "users": 3_900},

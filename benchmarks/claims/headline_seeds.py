@@ -25,6 +25,15 @@ PAIRS = (
 CROSSINGS = (("nu", POISSON), ("nu", BEST), ("nu", ALLOCATED), (NU_BINS, ALLOCATED), (NU_BINS, BEST))
 
 
+def was_run(stored: harness.Table, row: str) -> bool:
+    return any(label.startswith(f"{POISSON if row == BEST else row}, epsilon ") for label in stored["cells"])
+
+
+def too_few(stored: harness.Table, found: Tested) -> bool:
+    """Whether no comparison could survive the correction: with all seeds of one sign, p is 2 / 2^seeds."""
+    return 2 / 2 ** min(len(cell["scores"]) for cell in stored["cells"].values()) * len(found) >= 0.05
+
+
 def many(stored: harness.Table) -> bool:
     return min(len(cell["scores"]) for cell in stored["cells"].values()) >= LEAST
 
@@ -75,10 +84,12 @@ Tested = dict[tuple[str, str, float], tuple[float, float, float, float, float]]
 
 
 def tested(stored: harness.Table) -> Tested:
-    """Every comparison of PAIRS; with the best split only where it is another than the headline's."""
+    """Every comparison of PAIRS whose rows were run; with the best split only where it is another than the
+    headline's."""
     differences = {
         f"{row}|{other}|{epsilon:g}": ahead(stored, row, other, epsilon)
         for row, other in PAIRS
+        if was_run(stored, row) and was_run(stored, other)
         for epsilon in epsilons_of(stored)
         if other != BEST or best_split(stored, epsilon) != next(iter(splits_of(stored, epsilon)))
     }
@@ -126,6 +137,8 @@ def section(stored: harness.Table) -> str:
     header = ("row", "against", *(f"epsilon {e:g}" for e in epsilons))
     rows = []
     for row, other in PAIRS:
+        if not any((row, other, epsilon) in found for epsilon in epsilons):
+            continue
         cells = []
         for epsilon in epsilons:
             if (row, other, epsilon) not in found:
@@ -140,7 +153,8 @@ def section(stored: harness.Table) -> str:
         textwrap.fill(
             "By how much a row is ahead of another, paired by seed: mean [95 % bootstrap interval over seeds], p after "
             f"Holm's correction over all {len(found)} comparisons of this table. p: over all signs of the differences, "
-            f"two-sided, exact. Bold: p below 0.05, of which there are {kept}:",
+            f"two-sided, exact. Bold: p below 0.05, of which there are {kept}"
+            + (": so few seeds cannot leave any." if too_few(stored, found) else ":"),
             120,
         ),
         harness.markdown_table(header, rows),
@@ -149,7 +163,7 @@ def section(stored: harness.Table) -> str:
         parts += [splits(stored, header[2:], epsilons)]
     at = []
     for row, other in CROSSINGS:
-        if other == BEST and "splits" not in stored:
+        if (other == BEST and "splits" not in stored) or not was_run(stored, row):
             continue
         place, low, high = paired.crossing(aheads(stored, row, other), epsilons)
         said = [paired.told(value, epsilons) for value in (place, low, high)]
@@ -159,6 +173,8 @@ def section(stored: harness.Table) -> str:
         harness.markdown_table(("row", "against", "from epsilon", "interval"), at),
     ]
     for row, alone in ((NU_BINS, "nu"), (BANDED_BINS, "banded")):
+        if not was_run(stored, row):
+            continue
         where = both_ahead(stored, found, row, alone)
         parts.append(
             f"{row} is ahead of `{alone}`, of random allocation and of DP-SGD at its best split, after Holm: "
@@ -173,15 +189,15 @@ def section(stored: harness.Table) -> str:
 
 
 def splits(stored: harness.Table, columns: tuple[str, ...], epsilons: list[float]) -> str:
-    rows = []
+    rows, count = [], len(splits_of(stored, epsilons[0]))
     for name in splits_of(stored, epsilons[0]):
         of = [splits_of(stored, epsilon)[name] for epsilon in epsilons]
         tune = [cell["tune_scores"][cell["choice"]] for cell in of]
         rows.append((name, *(f"{harness.show(c['scores'])}, {t:.4f}" for c, t in zip(of, tune, strict=True))))
     best = ", ".join(best_split(stored, epsilon) for epsilon in epsilons)
-    text = f"""DP-SGD at three splits of as many visits into rounds x cohort, each with rates tuned like a row's, so
-that it has three times the tuning of others: mean and Student's interval on test users, score on tune users. By the
-latter the best are {best}. 1000x50 was not run. Random allocation was run at one split."""
+    text = f"""DP-SGD at {count} splits of as many visits into rounds x cohort, each with rates tuned like a row's, so
+that it has {count} times the tuning of others: mean and Student's interval on test users, score on tune users. By the
+latter the best are {best}. Random allocation was run at one split."""
     return f"""{textwrap.fill(" ".join(text.split()), 120)}
 
 {harness.markdown_table(("rounds x cohort", *columns), rows)}"""

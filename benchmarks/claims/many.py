@@ -5,9 +5,10 @@
     python benchmarks/claims/many_results.py --out FOLDER --commit NAME             what is stored and shown of it
 
 Parts, in this order: fashion small, 12 rows, 12 seeds; the attack's shadow models; DP-SGD at other splits of rounds and
-cohort; chess small, 12 seeds; chess with 50 000 people, six rows, 6 seeds; fashion at 500 rounds of 500, six rows, 6
-seeds. Of each grid every cell is tuned first, as `headline.py` tunes, and then its seeds follow one by one, so that a
-cut leaves whole seeds. No run is begun that would not end in time.
+cohort; chess small, 12 seeds; chess with 50 000 people and fashion at the paper's rounds and cohort, six rows, 12
+seeds, on a GPU where there is one. `--parts` names those that are made. Of each grid every cell is tuned first, as
+`headline.py` tunes, and then its seeds follow one by one, so that a cut leaves whole seeds. No run is begun that would
+not end in time.
 
 FOLDER gets `runs.jsonl`, a line a run, written as it ends, and `attack.npz`. A process has one thread. A row with a
 certificate stays in one process, which prices it once.
@@ -34,9 +35,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import attack
 import harness
 import headline_plans as plans
+import torch
 
 RATES = 3
 SIX = (plans.POISSON, plans.ALLOCATED, plans.NU_BINS, "tree, online", "nu", "banded")
+LARGE = ("people", "full")
+"""Sizes whose rounds a GPU makes several times as fast."""
 OWNED = ("balls-in-bins",)
 """Schemes whose price takes long: one process has all runs of such a cell."""
 
@@ -61,6 +65,7 @@ class Grid:
     rows: tuple[str, ...]
     seeds: int
     setting: plans.Setting
+    device: str = "cpu"
     found: dict[Job, harness.Table] = field(default_factory=dict)
     priced: dict[str, harness.Cell] = field(default_factory=dict)
 
@@ -111,6 +116,7 @@ class Grid:
         if job.label not in self.priced:
             self.priced[job.label] = self._cell(job.label)
         cell = self.priced[job.label]
+        os.environ["FIELDFARE_DEVICE"] = self.device
         plan = self.study.plan(cell.choices[job.place], job.part, job.seed)  # type: ignore[arg-type]
         return harness.run(harness.Plan.parse(plan), job.seed, cell.noiseless)[0], None
 
@@ -179,15 +185,16 @@ def parts_of(tiny: bool) -> list[Part]:
             task = {key: 400 if key == "users" else value for key, value in s.task.items()}
             shape = {"users": 400, "rounds": 8, "cohort": 100, "separation": 2}
             s, rows, seeds = dataclasses.replace(s, task=task, **shape), rows[:1] + rows[-1:] + rows[2:3], 2
-        return Grid(data, size, tuple(dict.fromkeys(rows)), seeds, s)
+        device = "cuda" if size in LARGE and torch.cuda.is_available() else "cpu"
+        return Grid(data, size, tuple(dict.fromkeys(rows)), seeds, s, device)
 
     return [
         grid("fashion", "small", tuple(plans.ROWS), 12),
         *(Shadows(setting.tiny() if tiny else setting, 3 if tiny else 64) for setting in attack.SETTINGS),
         *(grid("fashion", f"small-{rounds}x{cohort}", (plans.POISSON,), 12) for rounds, cohort in plans.SPLITS),
         grid("chess", "small", tuple(plans.ROWS), 12),
-        grid("chess", "people", SIX, 6),
-        grid("fashion", "reduced", SIX, 6),
+        grid("chess", "people", SIX, 12),
+        grid("fashion", "full", SIX, 12),
     ]
 
 
@@ -196,8 +203,6 @@ def parts_of(tiny: bool) -> list[Part]:
 
 def _work(pipe: Connection, tiny: bool) -> None:
     """Make runs for the first process, until it closes its end."""
-    import torch
-
     torch.set_num_threads(1)
     parts = {part.name: part for part in parts_of(tiny)}
     while True:
@@ -324,9 +329,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540.0, help="after which nothing is made any more")
     parser.add_argument("--out", type=Path, required=True, help="folder of what is made, and of what was made before")
     parser.add_argument("--tiny", action="store_true", help="every part at a size that says nothing")
+    parser.add_argument("--parts", nargs="+", metavar="NAME", help="of those: headline-chess-small, ...")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    parts = parts_of(given.tiny)
+    parts = [part for part in parts_of(given.tiny) if given.parts is None or part.name in given.parts]
     read(parts, given.out)
     for name in ("fashion", "chess"):
         harness.data_hash(name)

@@ -1,4 +1,4 @@
-"""What is stored and shown of the runs of `many.py`: the headline of fashion with DP-SGD's splits, and the attack.
+"""What is stored and shown of the runs of `many.py`: the headline's grids, DP-SGD's splits, and the attack.
 
     python benchmarks/claims/many_results.py --out FOLDER --commit NAME --again OTHER/runs.jsonl
 
@@ -75,30 +75,34 @@ def main() -> None:
     given = parser.parse_args()
     parts = many.parts_of(tiny=False)
     many.read(parts, given.out)
-    code, by_name = digests_at(given.commit), {part.name: part for part in parts}
+    code = digests_at(given.commit)
     made = {}
     if given.again:
         lines = [path.read_text(encoding="utf-8").splitlines() for path in (given.out / "runs.jsonl", given.again)]
         made = {"made twice": twice(*lines)}
         print(made)
-    grid = by_name["headline-fashion-small"]
-    assert isinstance(grid, many.Grid)
-    cells = dated(grid.result(), given.commit, code)
-    if not cells:
-        sys.exit(f"{grid.name} is not complete")
-    splits = {}
-    for part in parts:
-        if isinstance(part, many.Grid) and part.is_split and (found := part.result()):
-            splits[part.size.removeprefix("small-")] = dated(found, given.commit, code)
-    stored = {
-        **headline.joined(grid.name, grid.data, grid.size, grid.setting, cells),
-        **{"command": COMMAND, "splits": splits, **made},
+    grids = [part for part in parts if isinstance(part, many.Grid)]
+    splits = {
+        part.size.removeprefix("small-"): dated(found, given.commit, code)
+        for part in grids
+        if part.is_split and (found := part.result())
     }
-    print(harness.store(grid.name, stored))
-    (harness.ROOT / f"docs/evidence/{grid.name}.svg").write_text(headline_figure.picture(stored))
+    for grid in grids:
+        path = harness.RESULTS / f"{grid.name}.json"
+        stored = json.loads(path.read_text()) if path.is_file() else {}
+        before, fresh = stored.get("splits", {}), splits if (grid.data, grid.size) == ("fashion", "small") else {}
+        if cells := {} if grid.is_split else dated(grid.result(), given.commit, code):
+            stored = headline.joined(grid.name, grid.data, grid.size, grid.setting, cells)
+            stored |= {"command": f"{COMMAND} --parts {grid.name}", **made}
+        elif grid.is_split or not fresh:
+            continue
+        if before or fresh:
+            stored["splits"] = before | fresh
+        print(harness.store(grid.name, stored))
+        (harness.ROOT / f"docs/evidence/{grid.name}.svg").write_text(headline_figure.picture(stored))
     print(harness.write_page("headline", headline_page.page()))
     shadows = [part for part in parts if isinstance(part, many.Shadows)]
-    if all(len(part.found) == part.models * len(attack_page.LABELS) for part in shadows):
+    if shadows and all(len(part.found) == part.models * len(attack_page.LABELS) for part in shadows):
         result = {"command": COMMAND, **made, "settings": attack_page.results(shadows, given.commit, code)}
         print(harness.store("attack", result))
         (harness.ROOT / "docs/evidence/attack.svg").write_text(attack_page.picture(result))

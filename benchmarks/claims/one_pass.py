@@ -5,8 +5,8 @@ each user's update follows from what the passes leave at every layer, and the cl
 layer, so no update is ever stored. On images that is 10 times as fast as vmap, and 100 times as fast as one user at a
 time.
 
-The sums are those of `fieldfare_client.training.Trainer` to round-off, which a test compares. Nodes do not train like
-this, because round-off would depend on who else trains: under `add_remove` that is secret.
+The sums are those of `fieldfare_client.training.Trainer` to round-off, which a test compares, on whatever device. Nodes
+do not train like this, because round-off would depend on who else trains: under `add_remove` that is secret.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class OnePass:
     """`Trainer.train` for `FashionTask(model="cnn-small")` and `ChessTask`, one plain step of one row, and flat
     clipping."""
 
-    def __init__(self, task: FashionTask | ChessTask, settings: TrainingSettings) -> None:
+    def __init__(self, task: FashionTask | ChessTask, settings: TrainingSettings, device: str = "cpu") -> None:
         self._task, self._rate, self._clip = task, settings.client.learning_rate, settings.clipping
+        self._device = torch.device(device)
         self._schema = Schema.of(task.build_model())
 
     @staticmethod
@@ -97,12 +98,12 @@ class OnePass:
         queries: int = 1,
     ) -> CohortUpdate:
         """As `Trainer.train`."""
-        rows = table.rows(users)
+        rows = table.rows(users, self._device)
         inputs, targets = self._task.prepare(rows.columns)
         if len(inputs) != len(users):
             raise ValueError("a user has not one row")
         layers_at = self._recurrent_layers if isinstance(self._task, ChessTask) else self._layers
-        passes = [layers_at(point, inputs, targets) for point in points]
+        passes = [layers_at(point.to(self._device), inputs, targets) for point in points]
         count, total = len(points), torch.zeros(queries, self._schema.numel, dtype=torch.float64)
         dots = {
             (i, j): sum(_dot(a, b) for a, b in zip(passes[i], passes[j], strict=True)).double()  # type: ignore[union-attr]
@@ -117,7 +118,7 @@ class OnePass:
             for share, layers in zip(shares, passes, strict=True):
                 total[query] += torch.cat(
                     [part.flatten() for layer in layers for part in _sums(layer, share * factors)]
-                )
+                ).cpu()
         return CohortUpdate(total.view(-1), len(users))
 
     def norms(self, point: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -143,7 +144,7 @@ class OnePass:
             back2 = (above3 @ w3) * (1 - flat.square())
             small = round((flat.shape[1] // w2.shape[0]) ** 0.5)
             above2 = back2.view(users, -1, small * small).transpose(1, 2).contiguous()
-            back1 = torch.zeros(users, side, side, w2.shape[1])
+            back1 = inputs.new_zeros(users, side, side, w2.shape[1])
             for row, column in np.ndindex(4, 4):
                 part = (above2 @ w2[:, :, row, column]).view(users, small, small, -1)
                 back1[:, row : row + 2 * small : 2, column : column + 2 * small : 2] += part
@@ -216,9 +217,10 @@ USUAL = client_app._trainer
 @lru_cache(maxsize=8)
 def _trainer(task: Any, settings_json: str, device: str) -> Any:
     settings = TrainingSettings.parse(json.loads(settings_json))
-    for kind in (OnePass, OnePassVerse):
-        if kind.fits(task, settings):
-            return kind(task, settings)
+    if OnePass.fits(task, settings):
+        return OnePass(task, settings, device)
+    if OnePassVerse.fits(task, settings):
+        return OnePassVerse(task, settings)
     return USUAL(task, settings_json, device)
 
 

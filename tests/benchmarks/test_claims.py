@@ -318,7 +318,10 @@ def test_the_figure_is_the_same_bytes_for_the_same_numbers() -> None:
     assert "nan" not in drawn
 
 
-@pytest.mark.parametrize("name", ["headline-fashion-small", "headline-chess-small", "headline-poems-small", "attack"])
+FIGURES = (*(f"headline-{of}" for of in ("fashion-small", "fashion-full", "chess-small", "chess-people")), "attack")
+
+
+@pytest.mark.parametrize("name", [*FIGURES, "headline-poems-small"])
 def test_lines_of_a_stored_figure_differ_in_colour_and_in_dash_and_in_marker(name: str) -> None:
     """At most five lines with markers a panel; any one of the three tells them apart, also without the other two."""
     root = ElementTree.fromstring((ROOT / f"docs/evidence/{name}.svg").read_text())
@@ -369,6 +372,37 @@ def test_the_best_split_is_chosen_on_tune_users_and_scored_on_its_seeds() -> Non
     assert seeds.best_split(whole, 4.0) == "100x500"
     assert seeds.scores_of(whole, seeds.BEST, 4.0) == [0.3] * 6
     assert ("nu", seeds.BEST, 4.0) in seeds.tested(whole)
+
+
+def test_six_rows_are_compared_among_themselves_and_too_few_seeds_are_said() -> None:
+    seeds, figure = load("headline_seeds"), load("headline_figure")
+    rows = (seeds.POISSON, seeds.ALLOCATED, seeds.NU_BINS, "tree, online", "nu", "banded")
+    cells = {
+        f"{row}, epsilon {epsilon}": {"scores": [0.5 + 0.01 * place - 0.001 * epsilon] * 6, "choice": 0}
+        for place, row in enumerate(rows)
+        for epsilon in (1, 8)
+    }
+    for label, cell in cells.items():
+        cell["tune_scores"] = [0.5]
+        if label.startswith(seeds.POISSON):
+            cell["scores"] = [0.9] * 6
+    setting = {"higher": True, "score": "accuracy", "rounds": 2000, "cohort": 500}
+    stored = {"data": "fashion", "setting": setting, "cells": cells}
+    found = seeds.tested(stored)
+    assert {row for pair in found for row in pair[:2]} == set(rows)
+    assert seeds.too_few(stored, found)
+    text = seeds.section(stored)
+    assert "so few seeds cannot leave any" in text
+    assert seeds.BANDED_BINS not in text
+    assert seeds.BEST not in text
+    drawn = figure.picture(stored)
+    assert "Too few seeds" in drawn
+    assert "nu does not pass DP-SGD up to epsilon 8" in drawn
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+    for cell in cells.values():
+        cell["scores"] = cell["scores"] * 2
+    assert not seeds.too_few(stored, found)
 
 
 def test_runs_are_cached_by_plan_seed_and_data(fashion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
