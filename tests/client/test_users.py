@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import Context, RecordDict
 
 from fieldfare.errors import BadInput
 from fieldfare.hashing import all_differ
 from fieldfare.schema import pseudonym, pseudonyms
+from fieldfare_client import mods
 from fieldfare_client.users import UserTable
 from support.refusals import Coded, coded
 
@@ -153,6 +155,9 @@ def test_a_float_names_nobody_for_it_is_another_text_than_the_whole_number(ids: 
     with pytest.raises(BadInput, check=coded("user-id-forms", "float")):
         pseudonyms(list(ids))
     assert pseudonyms([1, np.int64(2)]).tolist() == pseudonyms(["1", "2"]).tolist()
+    told = Context(run_id=1, node_id=1, node_config={"user": 1.0}, state=RecordDict(), run_config={})
+    with pytest.raises(BadInput, check=coded("user-id-forms", "float")):
+        mods._user(told)  # as one node of Flower's own is told whose it is
 
 
 @pytest.mark.parametrize("twice", [[7, 7], [7, 2**63, 1, 7], [2**64 - 1, 0, 2**64 - 1]])
