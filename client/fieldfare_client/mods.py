@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fieldfare.clipping import clip_one
 from fieldfare.errors import FieldfareError, WrongForm
-from fieldfare.schema import Schema, pseudonym
+from fieldfare.schema import Schema, pseudonym, texts
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_client import budget as own_budget
 from fieldfare_client import witness
@@ -129,7 +129,8 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
 
 def _user(context: Context) -> str:
     node = context.node_config
-    return str(node.get("user", node.get("partition-id", "")))
+    user = node.get("user", node.get("partition-id", ""))
+    return "" if user == "" else texts([user])[0]
 
 
 def _clipped(

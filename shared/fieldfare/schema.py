@@ -33,7 +33,7 @@ def texts(user_ids: Iterable[object]) -> list[str]:
     """Return each id as text. The text "nan" or "None" is somebody's name.
 
     Raises `BadInput` where an id is missing: "", None, NaN, NaT or pandas' NA. The rows of all who have none
-    would be one user's.
+    would be one user's. So it does where one is a float: 1.0 is another text than 1.
     """
     user_ids = list(user_ids)
     if (place := next((i for i, each in enumerate(user_ids) if _is_missing(each)), None)) is not None:
@@ -42,6 +42,14 @@ def texts(user_ids: Iterable[object]) -> list[str]:
             "it is missing: the rows of all who have none would be one user's.",
             "drop these rows, or give each user an id",
             code="user-id-missing",
+        )
+    if (number := next((each for each in user_ids if isinstance(each, float | np.floating)), None)) is not None:
+        raise BadInput(
+            f"user id {number}",
+            "it is a float, as pandas makes of whole numbers where one is missing: read as a whole number it would be "
+            "another user, with another budget.",
+            "whole numbers or text; the text '1.0' is the user that the float 1.0 has been until now",
+            code="user-id-forms",
         )
     return [str(each) for each in user_ids]
 
@@ -59,20 +67,22 @@ def pseudonyms(user_ids: Iterable[object]) -> NDArray[np.uint64]:
     """Return `pseudonym` of each one's text, shape (len(user_ids),).
 
     Raises `BadInput` where one would not be one person: as `texts`; and where two spellings of one text, by
-    Unicode normal form or spaces at its ends, would give one person two budgets.
+    Unicode normal form, spaces at its ends or ".0" behind a whole number, would give one person two budgets.
     """
     user_ids = texts(user_ids)
     seen: set[str] | None = None
     for each in user_ids:
         alike = each.strip() if each.isascii() else unicodedata.normalize("NFC", each.strip())
+        if alike.endswith(".0") and alike[:-2].removeprefix("-").isdecimal():
+            alike = alike[:-2]
         if alike != each:
             seen = set(user_ids) if seen is None else seen
             if alike in seen:
                 raise BadInput(
                     "users",
-                    "two ids are one text but for spaces at its ends or its Unicode normal form: one person would "
-                    "have two budgets.",
-                    "unicodedata.normalize('NFC', id.strip()) of each",
+                    "two ids are one text but for spaces at its ends, its Unicode normal form or a '.0': one person "
+                    "would have two budgets.",
+                    "unicodedata.normalize('NFC', id.strip()) of each, and whole numbers without '.0'",
                     code="user-id-forms",
                 )
             seen.add(alike)

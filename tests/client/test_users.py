@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import Context, RecordDict
 
 from fieldfare.errors import BadInput
 from fieldfare.hashing import all_differ
 from fieldfare.schema import pseudonym, pseudonyms
+from fieldfare_client import mods
 from fieldfare_client.users import UserTable
 from support.refusals import Coded, coded
 
@@ -130,8 +132,9 @@ def test_missing_values_of_arrays_are_no_user(ids: np.ndarray) -> None:
         ("\u1e9b\u0323", "\u017f\u0323\u0307"),
         ("bob ", "bob"),
         ("\tbob", "bob\u00a0"),
+        ("17.0", "17"),
     ],
-    ids=["accent", "kelvin", "three forms", "a space", "other spaces"],
+    ids=["accent", "kelvin", "three forms", "a space", "other spaces", "a float's text"],
 )
 def test_two_spellings_of_one_text_are_one_person(one: str, other: str) -> None:
     for ids in ([one, "ann", other], [other, "ann", one]):
@@ -141,6 +144,20 @@ def test_two_spellings_of_one_text_are_one_person(one: str, other: str) -> None:
     for alone in (one, other):  # a spelling by itself keeps the pseudonym that it always had
         assert UserTable.grouped([alone, "ann"], {"x": np.zeros(2, np.float32)}).pseudonyms.size == 2
         assert pseudonyms([alone])[0] == pseudonym(alone)
+
+
+@pytest.mark.parametrize(
+    "ids", [np.array([1.0, 2.0]), np.array([1, 2], np.float32), [1, 2.0], np.array([1, 2.5], object)]
+)
+def test_a_float_names_nobody_for_it_is_another_text_than_the_whole_number(ids: Any) -> None:
+    with pytest.raises(BadInput, check=coded("user-id-forms", "float")):
+        UserTable.grouped(ids, {"x": np.zeros(2, np.float32)})
+    with pytest.raises(BadInput, check=coded("user-id-forms", "float")):
+        pseudonyms(list(ids))
+    assert pseudonyms([1, np.int64(2)]).tolist() == pseudonyms(["1", "2"]).tolist()
+    told = Context(run_id=1, node_id=1, node_config={"user": 1.0}, state=RecordDict(), run_config={})
+    with pytest.raises(BadInput, check=coded("user-id-forms", "float")):
+        mods._user(told)  # as one node of Flower's own is told whose it is
 
 
 @pytest.mark.parametrize("twice", [[7, 7], [7, 2**63, 1, 7], [2**64 - 1, 0, 2**64 - 1]])

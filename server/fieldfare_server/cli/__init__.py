@@ -38,7 +38,7 @@ def main() -> None:
         overview,
         require_servable,
     )
-    from fieldfare_server.cli.output import refusals
+    from fieldfare_server.cli.output import refusals, written
 
     command = called(sys.argv[1:])
     with refusals("--json" in sys.argv):
@@ -64,7 +64,11 @@ def main() -> None:
             program = overview()
         gc.freeze()
         gc.enable()
-        program()
+        with refusals("--json" in sys.argv):
+            try:
+                program()
+            finally:
+                written()
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in LEFT_OUT:

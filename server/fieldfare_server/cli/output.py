@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from rich.console import Console
@@ -69,8 +70,11 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
             body |= _parts(error)
         if isinstance(error, BadInput) and len(error.faults) > 1:
             body["faults"] = [_parts(fault) for fault in error.faults]
-        print_json(body)
-    elif logs.as_json():
+        with suppress(OSError):
+            print_json(body)
+            written()
+            sys.exit(code)
+    if logs.as_json():
         log.error("%s", error)
     else:
         label = "Stopped" if isinstance(error, Interrupted) else "Refused"
@@ -100,6 +104,16 @@ def refusals(as_json: bool) -> Iterator[None]:
             raise
         where = str(error.filename or "the disk")
         fail(Refused(where, f"it cannot be used ({error.strerror}).", "make room, or mend the disk"), as_json)
+
+
+def written() -> None:
+    """Write what standard output still holds. Raises OSError, once, where it cannot be: the rest is dropped."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise
 
 
 def print_json(value: object) -> None:

@@ -239,9 +239,7 @@ class _Mean:
 
 
 def _mean_of(bins: int, noise_multiplier: float, step: float) -> _Mean:
-    """Return the mean of `bins` variables W: means of 1, 2, 4, ... of them, put together by the binary digits
-    of `bins`.
-    """
+    """Return the mean of `bins` variables W: means of 1, 2, 4, ... of them, by the binary digits of `bins`."""
     doubled = _single(noise_multiplier, step)
     whole = doubled if bins & 1 else None
     while bins := bins >> 1:
@@ -304,33 +302,38 @@ def _together(one: _Mean, other: _Mean, noise_multiplier: float) -> _Mean:
     lowest = scale * min(one.lowest, other.lowest) + floor
     highest = scale * max(one.lowest + one.masses.size, other.lowest + other.masses.size)
     masses = np.zeros(highest - lowest + 2)
+    largest = max(one.masses.size, other.masses.size)
+    product, part = np.empty(largest), np.empty(largest)
 
-    def put(products: Vector, first: int, shift: float) -> None:
-        """Place masses at h (first + i) + shift, i = 0, 1, ...: each to the two ends of its cell."""
+    def put(ours: Vector, theirs: Vector | float, first: int, shift: float) -> None:
+        """Place products of masses at h (first + i) + shift, i = 0, 1, ...: each to the two ends of its cell."""
+        size = ours.size
+        products, share = np.multiply(ours, theirs, out=product[:size]), part[:size]
         cell = math.floor(shift / fine)
         upper = min(max(math.expm1(shift - cell * fine) / math.expm1(fine), 0.0), 1.0)
         start = scale * first + cell - lowest
-        stop = start + scale * (products.size - 1) + 1
-        masses[start:stop:scale] += (1 - upper) * products
-        masses[start + 1 : stop + 1 : scale] += upper * products
+        stop = start + scale * (size - 1) + 1
+        below, above = masses[start:stop:scale], masses[start + 1 : stop + 1 : scale]
+        np.add(below, np.multiply(products, 1 - upper, out=share), out=below)
+        np.add(above, np.multiply(products, upper, out=share), out=above)
 
     # log(w e^x + w' e^y) depends on x - y but for a shift, so one value serves a whole diagonal.
     # By the difference of the two positions: the value is that of the second position, moved by one shift.
-    least = 0 if same else one.lowest - (other.lowest + other.masses.size - 1)
-    for difference in range(least, one.lowest + one.masses.size - other.lowest):
+    differences = range(
+        0 if same else one.lowest - (other.lowest + other.masses.size - 1), one.lowest + one.masses.size - other.lowest
+    )
+    shifts = np.logaddexp(log_one + np.array(differences) * h, log_other).tolist()
+    twice, both = 2 * one.masses, other.masses
+    for difference, shift in zip(differences, shifts, strict=True):
         # other's index j meets one's index j + difference.
         first = max(other.lowest, one.lowest - difference)
-        last = min(other.lowest + other.masses.size, one.lowest + one.masses.size - difference)
-        if first >= last:
-            continue
-        ours = one.masses[first + difference - one.lowest : last + difference - one.lowest]
-        products = ours * other.masses[first - other.lowest : last - other.lowest]
-        if same and difference:
-            products = 2 * products
-        put(products, first, float(np.logaddexp(log_one + difference * h, log_other)))
+        last = min(other.lowest + both.size, one.lowest + one.masses.size - difference)
+        if first < last:
+            ours, moved = twice if same and difference else one.masses, difference - one.lowest
+            put(ours[first + moved : last + moved], both[first - other.lowest : last - other.lowest], first, shift)
     if one.zero:
-        put(one.zero * other.masses, other.lowest, log_other)
+        put(other.masses, one.zero, other.lowest, log_other)
     if other.zero:
-        put(other.zero * one.masses, one.lowest, log_one)
+        put(one.masses, other.zero, one.lowest, log_one)
     lost = (one.count * one.lost + other.count * other.lost) / count
     return _Mean(count, one.step, target, lowest, masses, one.zero * other.zero, lost).trimmed()

@@ -41,9 +41,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from scipy.special import ndtri
 
-from fieldfare.accounting.importance import CommonParts, Tilt, Vector, choose, log_mean, log_mean_rows
+from fieldfare.accounting.importance import CommonParts, Tilt, Vector, choose, log_mean, log_mean_columns, sums
 from fieldfare.errors import OutOfRange, TooLarge, Unsupported
 from fieldfare.factorization.dyadic import nodes
 from fieldfare.mechanisms.base import Mechanism
@@ -159,6 +158,7 @@ class Bins:
     chunk: Final = 1 << 14
     orders: Final = np.geomspace(0.05, 40.0, 200)
     least_noise: Final = 0.0
+    turns: Final = 1
 
     def __init__(self, kernel: Vector) -> None:
         """
@@ -180,22 +180,24 @@ class Bins:
     def log_z(self, a: float, s: float) -> float:
         return log_mean(self._log_weights(a, s))
 
-    def draw(self, uniforms: Vector, tilts: Sequence[Tilt]) -> Vector:
-        """Return u, shape (n, b)."""
-        u = ndtri(uniforms[:, 1:]) @ self._root.T
+    def draw(self, uniforms: Vector, normals: Vector, tilts: Sequence[Tilt]) -> Vector:
+        """Return u, shape (b, n)."""
+        u = normals @ self._root.T
         for tilt in tilts:
             moved = tilt.s * self._to_mean
             if tilt.a:
                 bins = choose(self._log_weights(tilt.a, tilt.s), uniforms[tilt.samples, 0])
                 moved = tilt.a * self._k[bins] + moved
             u[tilt.samples] += moved
-        return np.asarray(u)
+        return np.ascontiguousarray(u.T)
 
     def log_power(self, u: Vector, a: float) -> Vector:
-        return log_mean_rows(a * (u - self._g / 2))
+        logs = u - self._g[:, None] / 2
+        logs *= a
+        return log_mean_columns(logs)
 
     def along(self, u: Vector) -> Vector:
-        return np.asarray(u.mean(axis=1))
+        return sums(u) / len(u)
 
     def projected(self) -> tuple[Vector, Vector]:
         return self._to_mean / math.sqrt(self.along_mean), np.full(len(self._k), 1 / len(self._k))

@@ -30,8 +30,7 @@ def calibrate(
     adjacency: Adjacency = "zero_out",
     already: PrivacyLoss | None = None,
 ) -> float:
-    """Return the least noise multiplier for which all rounds of `mechanism`, composed with `already`, cost at
-    most `epsilon`.
+    """Return the least noise multiplier at which all rounds, composed with `already`, cost at most `epsilon`.
 
     Closed form without sampled events, else a search over numerical compositions (seconds).
 

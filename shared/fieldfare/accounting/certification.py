@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from fieldfare.accounting import balls_in_bins, chained
 from fieldfare.accounting.certified import LARGEST_EPSILON, Certified
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
-from fieldfare.accounting.importance import Law, Pair, Vector, enough, stake_of, upper_bound
+from fieldfare.accounting.importance import PUBLIC_SEED, Law, Pair, Vector, enough, stake_of, upper_bound
 from fieldfare.accounting.sampling_free import SecondOpinion
 from fieldfare.errors import BudgetRefused, OutOfRange
 from fieldfare.mechanisms.base import Mechanism
@@ -43,8 +43,6 @@ _ROUGH, _FINE = 1 << 14, 1 << 17
 """Samples of the searches for the noise: to find about where it is, and to find it."""
 _MARGIN: Final = 2e-3
 """Added to the noise that a search finds, for the search's own error: some 3 % of delta."""
-_PUBLIC_SEED: Final = bytes(16)
-"""Of searches and previews, which certify nothing."""
 _REMOVE, _ADD, _PILOT_REMOVE, _PILOT_ADD = range(4)
 
 
@@ -80,8 +78,7 @@ def certify(
     attempt: int = 1,
     samples: tuple[int, int] | None = None,
 ) -> Certified:
-    """Return the certified curve of a run: its points at `epsilons` are bounds but for the probability
-    `failure`.
+    """Return the certified curve of a run: bounds at `epsilons`, but for the probability `failure`.
 
     Args:
         law: of `law_of`.
@@ -123,7 +120,7 @@ def certify(
             most, tried = pair.bound(epsilon, add), pilot.values(epsilon)
             used = enough(tried, most, log_odds, count)
             stake = stake_of(tried, most, used, log_odds)
-            worst[at] = max(worst[at], upper_bound(draws.first(used).values(epsilon), most, stake, log_odds))
+            worst[at] = max(worst[at], upper_bound(draws.values(epsilon, used), most, stake, log_odds))
     points = tuple((e, min(1.0, _round_up(d + failure))) for e, d in zip(epsilons, worst.tolist(), strict=True))
     return Certified(mu, points, failure, seed.hex(), attempt, samples)
 
@@ -145,15 +142,13 @@ class _Forecast:
         self._log_odds = math.log(2 * (_LEVELS + 1) / failure)
 
     def delta(self, noise_multiplier: float, epsilon: float, *, certified: bool = True) -> float:
-        """Return the bound that is to be expected (certified), or the estimate itself; 1 with too little
-        noise for either.
-        """
+        """Return the bound to expect (certified) or the estimate itself; 1 with too little noise for either."""
         if noise_multiplier < self._law.least_noise:
             return 1.0
         pair = Pair(self._law.at(noise_multiplier), epsilon)
         worst = 0.0
         for add, stream, count in ((False, _REMOVE, self._samples[0]), (True, _ADD, self._samples[1])):
-            values = pair.draw(_PUBLIC_SEED, stream, self._count, add).values(epsilon)
+            values = pair.draw(PUBLIC_SEED, stream, self._count, add).values(epsilon)
             value = float(values.mean())
             if certified:
                 most = pair.bound(epsilon, add)
@@ -169,14 +164,13 @@ class _Forecast:
         pair = Pair(self._law.at(noise_multiplier), target)
         worst = np.zeros(len(epsilons))
         for add, stream in ((False, _REMOVE), (True, _ADD)):
-            draws = pair.draw(_PUBLIC_SEED, stream, self._count, add)
+            draws = pair.draw(PUBLIC_SEED, stream, self._count, add)
             worst = np.maximum(worst, [float(draws.values(float(e)).mean()) for e in epsilons])
         return np.minimum.accumulate(worst)
 
 
 def estimate_delta(law: Law, noise_multiplier: float, epsilon: float, count: int = _ROUGH) -> float:
-    """Return delta of the pair in its worse order, by `count` samples of a public seed: for optimisers. Never
-    a charge.
+    """Return delta of the pair in its worse order, by `count` public samples: for optimisers, never a charge.
 
     Args:
         law: of the run's sampler with its strategy, from `law_of`.
@@ -202,8 +196,7 @@ def estimate_noise(law: Law, epsilon: float, delta: float, count: int = _ROUGH) 
 def least_noise(
     law: Law, epsilon: float, delta: float, *, samples: tuple[int, int] | None = None, attempt: int = 1
 ) -> float:
-    """Return the noise multiplier with which a certification is expected to come out at most at (epsilon,
-    delta).
+    """Return the noise multiplier with which a certification should come out at most at (epsilon, delta).
 
     A little more for each later `attempt`. Found with a public seed, so that it says nothing of a
     certification's own samples, and is the same on every machine up to last digits.
@@ -253,8 +246,7 @@ def _search(cost: Callable[[float], float], law: Law, epsilon: float, goal: floa
 
 
 def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) -> tuple[float, ...]:
-    """Return where a run's curve is certified: at `epsilon`, and where delta falls in equal steps to a share
-    of `delta`.
+    """Return where a run's curve is certified: at `epsilon`, and at equal steps down to a share of `delta`.
 
     A function of the plan alone: public samples find it, never those of a certification.
 
@@ -275,8 +267,7 @@ def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) 
 
 
 def estimated_epsilon(law: Law, noise_multiplier: float, delta: float) -> float:
-    """Estimate the epsilon of a noise multiplier at `delta`, by public samples: where its curve is to be
-    sharpest.
+    """Estimate the epsilon at which a curve is to be sharpest: that of `delta`, by public samples.
 
     Args:
         law: of the run's sampler with its strategy, from `law_of`.

@@ -40,7 +40,7 @@ from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, ndtri
+from scipy.special import logsumexp
 
 from fieldfare.accounting.importance import CommonParts, Tilt, Vector, choose
 from fieldfare.errors import OutOfRange, TooLarge, Unsupported
@@ -77,7 +77,7 @@ class Chain(ABC):
             turns: uniforms that decide a pattern.
             padded: rounds of the whole last block.
         """
-        self._rounds, self._bands, self._turns = len(c), bands, turns
+        self._rounds, self._bands, self.turns = len(c), bands, turns
         self._c = np.pad(c, ((0, 0), (0, padded - len(c))))
         self._columns = np.zeros((padded + 1, bands))
         for t in range(self._rounds):
@@ -122,18 +122,19 @@ class Chain(ABC):
     def _patterns(self, a: float, s: float, turns: Vector) -> list[Rounds]:
         """Return the rounds of tilted patterns, one of each a time, shape (n,): from uniforms of shape (n, turns)."""
 
-    def draw(self, uniforms: Vector, tilts: Sequence[Tilt]) -> Vector:
+    def draw(self, uniforms: Vector, normals: Vector, tilts: Sequence[Tilt]) -> Vector:
         """Return u, shape (rounds of whole blocks, n)."""
         y = np.zeros((len(uniforms), len(self._columns) + self._bands))
-        y[:, : self._rounds] = ndtri(uniforms[:, self._turns :])
-        below = np.arange(self._bands)
+        y[:, : self._rounds] = normals
+        # From each place of y on, as many places as C has bands: where a user's part in that round goes.
+        places = np.lib.stride_tricks.sliding_window_view(y.reshape(-1), self._bands, writeable=True)
         for tilt in tilts:
             chosen = tilt.samples
             if tilt.s:
                 y[chosen, : self._rounds] += tilt.s * self._mean_column
             if tilt.a:
-                for rounds in self._patterns(tilt.a, tilt.s, uniforms[chosen, : self._turns]):
-                    y[chosen[:, None], rounds[:, None] + below] += tilt.a * self._columns[rounds]
+                for rounds in self._patterns(tilt.a, tilt.s, uniforms[chosen]):
+                    places[chosen * y.shape[1] + rounds] += tilt.a * self._columns[rounds]
         width = max(_SLICE, self._bands)
         u = np.empty((self._c.shape[1], len(y)))
         for first in range(0, len(u), width):
@@ -146,7 +147,7 @@ class Chain(ABC):
 
     def projected(self) -> tuple[Vector, Vector]:
         steps = self._to_mean / math.sqrt(self.along_mean)
-        width = float(steps.max()) * self._turns / _FINE
+        width = float(steps.max()) * self.turns / _FINE
         weights = self._sums(np.floor(steps / width).astype(np.intp))
         return np.asarray(width * np.arange(weights.size, dtype=np.float64)), weights
 
@@ -207,9 +208,9 @@ class MinSep(Chain):
         return starts
 
     def _sums(self, steps: Rounds) -> Vector:
-        later = [np.eye(1, (self._turns + 1) * int(steps.max()) + 1)[0]] * self._b
+        later = [np.eye(1, (self.turns + 1) * int(steps.max()) + 1)[0]] * self._b
         for i in reversed(range(self._rounds)):
-            taking = np.roll(later[-1], steps[i])  # nothing comes round: no user takes part more than _turns times
+            taking = np.roll(later[-1], steps[i])  # nothing comes round: no user takes part more than `turns` times
             later = [(1 - self._p) * later[0] + self._p * taking, *later[:-1]]
         return np.asarray((later[0] + self._p * np.sum(later[1:], axis=0)) / (1 + (self._b - 1) * self._p))
 
@@ -233,15 +234,18 @@ class MinSep(Chain):
 
     def log_power(self, u: Vector, a: float) -> Vector:
         b, p = self._b, self._p
-        gains = np.exp(a * (u - self._square[:, None] / 2))
-        gains *= p
+        gain = np.empty(u.shape[1])
         # F_i .. F_{i+b-1}, each in the place of its remainder; (2) needs the oldest and the newest.
         later, scale = np.ones((b, u.shape[1])), np.zeros(u.shape[1])
         for i in reversed(range(self._rounds)):
             place = later[i % b]
-            gains[i] *= place
+            np.subtract(u[i], self._square[i] / 2, out=gain)
+            gain *= a
+            np.exp(gain, out=gain)
+            gain *= p
+            gain *= place
             np.multiply(later[(i + 1) % b], 1 - p, out=place)
-            place += gains[i]
+            place += gain
             # The recursion is linear, so it may be scaled: products over many rounds stay within float64.
             if i % b == 0:
                 top = np.maximum(later.max(axis=0), 1e-300)

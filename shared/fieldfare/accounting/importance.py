@@ -33,13 +33,17 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 Vector: TypeAlias = NDArray[np.float64]
 
+PUBLIC_SEED: Final = bytes(16)
+"""Of searches and previews, which certify nothing."""
 _WORKERS: Final = 2
 _NOTHING: Final = 1e-250
 """A bound below this is as good as a mean, and too small to divide by."""
@@ -100,6 +104,10 @@ class Law(Protocol):
         """Uniforms that one sample takes."""
 
     @property
+    def turns(self) -> int:
+        """How many of them decide its pattern; each other one makes a normal."""
+
+    @property
     def chunk(self) -> int:
         """Samples that are drawn together. It belongs to the law: a sample's Philox counters follow from it."""
 
@@ -113,8 +121,8 @@ class Law(Protocol):
     def log_z(self, a: float, s: float) -> float:
         """log Z_{a,s}."""
 
-    def draw(self, uniforms: Vector, tilts: Sequence[Tilt]) -> Vector:
-        """Return what the methods below need of y, one row a sample, from uniforms of shape (n, coins)."""
+    def draw(self, uniforms: Vector, normals: Vector, tilts: Sequence[Tilt]) -> Vector:
+        """Return what the methods below need of y, one column a sample: uniforms (n, turns), normals (n, others)."""
 
     def log_power(self, u: Vector, a: float) -> Vector:
         """log E_pi exp(a (<y, m_pi> - g_pi / 2)) of what `draw` returned, shape (n,): log(P / Q) at a = 1."""
@@ -131,22 +139,18 @@ class Law(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Samples of one order: log(P / Q) and log(R / Q), both of shape (n,)."""
+    """Samples of one order: log(P / Q), and the order's first distribution over R, both of shape (n,)."""
 
     log_ratio: Vector
-    log_proposal: Vector
+    weight: Vector
     add: bool
 
-    def first(self, count: int) -> Draws:
-        """Return the first `count` samples."""
-        return Draws(self.log_ratio[:count], self.log_proposal[:count], self.add)
-
-    def values(self, epsilon: float) -> Vector:
-        """Return X of the module at `epsilon`, shape (n,)."""
-        if self.add:
-            return np.maximum(0.0, -np.expm1(np.minimum(epsilon + self.log_ratio, 0.0))) * np.exp(-self.log_proposal)
-        gain = np.maximum(0.0, -np.expm1(np.minimum(epsilon - self.log_ratio, 0.0)))
-        return np.asarray(gain * np.exp(self.log_ratio - self.log_proposal))
+    def values(self, epsilon: float, count: int | None = None) -> Vector:
+        """Return X of the module at `epsilon` for the first `count` samples (None: all), shape (count,)."""
+        logs = self.log_ratio[:count]
+        gain = epsilon + logs if self.add else epsilon - logs
+        np.negative(np.expm1(np.minimum(gain, 0.0, out=gain), out=gain), out=gain)
+        return np.multiply(gain, self.weight[:count], out=gain)
 
 
 class Pair:
@@ -204,32 +208,35 @@ class Pair:
         """
         # Where a chunk's counters lie follows from its number, so threads may take chunks in any order.
         ratio, proposal = np.empty(count), np.empty(count)
-        chunk, coins = self._law.chunk, self._law.coins
+        chunk, coins, turns = self._law.chunk, self._law.coins, self._law.turns
+        made = _public_noise if seed == PUBLIC_SEED else _noise
 
         def fill(start: int) -> None:
             part = slice(start, min(start + chunk, count))
             size = part.stop - start
-            uniforms = _uniforms(seed, stream, start // chunk, size * (coins + 1)).reshape(size, -1)
-            ratio[part], proposal[part] = (self._adding if add else self._removing)(uniforms[:, 0], uniforms[:, 1:])
+            noise = made(seed, stream, start // chunk, (size, coins + 1), turns + 1)
+            ratio[part], proposal[part] = (self._adding if add else self._removing)(*noise)
 
         with ThreadPoolExecutor(_WORKERS) as pool:
             list(pool.map(fill, range(0, count, chunk)))
-        return Draws(ratio, proposal, add)
+        np.subtract(0.0 if add else ratio, proposal, out=proposal)
+        return Draws(ratio, np.exp(proposal, out=proposal), add)
 
-    def _removing(self, coin: Vector, uniforms: Vector) -> tuple[Vector, Vector]:
+    def _removing(self, uniforms: Vector, normals: Vector) -> tuple[Vector, Vector]:
         law, kinds = self._law, [(a, 0.0) for _, a, _ in self._tilts] + [(1.0, s) for _, s, _ in self._shifts]
-        chosen = _component([w for w, *_ in self._tilts + self._shifts], coin)
-        u = law.draw(uniforms, [Tilt(a, s, np.flatnonzero(chosen == i)) for i, (a, s) in enumerate(kinds)])
+        chosen = _component([w for w, *_ in self._tilts + self._shifts], uniforms[:, 0])
+        tilts = [Tilt(a, s, np.flatnonzero(chosen == i)) for i, (a, s) in enumerate(kinds)]
+        u = law.draw(uniforms[:, 1:], normals, tilts)
         log_ratio, along = law.log_power(u, 1.0), law.along(u)
         logs = [math.log(weight) - log_z + law.log_power(u, a) for weight, a, log_z in self._tilts]
         for weight, s, log_z in self._shifts:
             logs.append(math.log(weight) - log_z + log_ratio + s * along - s * s * self._v / 2)
         return log_ratio, log_sum(logs)
 
-    def _adding(self, coin: Vector, uniforms: Vector) -> tuple[Vector, Vector]:
-        chosen = _component([w for w, _ in self._moves], coin)
+    def _adding(self, uniforms: Vector, normals: Vector) -> tuple[Vector, Vector]:
+        chosen = _component([w for w, _ in self._moves], uniforms[:, 0])
         tilts = [Tilt(0.0, -s, np.flatnonzero(chosen == i)) for i, (_, s) in enumerate(self._moves)]
-        u = self._law.draw(uniforms, tilts)
+        u = self._law.draw(uniforms[:, 1:], normals, tilts)
         along = self._law.along(u)
         logs = [math.log(weight) - s * along - s * s * self._v / 2 for weight, s in self._moves]
         return self._law.log_power(u, 1.0), log_sum(logs)
@@ -251,10 +258,28 @@ def log_mean(values: Vector) -> float:
     return top + math.log(float(np.exp(values - top).mean()))
 
 
-def log_mean_rows(values: Vector) -> Vector:
-    """Return `log_mean` of every row."""
-    top = values.max(axis=1)
-    return np.asarray(top + np.log(np.exp(values - top[:, None]).mean(axis=1)))
+def log_mean_columns(values: Vector) -> Vector:
+    """Return `log_mean` of every column; `values` are lost."""
+    top = values.max(axis=0)
+    values -= top
+    return np.asarray(top + np.log(sums(np.exp(values, out=values)) / len(values)))
+
+
+def sums(values: Vector) -> Vector:
+    """Return the sum of every column, in the order in which numpy adds up a vector, which certificates rest on."""
+    n = len(values)
+    if n > 128:
+        half = n // 2 - n // 2 % 8
+        return sums(values[:half]) + sums(values[half:])
+    if n < 8:
+        return np.asarray(values.sum(axis=0))
+    eight = values[:8].copy()
+    for first in range(8, n - 7, 8):
+        eight += values[first : first + 8]
+    total = ((eight[0] + eight[1]) + (eight[2] + eight[3])) + ((eight[4] + eight[5]) + (eight[6] + eight[7]))
+    for row in values[n - n % 8 :]:
+        total += row
+    return np.asarray(total)
 
 
 def log_sum(logs: list[Vector]) -> Vector:
@@ -264,10 +289,19 @@ def log_sum(logs: list[Vector]) -> Vector:
     return np.asarray(top + np.log(np.exp(stacked - top).sum(axis=0)))
 
 
-def _uniforms(seed: bytes, stream: int, chunk: int, count: int) -> Vector:
-    """Return `count` uniforms in (0, 1) with 53 bits: their Philox counters belong to (stream, chunk) alone."""
-    generator = np.random.Philox(key=int.from_bytes(seed, "little"), counter=[0, 0, chunk, stream])
-    return ((generator.random_raw(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+def _noise(seed: bytes, stream: int, chunk: int, shape: tuple[int, int], turns: int) -> tuple[Vector, Vector]:
+    """Return uniforms in (0, 1) with 53 bits, `turns` columns, and normals from the others of `shape`.
+
+    Their Philox counters belong to (stream, chunk) alone.
+    """
+    philox = np.random.Philox(key=int.from_bytes(seed, "little"), counter=[0, 0, chunk, stream])
+    uniforms = np.random.Generator(philox).random(shape)
+    uniforms += 2.0**-54
+    return uniforms[:, :turns].copy(), np.asarray(ndtri(uniforms[:, turns:]))
+
+
+# A search asks for the same noise at every step. Four chunks are at most 40 MB.
+_public_noise = lru_cache(maxsize=4)(_noise)
 
 
 def upper_bound(values: Vector, most: float, stake: float, log_odds: float, count: float | None = None) -> float:
@@ -289,13 +323,18 @@ def upper_bound(values: Vector, most: float, stake: float, log_odds: float, coun
     positive = values[values > 0] / most
     zeros, share = values.size - positive.size, (1.0 if count is None else count / values.size)
 
+    room = np.empty_like(positive)
+
+    def staked(m: float) -> Vector:
+        return np.multiply(stake, np.subtract(m, positive, out=room), out=room)
+
     def excess(m: float) -> float:
-        return share * (zeros * math.log1p(stake * m) + float(np.log1p(stake * (m - positive)).sum())) - log_odds
+        return share * (zeros * math.log1p(stake * m) + float(np.log1p(staked(m), out=room).sum())) - log_odds
 
     m = float(positive.sum()) / values.size
     # Concave and rising: Newton's steps from the left stay on the left.
     for _ in range(100):
-        slope = share * stake * (zeros / (1 + stake * m) + float((1 / (1 + stake * (m - positive))).sum()))
+        slope = share * stake * (zeros / (1 + stake * m) + float((1 / (1 + staked(m))).sum()))
         step = -excess(m) / slope
         m += step
         if m >= 1:

@@ -174,8 +174,7 @@ EventT = TypeVar("EventT", bound=type[SampledEvent])
 
 
 def register(kind: EventT) -> EventT:
-    """Let charges hold events of this class, ledgers read them back, and its samplers be charged as it: a
-    decorator.
+    """Let charges hold events of this class, ledgers read them and its samplers be charged as it (decorator).
 
     Raises ValueError where another class has the same fields, or charges one of its samplers.
     """

@@ -46,8 +46,7 @@ def choose(
     delta: float,
     cache: MutableMapping[str, bytes],
 ) -> None:
-    """Put into `cache` what the optimiser of `spec` would decide for the amplified charge, under its own
-    names.
+    """Put into `cache` what the optimiser of `spec` decides for the amplified charge, under its own names.
 
     Kinds without a free choice, stamped ones, and whatever `cache` has already, stay as they are. Samplers
     other than balls in bins are certified for bands alone.

@@ -45,6 +45,8 @@ _MOST_JOINED = 4e9
 _CLOSE = 1e-9
 """Relative distance at which a lower and an upper bound are one value."""
 _NEVER = -np.inf
+_FEW = 24
+"""Offsets at a border below which it is not worth looking for equal ones."""
 
 
 def released_gram(noising: Matrix) -> Matrix:
@@ -349,12 +351,34 @@ def _best_roots(left: list[dict[int, Matrix]], n: int, b: int, k: int) -> float:
 
 def _through(before: Matrix, after: Matrix) -> Matrix:
     """Return the max-plus product: the best way through two neighbouring nodes, over the offset at their border."""
+    if len(after) < _FEW:
+        return _product(before, after)
+    # Both are steps with few values. Rounding keeps the order of sums, so of equal ways the best one speaks for all.
+    into, after = _merged(before.T, after)
+    after, into = _merged(after, into)
+    rows, row_of = _runs(into.T)
+    columns, column_of = _runs(after.T)
+    return _product(into.T[rows], after[:, columns])[row_of][:, column_of]
+
+
+def _product(before: Matrix, after: Matrix) -> Matrix:
     out = np.full((len(before), after.shape[1]), _NEVER)
-    for middle in range(len(after)):
-        into, onward = before[:, middle], after[middle]
+    for into, onward in zip(before.T, after, strict=True):
         rows, columns = np.flatnonzero(into > _NEVER), np.flatnonzero(onward > _NEVER)
         if rows.size and columns.size:
             # What can be reached is a trailing run of columns from a leading run of rows.
             lo = columns[0]
             out[rows, lo:] = np.maximum(out[rows, lo:], into[rows, None] + onward[None, lo:])
     return out
+
+
+def _runs(values: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return where each run of equal rows begins, and each row's run."""
+    new = np.concatenate([[True], (values[1:] != values[:-1]).any(axis=1)])
+    return np.flatnonzero(new), np.cumsum(new) - 1
+
+
+def _merged(values: Matrix, others: Matrix) -> tuple[Matrix, Matrix]:
+    """Make one row of each run of equal rows of `values`, and of its rows of `others` one of their largest entries."""
+    starts, _ = _runs(values)
+    return values[starts], np.maximum.reduceat(others, starts, axis=0)

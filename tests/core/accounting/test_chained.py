@@ -79,8 +79,9 @@ def test_the_programs_are_sums_over_all_patterns(participation: Participation, r
         assert law.log_z(a, s) == pytest.approx(math.log(tilted), rel=1e-11)
     # y itself, in the order in which the law takes its normals.
     uniforms = np.random.default_rng(1).random((50, law.coins))
-    u = law.draw(uniforms, [Tilt(0.0, 0.3, np.arange(50))])
-    y = ndtri(uniforms[:, -rounds:]) + 0.3 * mean
+    normals = ndtri(uniforms[:, law.turns :])
+    u = law.draw(uniforms[:, : law.turns], normals, [Tilt(0.0, 0.3, np.arange(50))])
+    y = normals + 0.3 * mean
     assert law.along(u) == pytest.approx(y @ mean)
     for a in (1.0, 2.2):
         expected = np.log(np.exp(a * (y @ means.T - g / 2)) @ weight)
@@ -186,10 +187,10 @@ def test_a_rate_of_one_is_balls_in_bins() -> None:
     for a, s in ((2.0, 0.0), (1.0, 0.7)):
         assert chain.log_z(a, s) == pytest.approx(bins.log_z(a, s))
     uniforms = np.random.default_rng(4).random((20, chain.coins))
-    u = chain.draw(uniforms, [])
+    u = chain.draw(uniforms[:, : chain.turns], ndtri(uniforms[:, chain.turns :]), [])
     y = ndtri(uniforms[:, -11:])
-    assert chain.log_power(u, 1.5) == pytest.approx(bins.log_power(y @ modes, 1.5))
-    assert chain.along(u) == pytest.approx(bins.along(y @ modes))
+    assert chain.log_power(u, 1.5) == pytest.approx(bins.log_power((y @ modes).T, 1.5))
+    assert chain.along(u) == pytest.approx(bins.along((y @ modes).T))
 
 
 def test_no_pause_is_poisson_sampling() -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fieldfare import mechanisms
 from fieldfare.factorization.released import (
     WhitenedTree,
+    _through,
     chain_bound,
     climb,
     largest_released,
@@ -102,6 +103,17 @@ def test_the_online_trees_worst_pattern_is_that_of_an_exhaustive_search(n: int, 
     value, exact = worst
     assert exact
     assert value == pytest.approx(best, rel=1e-12)
+
+
+def test_the_best_way_is_the_same_number_whether_equal_ways_are_merged_or_not() -> None:
+    generator = np.random.default_rng(3)
+    for size in (24, 40):
+        steps = np.sort(generator.integers(0, 5, (2, size, size)) * 0.1, axis=1)
+        before, after = np.where(generator.random((2, size, size)) < 0.2, -np.inf, steps)
+        # What can be reached is a leading run of rows and a trailing run of columns, as `_product` asks.
+        before, after = np.maximum.accumulate(before[::-1])[::-1], np.maximum.accumulate(after, axis=1)
+        ways = (before[:, :, None] + after[None]).max(axis=1)
+        assert np.array_equal(_through(before, after), ways)
 
 
 def test_the_published_worst_pattern_of_gboard_attains_the_maximum() -> None:

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -371,6 +373,16 @@ def test_a_full_or_read_only_disk_is_said_and_no_traceback(as_json: bool, capsys
         assert os.strerror(number) in printed
     with pytest.raises(ConnectionResetError), refusals(as_json):  # no word about a disk for what is none
         raise ConnectionResetError(errno.ECONNRESET, "gone")
+
+
+@pytest.mark.parametrize("command", [["--help"], ["plan", "nowhere.toml", "--json"]])
+def test_output_that_cannot_be_written_is_one_sentence(command: list[str]) -> None:
+    program = "import sys; from fieldfare_server.cli import main; sys.argv[0] = 'fieldfare'; main()"
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", program, *command], stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert ended.stderr.startswith(b"Refused.")
 
 
 @pytest.mark.parametrize("command", ["simulate", "run", "ask"])
