@@ -28,6 +28,7 @@ from fieldfare_server.doctor.secrets import (
 from fieldfare_server.doctor.strangers import strangers
 from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import read_plan
 
 
 def doctor(
@@ -74,14 +75,15 @@ def doctor(
             raise NotFound(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
         if secrets is not None and not os.path.isdir(secrets):
             raise NotFound(f"--secrets {secrets}", "there is no such directory.", "/secrets")
+        planned = None if plan is None else read_plan(plan)
         state, findings = (None, []) if apart else _state_directory(home, ledger)
         trained = task or os.environ.get("FIELDFARE_TASK")
         findings += _machine(apart, state, against, trained, superlink, blinder)
         findings += _secrets(secrets, node, state)
         if node:
-            findings += guard("masked sums", lambda: check_masks(node_config, plan))
+            findings += guard("masked sums", lambda: check_masks(node_config, planned))
         if blinder is not None:
-            findings += guard("blinder", lambda: check_blinder(blinder, plan))
+            findings += guard("blinder", lambda: check_blinder(blinder, planned))
         if state:
             findings += guard("ledger", lambda: check_ledger(state))
         findings += _network(superlink, root_certificates, apart)

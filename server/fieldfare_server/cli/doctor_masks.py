@@ -9,14 +9,18 @@ from pathlib import Path
 
 from fieldfare.errors import FieldfareError
 from fieldfare.masking.boxes import read_key, write_node_key
+from fieldfare.plan import Plan
 from fieldfare_server.cli.blinder import open_blinder
 from fieldfare_server.doctor import Finding, fault, fine, warning
-from fieldfare_server.files.plan_file import read_plan
 
 
-def check_blinder(at: Path, plan: Path | None = None) -> Iterator[Finding]:
+def check_blinder(at: Path, plan: Plan | None = None) -> Iterator[Finding]:
     """Check the blinder in `at`: what it could answer for, if a run began now. plan: one that it should answer for."""
-    opened = open_blinder(at)
+    try:
+        opened = open_blinder(at)
+    except FieldfareError as error:
+        yield fault("blinder", f"it answers nobody: {error}", "--blinder DIR, of `fieldfare blinder init`")
+        return
     nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
     room = {approved.partition(" ")[0] for approved in opened.hello("").plans}
     key, number = opened.public_key, len(answers)
@@ -32,20 +36,20 @@ def check_blinder(at: Path, plan: Path | None = None) -> Iterator[Finding]:
         else:
             yield fine(check, f"would be answered, for sums of {least} nodes or more.")
     if plan is not None:
-        read = read_plan(plan)
-        yield _named(read.aggregation.party, key, plan)
-        if read.digest() not in {digest for digest, _, _ in plans}:
-            yield fault(f"plan {plan}", "is not approved.", f"read it, then `fieldfare blinder approve {plan}`")
+        yield _named(plan.aggregation.party, key)
+        if plan.digest() not in {digest for digest, _, _ in plans}:
+            check = f"plan {plan.digest()[:12]}"
+            yield fault(check, "is not approved.", "read it, then `fieldfare blinder approve PLAN`")
 
 
-def _named(party: str, key: str, plan: Path) -> Finding:
+def _named(party: str, key: str) -> Finding:
     if party == key:
-        return fine("key", f"{plan} names this blinder.")
+        return fine("key", "the plan names this blinder.")
     other = f"{party[:13]}..." if party else "no blinder"
-    return fault("key", f"{plan} names {other}, not {key[:13]}...", "ask the blinder's operator, by telephone")
+    return fault("key", f"the plan names {other}, not {key[:13]}...", "ask the blinder's operator, by telephone")
 
 
-def check_masks(config: str, plan: Path | None = None) -> Iterator[Finding]:
+def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
     """Check a node whose configuration names a blinder.
 
     config: of its SuperNode, the text of `--node-config`. plan: one that it should send masked sums for.
@@ -62,7 +66,7 @@ def check_masks(config: str, plan: Path | None = None) -> Iterator[Finding]:
     try:
         read_key(key)
         if plan is not None:
-            yield _named(read_plan(plan).aggregation.party, key, plan)
+            yield _named(plan.aggregation.party, key)
         yield fine(
             "blinder", f"{key[:13]}...{key[-8:]}: compare it with the blinder's operator, not with the server's."
         )

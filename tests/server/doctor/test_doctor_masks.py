@@ -32,7 +32,7 @@ kind = "independent"
 """
 
 
-def states(config: str, plan: Path | None = None) -> dict[str, str]:
+def states(config: str, plan: Plan | None = None) -> dict[str, str]:
     return {finding.check: finding.state for finding in check_masks(config, plan)}
 
 
@@ -81,16 +81,16 @@ def test_what_is_missing_is_named(tmp_path: Path, budget: Path, monkeypatch: pyt
 
 
 def test_the_blinder_says_whom_it_would_answer(tmp_path: Path) -> None:
-    opened, file = Blinder(tmp_path / "at"), tmp_path / "plan.toml"
+    opened = Blinder(tmp_path / "at")
     table = f'kind = "masked"\nleast_nodes = 2\nblinder = "{opened.public_key}"\nblinder_noise = 0.5'
     named = Plan.from_toml(PLAN.format(table))
-    file.write_text(PLAN.format(table))
 
-    def found() -> dict[str, str]:
-        return {finding.check: finding.state for finding in check_blinder(tmp_path / "at", file)}
+    def found(plan: Plan = named, at: str = "at") -> dict[str, str]:
+        return {finding.check: finding.state for finding in check_blinder(tmp_path / at, plan)}
 
     approved = f"plan {named.digest()[:12]}"
-    assert found() == {"blinder": "ok", "key": "ok", f"plan {file}": "fault"}
+    assert found() == {"blinder": "ok", "key": "ok", approved: "fault"}
+    assert found(at="elsewhere") == {"blinder": "fault"}
     noise = blinder_noise_of(named, 4)
     assert noise is not None
     opened.limit(1e-3, 1e-6)
@@ -100,7 +100,6 @@ def test_the_blinder_says_whom_it_would_answer(tmp_path: Path) -> None:
     assert found()[approved] == "fault"  # nobody is admitted
     opened.admit({"ab" * 32: "a", "cd" * 32: "b"})
     assert set(found().values()) == {"ok"}
-    assert states(f'blinder="{opened.public_key}"', file)["key"] == "ok"
-    assert states(f'blinder="{KEY}"', file)["key"] == "fault"
-    file.write_text(PLAN.format('kind = "plain"'))
-    assert found()["key"] == "fault"
+    assert states(f'blinder="{opened.public_key}"', named)["key"] == "ok"
+    assert states(f'blinder="{KEY}"', named)["key"] == "fault"
+    assert found(Plan.from_toml(PLAN.format('kind = "plain"')))["key"] == "fault"
