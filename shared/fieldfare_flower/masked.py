@@ -245,7 +245,7 @@ class MasksAsked:
         if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):
             raise BadReply("schema", "no ids of nodes")
         round, attempt, numel = map(int, numbers)  # type: ignore[arg-type]
-        asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))  # type: ignore[arg-type]
+        asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
         try:
             asked.digest()
         except BadInput:
