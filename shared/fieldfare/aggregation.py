@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
-from fieldfare.names import QUESTION
+from fieldfare.names import QUESTION, RESOLUTION
 from fieldfare.registry import Registry, Table
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class AggregationSpec(Table):
         """Standard deviation of all noise in a release, in units of the server's."""
         return math.hypot(1.0, self.noise_ratio)
 
-    def against_server(self, planned: PrivacyLoss, resolution: float) -> PrivacyLoss | None:
-        """The loss to the server of a whole run that costs everybody else `planned`; None where it reads sums as they
-        are. `fieldfare.blinder_noise` has the proof.
+    def under_blinder(self, planned: PrivacyLoss, resolution: float) -> PrivacyLoss | None:
+        """The loss, under the blinder's noise alone, of a whole run that costs everybody else `planned`; None where it
+        adds none. `fieldfare.blinder_noise` has the proof.
 
         resolution: mu^2 in `planned` for the resolution of floats. The blinder's noise has no more of it: the grid is
             the same, and the noise no larger.
@@ -54,6 +55,10 @@ class AggregationSpec(Table):
         if not self.noise_ratio:
             return None
         return PrivacyLoss((planned.mu_squared - resolution) / self.noise_ratio**2 + resolution)
+
+    def against_server(self, planned: PrivacyLoss, resolution: float) -> PrivacyLoss | None:
+        """What such a run shows the server; None where it reads sums as they are, or is the blinder, too."""
+        return self.under_blinder(planned, resolution) if self.party else None
 
     def check(self, plan: Plan) -> None:
         """Raise `BadInput` where the rest of the plan does not fit. By default everything fits."""
@@ -142,3 +147,11 @@ class Masked(AggregationSpec):
 
 PLAIN = Plain()
 """What a plan without the table says."""
+
+
+def shown_to_server(plan: Mapping[str, Any], planned: PrivacyLoss) -> PrivacyLoss | None:
+    """`against_server` of a run's stored plan, of whatever version; None, too, where this version cannot read it."""
+    try:
+        return parse(plan.get("aggregation", PLAIN)).against_server(planned, float(plan.get(RESOLUTION, 0.0)))
+    except (ValueError, TypeError):
+        return None

@@ -13,7 +13,7 @@ digest of M_t - B_t, which is as uniform as M_t.
 
 **To the server** S_t + B_t, t = 1, 2, ... is the mechanism of `fieldfare.mechanisms` at `multiplier`: what one user
 moves is the same (`Grid.charged_clip`), rounding to cells is post-processing (`privatise`), and what later rounds train
-from is a function of S_t + B_t and of coins that know nothing of B. Its loss is `AggregationSpec.against_server`.
+from is a function of S_t + B_t and of coins that know nothing of B. Its loss is `AggregationSpec.under_blinder`.
 It holds for a server that follows the protocol, whoever reads all it sees. One that deviates chooses whom it asks, and
 tells nodes how to clip: what nodes and blinder refuse bounds it, and no figure here is about it.
 
@@ -77,7 +77,7 @@ class BlinderNoise:
     def of(cls, cost: Cost, privatiser: Privatiser, entries: Mapping[str, bytes]) -> Self | None:
         """That of a run of `cost`, whose sums `privatiser` makes releases; None where the plan has none."""
         plan, ratio = cost.plan, cost.plan.aggregation.noise_ratio * (1 + SPARE)
-        if (loss := cost.against_server) is None:
+        if (loss := plan.aggregation.under_blinder(cost.loss, cost.resolution)) is None:
             return None
         tables = (plan.mechanism.model_dump(mode="json"), plan.participation.model_dump(mode="json"))
         own = replace(privatiser, std=ratio * privatiser.std)

@@ -176,7 +176,7 @@ class Cost:
 
     @property
     def against_server(self) -> PrivacyLoss | None:
-        """The whole run's loss to the server alone, which the blinder's noise decides; None where it adds none."""
+        """The whole run's loss to the server alone, which the blinder's noise decides; None where it reads sums."""
         return self.plan.aggregation.against_server(self.loss, self.resolution)
 
     @property
@@ -331,11 +331,12 @@ class Cost:
         return [("masked words", f"k = {k} bits, g = 2^{math.frexp(g)[1] - 1}; noise + {100 * self.ring.cost:.3g} %")]
 
     def _describe_server(self) -> list[tuple[str, str]]:
-        if (loss := self.against_server) is None:
+        if (loss := self.plan.aggregation.under_blinder(self.loss, self.resolution)) is None:
             return []
+        alone = "" if self.plan.aggregation.party else "none, for the plan names no blinder; with one "
         more = 100 * (self.plan.aggregation.widening - 1)
-        epsilon = loss.epsilon(self.plan.privacy.delta)
-        return [("epsilon against the server", f"{epsilon:.6g}, by the blinder's own noise: noise + {more:.3g} %")]
+        by = f"{alone}{loss.epsilon(self.plan.privacy.delta):.6g}, by the blinder's own noise"
+        return [("epsilon against the server", f"{by}: noise + {more:.3g} %")]
 
     def _describe_sampler(self, limits: tuple[float, float] | None) -> list[tuple[str, str]]:
         """What a charge rests on that secret draws earn. limits: of a certified one, by `second_opinion`."""

@@ -16,6 +16,8 @@ OWN_APP = "own Flower app"
 
 QUESTION = "fieldfare_client.questions:QuestionTask"
 """The task of a run that asks a question (`fieldfare.questions`)."""
+RESOLUTION = "charged_resolution"
+"""The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
 
 
 def is_question(plan: Mapping[str, object]) -> bool:

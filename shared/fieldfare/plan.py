@@ -36,7 +36,7 @@ from fieldfare.keywords import SIGNATURE, PlanType
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.metrics import MetricsSpec, Riders
-from fieldfare.names import QUESTION, task_reference
+from fieldfare.names import QUESTION, RESOLUTION, task_reference
 from fieldfare.participation import CALLED, hides_presence
 from fieldfare.plan_tables import AvailabilitySpec, ClientSpec, ParticipationSpec, PrivacySpec, RunSpec, TuningSpec
 from fieldfare.refusals import bad_input, with_lines
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
 """The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
 
-RESOLUTION = "charged_resolution"
-"""The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
 WORKERS = "training_workers"
 """The key of a run's stored plan with `client.workers`, where that is not 1. No digest covers it: the number
 of processes decides how fast a run is, not what it shows or costs."""

@@ -125,7 +125,8 @@ class RunTerms:
 def _cost(lasting: str) -> Cost:
     from fieldfare.cost import StoredPrice
     from fieldfare.costing import Sealed, cost_as_priced
-    from fieldfare.plan import RESOLUTION, Plan
+    from fieldfare.names import RESOLUTION
+    from fieldfare.plan import Plan
 
     table = json.loads(lasting)
     run = f"run {table['run'][:40]!r}"

@@ -97,15 +97,6 @@ class Seal:
             raise BadReply("schema", "no seal")
         return cls(packed[:BOX_BYTES], packed[BOX_BYTES:-_SIGNATURE_BYTES].hex(), packed[-_SIGNATURE_BYTES:])
 
-    @classmethod
-    def read(cls, box: object, key: object, signature: object) -> Seal:
-        """Raises `BadReply` for anything else than `of` makes; no signature is checked."""
-        if not isinstance(box, bytes) or not isinstance(key, str) or not isinstance(signature, bytes):
-            raise BadReply("schema", "no seal")
-        if len(box) != BOX_BYTES or len(key) != 64 or len(signature) != _SIGNATURE_BYTES:
-            raise BadReply("schema", "no seal")
-        return cls(box, key, signature)
-
 
 @dataclass(frozen=True)
 class Masking:
@@ -228,16 +219,11 @@ class MasksAsked:
 
     def write(self) -> RecordDict:
         """The question as a message's content."""
-        numbers: dict[str, ConfigRecordValues] = {"round": self.round, "attempt": self.attempt, "numel": self.numel}
+        about: dict[str, ConfigRecordValues] = {"version": VERSION, "run": self.run, "bits": self.bits}
+        about |= {"plan": self.plan, "round": self.round, "attempt": self.attempt, "numel": self.numel}
         # Ids of nodes have 64 bits, of which Flower's lists of numbers keep 63.
-        sets: dict[str, ConfigRecordValues] = {
-            "nodes": list(map(str, self.nodes)),
-            "boxes": [seal.box for seal in self.seals],
-            "keys": [seal.key for seal in self.seals],
-            "signatures": [seal.signature for seal in self.seals],
-        }
-        names: dict[str, ConfigRecordValues] = {"version": VERSION, "run": self.run, "bits": self.bits}
-        return RecordDict({ASK: ConfigRecord({**names, "plan": self.plan, **numbers, **sets})})
+        about |= {"nodes": list(map(str, self.nodes)), "seals": [seal.packed() for seal in self.seals]}
+        return RecordDict({ASK: ConfigRecord(about)})
 
     @classmethod
     def read(cls, content: RecordDict) -> MasksAsked:
@@ -245,7 +231,7 @@ class MasksAsked:
         record: Mapping[str, Any] = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
         run, plan, bits = record.get("run"), record.get("plan"), record.get("bits")
         numbers = [record.get(name) for name in ("round", "attempt", "numel")]
-        lists = [record.get(name) for name in ("nodes", "boxes", "keys", "signatures")]
+        nodes, seals = record.get("nodes"), record.get("seals")
         if record.get("version") != VERSION or not isinstance(run, str) or not isinstance(plan, str):
             raise BadReply("version", "no question about masks")
         if (
@@ -254,14 +240,12 @@ class MasksAsked:
             or not all(type(number) is int and 0 <= number < _MOST for number in numbers)
         ):
             raise BadReply("schema", "no round")
-        nodes = lists[0]
-        if not all(isinstance(each, list) and len(each) == len(nodes) for each in lists):  # type: ignore[arg-type]
+        if not isinstance(nodes, list) or not isinstance(seals, list) or len(nodes) != len(seals):
             raise BadReply("schema", "not one seal for each node")
-        if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):  # type: ignore[union-attr]
+        if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):
             raise BadReply("schema", "no ids of nodes")
-        seals = tuple(map(Seal.read, *lists[1:]))  # type: ignore[arg-type]
         round, attempt, numel = map(int, numbers)  # type: ignore[arg-type]
-        asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), seals)  # type: ignore[arg-type]
+        asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
         try:
             asked.digest()
         except BadInput:

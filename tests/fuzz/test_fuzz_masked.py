@@ -46,7 +46,7 @@ RUN, PLAN, NUMEL = Occasion("run", 3, 1), "ab" * 32, 6
 RECORDS = (HEADER, MASKED, REPORT, ASK, MASKS, RECEIPT, HELLO, MASKING, "update")
 ENTRIES = (
     *(SEAL, WORDS, "users", "run", "round", "attempt", "version", "box", "key", "signature", "receipt", "bits", "plan"),
-    *("numel", "nodes", "boxes", "keys", "signatures", "plans", "blinder", "spacing_log2", "shares", "weights"),
+    *("numel", "nodes", "seals", "plans", "blinder", "spacing_log2", "shares", "weights"),
     *("trained", "settings", "deltas", "counts"),
 )
 

@@ -11,17 +11,20 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    strategy = ff.PrivateStrategy(
-        dialect="cohort",
-        epsilon=4,
-        delta=1e-4,
-        cohort=100,
-        clip=0.2,
-        mechanism="blt",
-        participation={"scheme": "min-separation", "separation": 4},
-        population="patients",
-        budget=8,
-    )
+    if plan := str(context.run_config["plan"]):  # a file: masked sums, docs/masked-sums.md
+        strategy = ff.PrivateStrategy(dialect="cohort", plan=plan)
+    else:
+        strategy = ff.PrivateStrategy(
+            dialect="cohort",
+            epsilon=4,
+            delta=1e-4,
+            cohort=100,
+            clip=0.2,
+            mechanism="blt",
+            participation={"scheme": "min-separation", "separation": 4},
+            population="patients",
+            budget=8,
+        )
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),

@@ -362,6 +362,9 @@ class WhatIfAnswer(Answer):
     clip: float = Field(description="the clip norm")
     epsilon: float = Field(description="what it costs, taken alone")
     delta: float = Field(description="the plan's")
+    epsilon_server: float | None = Field(
+        default=None, description="what all its rounds show the server alone; null: it reads what it sums"
+    )
     noise_multiplier: float = Field(description="std of the noise over the clip norm")
     noise_std: float = Field(description="of a coordinate of one round's mean update")
     prefix_noise: float = Field(description="RMS over rounds of the noise in the sum of all mean updates so far")
@@ -402,6 +405,8 @@ class WhatIfAnswer(Answer):
         own = {"run": run, "mechanism": plan.mechanism.kind, "rounds": plan.run.rounds, "cohort": plan.run.cohort}
         own |= {"clip": plan.clipping.norm, "delta": plan.privacy.delta, "epsilon": price.cost.epsilon}
         own |= {name: getattr(price, name) for name in ("noise_std", "prefix_noise", "fits", "bound")}
+        shown = price.cost.against_server
+        own |= {"epsilon_server": shown and shown.epsilon(plan.privacy.delta)}
         own |= {"noise_multiplier": price.cost.noise_multiplier, "odds": odds_factor(price.cost.epsilon)}
         own |= {"identified": identified(price.cost.epsilon, plan.privacy.delta, price.cost.loss.gdp)}
         if price.admission is not None:

@@ -148,6 +148,11 @@ class Run(Answer):
     committed_rounds: int = Field(description="rounds whose model was released and charged")
     planned: LossAnswer = Field(description="of the whole plan, taken alone")
     spent: LossAnswer = Field(description="of the rounds committed so far, taken alone")
+    against_server: LossAnswer | None = Field(
+        default=None,
+        description="of the whole plan, to the server alone, if it follows the protocol: the blinder's noise; null: "
+        "the server reads what it sums",
+    )
     leak: float | None = Field(default=None, description="what it has reserved of the population's leak D")
     score: float | None = Field(default=None, description="latest held-out score that was released")
     score_name: str | None = Field(default=None, description="what the score measures")
@@ -163,6 +168,7 @@ class Run(Answer):
         # The plan may be of another version, in which a table has another shape.
         run = part if isinstance(part := view.plan.get("run"), dict) else {}
         statistics = latest.statistics if latest else {}
+        shown = view.against_server
         score, score_name = statistics.get("score"), statistics.get("score_name")
         own = {
             "name": run.get("name"),
@@ -173,6 +179,7 @@ class Run(Answer):
             "committed_rounds": view.next_round,
             "planned": LossAnswer.of(view.planned, view.planned_epsilon, view.delta),
             "spent": LossAnswer.of(view.spent, view.spent_epsilon, view.delta),
+            "against_server": shown and LossAnswer.of(shown, shown.epsilon(view.delta), view.delta),
             "score": score if isinstance(score, float) else None,
             "score_name": score_name if isinstance(score_name, str) else None,
             "updated_at": max(view.ended_at or 0.0, latest.closed_at if latest else 0.0, view.started_at),

@@ -29,7 +29,7 @@ AtOption = Annotated[
 HERE = Path("blinder")
 
 
-def _open(at: Path) -> Blinder:
+def open_blinder(at: Path) -> Blinder:
     """The blinder at `at`. Raises `BadInput` where there is none: an empty one would not know what it answered."""
     from fieldfare_client.blinder import FILE, Blinder  # imports Flower
 
@@ -53,7 +53,7 @@ def init(at: AtOption = HERE) -> None:
 def key(at: AtOption = HERE) -> None:
     """Print the public key."""
     with refusals(as_json=False):
-        print_text(_open(at).public_key)
+        print_text(open_blinder(at).public_key)
 
 
 @blinder.command()
@@ -64,7 +64,7 @@ def admit(
 ) -> None:
     """Open boxes of this node from now on. Ask its operator for the key, and not who runs the server."""
     with refusals(as_json=False):
-        _open(at).admit({read_node_key(node): name})
+        open_blinder(at).admit({read_node_key(node): name})
         print_outcome(f"{name} is admitted.")
 
 
@@ -79,7 +79,7 @@ def approve(
     """Answer for this very plan from now on. Read it first: the server is shown its sums."""
     with refusals(as_json=False):
         read = read_plan(plan)
-        opened, aggregation = _open(at), read.aggregation
+        opened, aggregation = open_blinder(at), read.aggregation
         if aggregation.party != opened.public_key:
             raise Differs("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
         words = words or _words(read)
@@ -107,7 +107,7 @@ def budget(
 ) -> None:
     """Let the server learn no more than this of any user, from all runs together that this blinder adds noise to."""
     with refusals(as_json=False):
-        _open(at).limit(epsilon, delta)
+        open_blinder(at).limit(epsilon, delta)
         print_outcome(f"The server may learn ({epsilon:g}, {decimal(delta)}) of a user, from all runs together.")
 
 
@@ -122,7 +122,7 @@ def _words(plan: Plan) -> int:
 def status(at: AtOption = HERE, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
     """Show the nodes that it admitted, the plans that it approved, and its newest answers."""
     with refusals(as_json=as_json):
-        opened = _open(at)
+        opened = open_blinder(at)
         nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
         if as_json:
             own = {table: opened.rows(table) for table in ("budget", "charges")}
@@ -149,7 +149,7 @@ def run(context: typer.Context, at: AtOption = HERE) -> None:
     from fieldfare_flower import supernode
 
     with refusals(as_json=False):
-        opened = _open(at)
+        opened = open_blinder(at)
         sys.argv = ["flower-supernode", *context.args]
         supernode.main(opened.reply)
 

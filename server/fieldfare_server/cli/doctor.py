@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput, Conflict, NotFound, NotGiven
-from fieldfare_server.cli.doctor_masks import check_masks
+from fieldfare_server.cli.doctor_masks import check_blinder, check_masks
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
 from fieldfare_server.doctor import Finding, guard, machine, skipped
@@ -28,6 +28,7 @@ from fieldfare_server.doctor.secrets import (
 from fieldfare_server.doctor.strangers import strangers
 from fieldfare_server.doctor.superlink import check_superlink
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import read_plan
 
 
 def doctor(
@@ -45,6 +46,12 @@ def doctor(
             help="with --node: as its SuperNode's, with `blinder` and `node-key`", envvar="FIELDFARE_NODE_CONFIG"
         ),
     ] = "",
+    blinder: Annotated[
+        Path | None, typer.Option(help="this is the blinder's machine: the directory of its key and journal")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="of a masked run: does it name the blinder of this machine?")
+    ] = None,
     against: Annotated[Path | None, typer.Option(help="the other side's `doctor --json` output, to compare")] = None,
     home: HomeOption = None,
     ledger: LedgerOption = None,
@@ -53,33 +60,38 @@ def doctor(
     """Check clocks, certificates, secrets, versions, identities, space, ledger and API; say how to mend each
     finding.
 
-    Run it in the coordinator's container, or with --node in a node's. It changes nothing, with one exception:
-    where FIELDFARE_NODE_AUTH claims that the SuperLink admits no strangers, the check connects as one, and a
-    SuperLink that admits it drops it again. Exit code 2 if there is a fault; warnings alone give 0.
+    Run it in the coordinator's container, with --node in a node's, or with --blinder at a blinder. It changes
+    nothing, with one exception: where FIELDFARE_NODE_AUTH claims that the SuperLink admits no strangers, the check
+    connects as one, and a SuperLink that admits it drops it again. Exit code 2 if there is a fault; warnings alone
+    give 0.
     """
     with refusals(json_):
-        if node and (home or ledger or url):
-            raise Conflict("doctor --node", "a node has neither a ledger nor an API.", "--superlink, --secrets")
+        apart = node or blinder is not None
+        if apart and (home or ledger or url):
+            raise Conflict("doctor", "node and blinder have neither a ledger nor an API.", "--superlink, --secrets")
         if superlink and insecure == (root_certificates is not None):
             raise NotGiven("doctor", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
         if root_certificates is not None and not os.path.isfile(root_certificates):
             raise NotFound(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
         if secrets is not None and not os.path.isdir(secrets):
             raise NotFound(f"--secrets {secrets}", "there is no such directory.", "/secrets")
-        state, findings = (None, []) if node else _state_directory(home, ledger)
+        planned = None if plan is None else read_plan(plan)
+        state, findings = (None, []) if apart else _state_directory(home, ledger)
         trained = task or os.environ.get("FIELDFARE_TASK")
-        findings += _machine(node, state, against, trained, superlink)
+        findings += _machine(apart, state, against, trained, superlink, blinder)
         findings += _secrets(secrets, node, state)
         if node:
-            findings += guard("masked sums", lambda: check_masks(node_config))
+            findings += guard("masked sums", lambda: check_masks(node_config, planned))
+        if blinder is not None:
+            findings += guard("blinder", lambda: check_blinder(blinder, planned))
         if state:
             findings += guard("ledger", lambda: check_ledger(state))
-        findings += _network(superlink, root_certificates, node)
-        if not node:
+        findings += _network(superlink, root_certificates, apart)
+        if not apart:
             findings += (
                 guard("API", lambda: check_api(url, ca_file)) if url else [skipped("API", "no --url was given.")]
             )
-    _print_findings(findings, node, json_)
+    _print_findings(findings, apart, json_)
 
 
 def _state_directory(home: Path | None, ledger: str | None) -> tuple[StateDirectory | None, list[Finding]]:
@@ -93,10 +105,16 @@ def _state_directory(home: Path | None, ledger: str | None) -> tuple[StateDirect
 
 
 def _machine(
-    node: bool, state: StateDirectory | None, against: Path | None, task: str | None, superlink: str | None
+    node: bool,
+    state: StateDirectory | None,
+    against: Path | None,
+    task: str | None,
+    superlink: str | None,
+    blinder: Path | None,
 ) -> Iterator[Finding]:
     yield from guard("environment", machine.check_faults)
     volumes = [Path(os.environ["FLWR_HOME"])] if "FLWR_HOME" in os.environ else []
+    volumes += [blinder] if blinder else []
     yield from guard("volumes", lambda: machine.check_disk(*([state.root] if state else []), *volumes))
     yield from guard("limits", machine.check_limits)
     if not node:

@@ -1,4 +1,4 @@
-"""What the doctor asks a node that sends masked sums: keys, the code that may start there, the budget of its users."""
+"""What the doctor asks of masked sums: a node's keys, code and budget; the blinder's key, journal and budget."""
 
 from __future__ import annotations
 
@@ -9,11 +9,51 @@ from pathlib import Path
 
 from fieldfare.errors import FieldfareError
 from fieldfare.masking.boxes import read_key, write_node_key
+from fieldfare.plan import Plan
+from fieldfare_server.cli.blinder import open_blinder
 from fieldfare_server.doctor import Finding, fault, fine, warning
 
 
-def check_masks(config: str) -> Iterator[Finding]:
-    """Check a node whose configuration names a blinder. config: of its SuperNode, the text of `--node-config`."""
+def check_blinder(at: Path, plan: Plan | None = None) -> Iterator[Finding]:
+    """Check the blinder in `at`: what it could answer for, if a run began now. plan: one that it should answer for."""
+    try:
+        opened = open_blinder(at)
+    except FieldfareError as error:
+        yield fault("blinder", f"it answers nobody: {error}", "--blinder DIR, of `fieldfare blinder init`")
+        return
+    nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
+    room = {approved.partition(" ")[0] for approved in opened.hello("").plans}
+    key, number = opened.public_key, len(answers)
+    yield fine("blinder", f"{key}; {len(nodes)} nodes are admitted, {number} questions answered.")
+    for digest, least, _ in plans:
+        check = f"plan {digest[:12]}"
+        if digest not in room:
+            said, mend = "its budget has no room for another run of it.", "`fieldfare blinder budget`, a smaller run"
+            yield warning(check, said, mend)
+        elif len(nodes) < least:
+            mend = "`fieldfare blinder admit` each node, by the key that its operator tells"
+            yield fault(check, f"needs {least} nodes, and {len(nodes)} are admitted.", mend)
+        else:
+            yield fine(check, f"would be answered, for sums of {least} nodes or more.")
+    if plan is not None:
+        yield _named(plan.aggregation.party, key)
+        if plan.digest() not in {digest for digest, _, _ in plans}:
+            check = f"plan {plan.digest()[:12]}"
+            yield fault(check, "is not approved.", "read it, then `fieldfare blinder approve PLAN`")
+
+
+def _named(party: str, key: str) -> Finding:
+    if party == key:
+        return fine("key", "the plan names this blinder.")
+    other = f"{party[:13]}..." if party else "no blinder"
+    return fault("key", f"the plan names {other}, not {key[:13]}...", "ask the blinder's operator, by telephone")
+
+
+def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
+    """Check a node whose configuration names a blinder.
+
+    config: of its SuperNode, the text of `--node-config`. plan: one that it should send masked sums for.
+    """
     from fieldfare_client import budget
     from fieldfare_client.budget.settings import NodeBudget
     from fieldfare_client.masking import BLINDER, NODE_KEY, node_key
@@ -25,6 +65,8 @@ def check_masks(config: str) -> Iterator[Finding]:
         return
     try:
         read_key(key)
+        if plan is not None:
+            yield _named(plan.aggregation.party, key)
         yield fine(
             "blinder", f"{key[:13]}...{key[-8:]}: compare it with the blinder's operator, not with the server's."
         )

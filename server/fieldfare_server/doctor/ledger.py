@@ -219,10 +219,11 @@ def _check_runs(opened: Ledger) -> Iterator[Finding]:
     for run in runs:
         if run.state == "interrupted":
             who, mend = "coordinator", f"`fieldfare supervise` resumes it; by hand: fieldfare run --resume {run.id}"
+            waits = f" It said: {run.message}" if run.message else ""
             if is_simulation(run.started_by):
                 who, mend = "simulation", f"fieldfare simulate --resume {run.id}"
             yield warning(
-                f"lease of run {run.id}", f"no {who} holds it at round {run.next_round} of {run.rounds}.", mend
+                f"lease of run {run.id}", f"no {who} holds it at round {run.next_round} of {run.rounds}.{waits}", mend
             )
         if run.trust_node_ids:
             yield warning(

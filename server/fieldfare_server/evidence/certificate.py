@@ -121,7 +121,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     elif n:
         theorems += [cost.loss.words.theorem]
     bounds = [gauge(mu_squared * (1 + sign * 1.01 * error), population.bound_delta, row.leak) for sign in (-1, 1)]
-    server, seen = cost.against_server if cost.plan.aggregation.party else None, {}
+    server, seen = cost.against_server, {}
     if server is not None:
         seen["server"] = gauge(server.mu_squared, population.bound_delta, row.leak) * (1 + 1e-12)
     tree, head = merkle.Tree(leaves), ledger.head()

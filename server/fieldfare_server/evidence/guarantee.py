@@ -12,10 +12,11 @@ import math
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE
-from fieldfare.names import is_question, mechanism_word
+from fieldfare.aggregation import PLAIN
+from fieldfare.names import RESOLUTION, is_question, mechanism_word
 from fieldfare.noise.discrete import Rounding
 from fieldfare.participation import CALLED, Adjacency, adjacency_factor
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.plan import Plan
 from fieldfare.plan_tables import ParticipationSpec
 from fieldfare.questions import Question
 from fieldfare.text import decimal
@@ -165,7 +166,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
             f"({round_up(run.spent_epsilon)}, {delta})-differentially private for every {unit}. "
             f"{_together(population)}"
         )
-    if (loss := against_server(run, facts)) is not None:
+    if (loss := run.against_server) is not None:
         statement += (
             f" Against the server alone this whole run is ({round_up(loss.epsilon(run.delta))}, {delta})-"
             "differentially private, by the noise that the blinder added before the server could read."
@@ -192,16 +193,6 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         not_covered=_not_covered(run, population, facts),
         warnings=tuple(population_size_warnings(run.delta, population.users, facts.plan if facts else None)),
     )
-
-
-def against_server(run: RunView, facts: PlanFacts | None) -> PrivacyLoss | None:
-    """Return the loss of the whole run to the server alone, as planned: answers count that no round committed.
-
-    None where the server reads what it sums, or is one process with the blinder.
-    """
-    if facts is None or not facts.plan.aggregation.party:
-        return None
-    return facts.plan.aggregation.against_server(run.planned, float(run.plan.get(RESOLUTION, 0.0)))
 
 
 def _together(population: PopulationView) -> str:
@@ -248,7 +239,6 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
         *_metrics_line(facts.plan),
         *_tuning_line(facts.plan),
-        *_masks_line(facts.plan),
         Fact(name="Noise multiplier", value=noise),
         Fact(name="Sensitivity", value=sensitivity),
         Fact(name="Rounding", value=ROUNDING[facts.plan.privacy.rounding]),
@@ -296,37 +286,24 @@ def _tuning_line(plan: Plan) -> list[Fact]:
     return [Fact(name="Users", value=f"{of}; each user is charged for the runs that asked that user")]
 
 
-def _masks_line(plan: Plan) -> list[Fact]:
-    """What masks are worth, and what they cost."""
-    aggregation = plan.aggregation
-    if not aggregation.rings:
-        return []
-    noise = "without noise" if not aggregation.noise_ratio else "with noise that the blinder had added"
-    if aggregation.party:
-        value = (
-            "each node's update was masked before it left the node. The server could read sums of at least "
-            f"{aggregation.fewest_nodes} nodes, {noise}, and no single update, unless it and the blinder "
-            f"{aggregation.party[:21]}... worked together. The server did not check that nodes clipped"
-        )
-    else:
-        value = (
-            f"masked sums of at least {aggregation.fewest_nodes} nodes, {noise}, rehearsed in one process: it could "
-            "read each update all the same. Clipping is by the nodes; the server did not check that they clipped"
-        )
-    return [Fact(name="Aggregation", value=value)]
-
-
 def _server_lines(run: RunView, facts: PlanFacts | None) -> list[Fact]:
     """Return what the server reads, and what it learns from that."""
-    aggregation = None if facts is None else facts.plan.aggregation
-    if aggregation is None or not aggregation.rings:
-        return [Fact(name="The server sees", value="each node's update, as it was sent, without noise")]
-    if not aggregation.party:
-        return [Fact(name="The server sees", value="each node's update: the nodes and the blinder are of its process")]
+    aggregation = PLAIN if facts is None else facts.plan.aggregation
+    value = "each node's update, as it was sent, without noise"
     noise = "with the blinder's noise" if aggregation.noise_ratio else "without noise"
-    sees = f"sums of at least {aggregation.fewest_nodes} nodes, {noise}; blinder {aggregation.party[:21]}..."
-    lines = [Fact(name="The server sees", value=sees)]
-    if (loss := against_server(run, facts)) is not None:
+    sums = f"sums of at least {aggregation.fewest_nodes} nodes, {noise}"
+    if aggregation.party:
+        value = (
+            f"{sums}, and no single update, unless it and the blinder {aggregation.party[:21]}... work together: each "
+            "was masked before it left its node. The server did not check that nodes clipped"
+        )
+    elif aggregation.rings:
+        value = (
+            f"each node's update: the nodes and the blinder are of its process, which rehearses {sums}. The server "
+            "did not check that nodes clipped"
+        )
+    lines = [Fact(name="The server sees", value=value)]
+    if (loss := run.against_server) is not None:
         value = (
             f"({round_up(loss.epsilon(run.delta))}, {decimal(run.delta)}) for the whole run, whoever reads all that "
             "the server sees, if it follows the protocol. What other runs show it adds up: the blinder's own budget "

@@ -14,8 +14,9 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.costing import implied_noise
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.mechanisms import Mechanism, build
+from fieldfare.names import RESOLUTION
 from fieldfare.participation import Participation, adjacency_factor
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.plan import Plan
 from fieldfare_server.files.strategies import StoredStrategy, StrategyError, without_search
 from fieldfare_server.ledger.views import RunView
 

@@ -14,7 +14,7 @@ from fieldfare.participation import hides_presence
 from fieldfare.text import decimal
 from fieldfare_server.evidence.canaries import describe_point
 from fieldfare_server.evidence.document import Guarantee
-from fieldfare_server.evidence.guarantee import accountant, against_server, guarantee
+from fieldfare_server.evidence.guarantee import accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import Head, views, watch
 from fieldfare_server.ledger.events.runs import Audited
@@ -120,7 +120,7 @@ def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
 def to_json(evidence: RunEvidence) -> dict[str, object]:
     """Return the statement's numbers. Epsilons are exact here; sentences round them up."""
     run, population, facts = evidence.run, evidence.population, evidence.facts
-    hidden, test, server = evidence.participation_hidden, evidence.test, against_server(run, facts)
+    hidden, test, server = evidence.participation_hidden, evidence.test, run.against_server
     return {
         "run": run.id,
         "population": population.name,

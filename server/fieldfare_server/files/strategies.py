@@ -32,7 +32,8 @@ from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.mechanisms import Mechanism, describe
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.mechanisms.tree import OnlineTree
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.names import RESOLUTION
+from fieldfare.plan import Plan
 from fieldfare_server.files.atomic import replace_file
 
 KEPT = "strategies"

@@ -158,6 +158,8 @@ class RunView(View):
     planned_epsilon: float
     spent: PrivacyLoss
     spent_epsilon: float
+    against_server: PrivacyLoss | None
+    """What all its rounds show the server alone, as planned; None: the server reads what it sums."""
     leak: float
     """What it has reserved of the population's leak D."""
     noise_source: str

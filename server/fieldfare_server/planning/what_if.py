@@ -24,8 +24,9 @@ import numpy as np
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of, cost_without_amplification
 from fieldfare.errors import NotNow, Refused, TooLarge
+from fieldfare.names import RESOLUTION
 from fieldfare.participation import BMinSep
-from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
+from fieldfare.plan import RUN_KEYS, Plan
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.admission import Admission, admit
 from fieldfare_server.planning.bound import Bound

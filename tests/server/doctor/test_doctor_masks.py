@@ -7,16 +7,33 @@ from pathlib import Path
 import pytest
 
 from fieldfare.masking.boxes import write_key
+from fieldfare.plan import Plan
+from fieldfare_client.blinder import Blinder
 from fieldfare_client.budget.charges import create
 from fieldfare_client.masking import make_node_key
-from fieldfare_server.cli.doctor_masks import check_masks
+from fieldfare_server.cli.doctor_masks import check_blinder, check_masks
+from fieldfare_server.run.pricing import blinder_noise_of
 from support.federation import home
 
 KEY = write_key(bytes(32))
+PLAN = """
+[privacy]
+population = "people"
+noise_multiplier = 2.0
+delta = 1e-5
+[run]
+task = "support.federation:TinyTask"
+rounds = 4
+cohort = 6
+[mechanism]
+kind = "independent"
+[aggregation]
+{}
+"""
 
 
-def states(config: str) -> dict[str, str]:
-    return {finding.check: finding.state for finding in check_masks(config)}
+def states(config: str, plan: Plan | None = None) -> dict[str, str]:
+    return {finding.check: finding.state for finding in check_masks(config, plan)}
 
 
 @pytest.fixture
@@ -61,3 +78,28 @@ def test_what_is_missing_is_named(tmp_path: Path, budget: Path, monkeypatch: pyt
     assert found == {"blinder": "ok", "node-key": "fault", "code": "fault", "budget": "fault"}
     monkeypatch.setenv("FIELDFARE_CODE", str(tmp_path / "nowhere"))
     assert states(f'blinder="{KEY}"')["code"] == "fault"
+
+
+def test_the_blinder_says_whom_it_would_answer(tmp_path: Path) -> None:
+    opened = Blinder(tmp_path / "at")
+    table = f'kind = "masked"\nleast_nodes = 2\nblinder = "{opened.public_key}"\nblinder_noise = 0.5'
+    named = Plan.from_toml(PLAN.format(table))
+
+    def found(plan: Plan = named, at: str = "at") -> dict[str, str]:
+        return {finding.check: finding.state for finding in check_blinder(tmp_path / at, plan)}
+
+    approved = f"plan {named.digest()[:12]}"
+    assert found() == {"blinder": "ok", "key": "ok", approved: "fault"}
+    assert found(at="elsewhere") == {"blinder": "fault"}
+    noise = blinder_noise_of(named, 4)
+    assert noise is not None
+    opened.limit(1e-3, 1e-6)
+    opened.approve(named.digest(), 2, 4, noise)
+    assert found() == {"blinder": "ok", approved: "warning", "key": "ok"}  # no room
+    opened.limit(1e3, 1e-6)
+    assert found()[approved] == "fault"  # nobody is admitted
+    opened.admit({"ab" * 32: "a", "cd" * 32: "b"})
+    assert set(found().values()) == {"ok"}
+    assert states(f'blinder="{opened.public_key}"', named)["key"] == "ok"
+    assert states(f'blinder="{KEY}"', named)["key"] == "fault"
+    assert found(Plan.from_toml(PLAN.format('kind = "plain"')))["key"] == "fault"

@@ -17,7 +17,7 @@ from fieldfare.accounting.filter import gauge
 from fieldfare.blinder_noise import SPARE, BlinderNoise
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
-from fieldfare.masking.boxes import read_key, read_node_key
+from fieldfare.masking.boxes import read_key, read_node_key, write_key
 from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import Receipt, Receipts
 from fieldfare.masking.words import RINGS
@@ -35,8 +35,12 @@ from support.refusals import coded
 NODES, NUMEL, ROUNDS = 3, 20_000, 8
 
 
-def hidden(ratio: float = 0.5, **changes: Any) -> Plan:
-    aggregation = {"kind": "masked", "least_nodes": 2, "blinder_noise": ratio}
+KEY = write_key(bytes(32))
+"""Of a blinder that is a party of its own."""
+
+
+def hidden(ratio: float = 0.5, blinder: str = "", **changes: Any) -> Plan:
+    aggregation = {"kind": "masked", "least_nodes": 2, "blinder_noise": ratio, "blinder": blinder}
     return plan(aggregation=aggregation, run__rounds=ROUNDS, run__noise_seed=None, **changes)
 
 
@@ -201,7 +205,7 @@ def test_a_budget_covers_no_sums_that_the_server_reads(tmp_path: Path) -> None:
 
 def test_what_the_server_learns_is_what_the_plan_would_cost_under_the_blinders_noise() -> None:
     for adjacency in ("zero_out", "replace_one"):
-        cost = cost_of(hidden(0.4, privacy__adjacency=adjacency))
+        cost = cost_of(hidden(0.4, KEY, privacy__adjacency=adjacency))
         same = plan(privacy__noise_multiplier=0.4 * 2.0, run__rounds=ROUNDS, privacy__adjacency=adjacency)
         assert cost.against_server is not None
         assert cost.against_server.mu_squared == pytest.approx(cost_of(same).loss.mu_squared, rel=1e-12)
@@ -211,8 +215,16 @@ def test_what_the_server_learns_is_what_the_plan_would_cost_under_the_blinders_n
     assert cost_of(hidden(0.0)).against_server is None
 
 
+def test_a_blinder_that_is_no_party_hides_nothing_from_the_server() -> None:
+    alone = cost_of(hidden(0.4))
+    assert alone.against_server is None
+    assert "epsilon_server" not in alone.to_json()
+    assert dict(alone.describe())["epsilon against the server"].startswith("none")
+    assert not dict(cost_of(hidden(0.4, KEY)).describe())["epsilon against the server"].startswith("none")
+
+
 def test_the_resolution_of_floats_is_charged_to_the_server_too() -> None:
-    noise, bare = blinder_noise_of(hidden(0.5), 10**6), cost_of(hidden(0.5))
+    noise, bare = blinder_noise_of(hidden(0.5), 10**6), cost_of(hidden(0.5, KEY))
     assert noise is not None
     assert bare.against_server is not None
     assert noise.mu_squared > bare.against_server.mu_squared
@@ -220,7 +232,7 @@ def test_the_resolution_of_floats_is_charged_to_the_server_too() -> None:
 
 def test_thirteen_per_cent_more_noise_buys_twice_epsilon() -> None:
     """At epsilon 1 and delta 1e-6, as docs/masked-sums.md says."""
-    cost = cost_of(hidden(0.531, privacy__noise_multiplier=None, privacy__epsilon=1.0, privacy__delta=1e-6))
+    cost = cost_of(hidden(0.531, KEY, privacy__noise_multiplier=None, privacy__epsilon=1.0, privacy__delta=1e-6))
     assert cost.against_server is not None
     assert cost.against_server.epsilon(1e-6) <= 2.0
     assert 1.13 < cost.plan.aggregation.widening < 1.14

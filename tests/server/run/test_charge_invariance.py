@@ -12,7 +12,8 @@ import pytest
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.clipping import clippings
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.names import RESOLUTION
+from fieldfare.plan import Plan
 from fieldfare_server import optimizers
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger

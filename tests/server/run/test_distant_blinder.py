@@ -27,6 +27,8 @@ from fieldfare_client.masking import NODE_KEY, make_node_key
 from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello
 from fieldfare_flower.messages import QUERY_USERS, write_users_query
 from fieldfare_server import faults
+from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.population_schemas import WhatIf
 from fieldfare_server.evidence.guarantee import CURATOR, guarantee, round_up
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
@@ -123,7 +125,7 @@ def test_the_same_bytes_as_a_plain_run_and_a_receipt_a_round(tmp_path: Path, bli
         card = guarantee(run, ledger.population("people"), plan_facts(run, state.root))
     assert [Receipt.parse(row.body["receipt"]).row for row in rows] == [1, 2, 3, 4]
     facts, left_out = {fact.name: fact.value for fact in card.facts}, " ".join(card.not_covered)
-    assert "sums of at least 2 nodes, without noise" in facts["Aggregation"]
+    assert "did not check" in facts["The server sees"]
     assert facts["The server sees"].startswith("sums of at least 2 nodes, without noise")
     assert blinder.public_key[:21] in facts["The server sees"]
     assert "Against the server" not in facts
@@ -430,9 +432,15 @@ def test_the_server_opens_no_sum_without_the_blinders_noise(
             for row in snapshot.journal_rows(limit=1000).items
             if "receipt" in row.body
         ]
+        answers = Answers(ledger)
+        shown, listed = answers.run("run").against_server, answers.runs(None, 10, None).items[0].against_server
+        priced = answers.what_if("people", WhatIf())
     server = a_plan.aggregation.against_server(run.planned, run.plan["charged_resolution"])
     assert server is not None
+    assert server == run.against_server
     epsilon = server.epsilon(run.delta)
+    assert shown == listed
+    assert (shown.epsilon, shown.delta, priced.epsilon_server) == (epsilon, run.delta, pytest.approx(epsilon))
     assert epsilon > run.planned_epsilon
     facts, left_out = {fact.name: fact.value for fact in card.facts}, " ".join(card.not_covered)
     assert round_up(epsilon) in card.statement

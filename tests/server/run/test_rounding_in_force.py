@@ -12,7 +12,8 @@ import torch
 from fieldfare.accounting import PrivacyLoss, zcdp_epsilon
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, Interrupted
-from fieldfare.plan import RESOLUTION, Plan
+from fieldfare.names import RESOLUTION
+from fieldfare.plan import Plan
 from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, TOGETHER, guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement

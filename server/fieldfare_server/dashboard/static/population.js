@@ -174,7 +174,8 @@ const BOUNDS = {
 
 function drawPrice(parent, price) {
   show(parent, h("p", { class: `fits-answer ${price.fits ? "" : "no"}` }, price.fits ? (price.users === null ? "It fits." : `It fits, for ${count(price.users)} users.`) : BOUNDS[price.bound] ? "By this bound it does not fit." : "It does not fit."),
-    facts([["ε", epsilon(price.epsilon)], ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
+    facts([["ε", epsilon(price.epsilon)], ...(price.epsilon_server ? [["ε against the server", epsilon(price.epsilon_server)]] : []),
+      ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
       ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)],
       ["Odds about a user change by at most", odds(price)], ["Identified, if 1 of 100 is wrongly accused", `at most ${identified(price)}`],
       ...(price.expected ? [[`Expected ${price.expected.name}`, reached(price)]] : [])]),

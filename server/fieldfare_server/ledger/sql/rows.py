@@ -32,6 +32,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import from_units
+from fieldfare.aggregation import shown_to_server
 from fieldfare.errors import LedgerCorrupt, NotFound
 from fieldfare.names import QUESTION, is_name
 from fieldfare.participation import PRESENCE, hides_presence
@@ -304,9 +305,11 @@ def run_view(row: Row[object], now: float) -> views.RunView:
     """A run as it stands at `now`: one whose holder fell silent is interrupted, whatever its row says."""
     planned, spent = budget.loss(row.planned), budget.loss(row.spent)
     silent = row.state in HELD and (not row.holder or now >= row.renewed_at + row.seconds)
+    plan = json.loads(row.plan)
     values = {
-        "plan": json.loads(row.plan),
+        "plan": plan,
         "planned": planned,
+        "against_server": shown_to_server(plan, planned),
         "planned_epsilon": budget.epsilon(planned, row.delta),
         "spent": spent,
         "spent_epsilon": budget.epsilon(spent, row.delta),
