@@ -1,7 +1,7 @@
 """The compose file, really started: what nodes reach, a run to its end, and a coordinator killed on the way.
 
-`make containers-test` runs this, and the longer tests of test_containers_faults.py. CONTAINERS_ROUNDS: how long the
-long run is, for machines where a round takes a minute.
+`make containers-test` runs this, and the longer tests of the files beside it. CONTAINERS_ROUNDS: how long the long run
+is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.containers import LET_IN, Federation, wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
 
-ROUNDS = int(os.environ.get("CONTAINERS_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("CONTAINERS_ROUNDS", "8"))
 
 REQUESTS = """
 import json, socket, ssl, sys
@@ -122,12 +122,12 @@ print(json.dumps(reached))
 
 def test_a_node_cannot_reach_the_superlink_or_anybody_else(federation: Federation) -> None:
     ports = {"superlink": 8000, "coordinator": 8000, "ledger": 5432, "api": 8080, "node-2": 9094, "gate": 8000}
-    there: dict[str, list[list[Any]]] = {}
-    for service, port in ports.items():
-        said = federation.engine(
-            "inspect", "--format", "{{json .NetworkSettings.Networks}}", federation.container(service)
-        )
-        there[service] = [[service, port], *([network["IPAddress"], port] for network in json.loads(said).values())]
+    asked = [federation.container(service) for service in ports]
+    networks = federation.engine("inspect", "--format", "{{json .NetworkSettings.Networks}}", *asked).splitlines()
+    there: dict[str, list[list[Any]]] = {
+        service: [[service, port], *([network["IPAddress"], port] for network in json.loads(said).values())]
+        for (service, port), said in zip(ports.items(), networks, strict=True)
+    }
     gate = there.pop("gate")
     assert len(gate) == 4
     places = [place for found in there.values() for place in found]
@@ -143,18 +143,19 @@ POSTGRES = sum(1 << bit for bit in (0, 1, 3, 6, 7))
 
 def test_every_service_is_confined_as_the_compose_file_says(federation: Federation) -> None:
     """The limits are read from the engine and from the kernel, not from the file."""
-    for service in ("ledger", "gate", "superlink", "coordinator", "supervisor", "api", "node-1", "executor-1"):
+    services = ("ledger", "gate", "superlink", "coordinator", "supervisor", "api", "node-1", "executor-1")
+    for service in services:
         wait_for(lambda service=service: federation.main_process(service))  # type: ignore[misc]
-        host = json.loads(
-            federation.engine("inspect", "--format", "{{json .HostConfig}}", federation.container(service))
-        )
+    asked = [federation.container(service) for service in services]
+    limits = federation.engine("inspect", "--format", "{{json .HostConfig}}", *asked).splitlines()
+    for service, limit in zip(services, limits, strict=True):
+        host = json.loads(limit)
         assert 0 < host["Memory"] <= 4 << 30, service
         assert 0 < host["PidsLimit"] <= 512, service
-        status = federation.exec(service, "sh", "-c", "cat /proc/1/status")
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        said = federation.say(service, "sh", "-c", "cat /proc/1/status; touch /probe /usr/probe /etc/probe")
+        fields = dict(line.split(":\t", 1) for line in said.splitlines() if ":\t" in line)
         assert int(fields["CapBnd"], 16) == (POSTGRES if service == "ledger" else 0), service
         assert fields["NoNewPrivs"] == "1", service
-        said = federation.say(service, "sh", "-c", "touch /probe /usr/probe /etc/probe")
         assert said.count("Read-only file system") == 3, (service, said)
     # PostgreSQL itself has stepped down: what clients talk to can do nothing.
     server = federation.exec(

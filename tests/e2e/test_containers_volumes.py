@@ -56,8 +56,13 @@ def ready(federation: Federation) -> bool:
         return False
 
 
+def told(federation: Federation, what: str) -> None:
+    """Print what each population has spent: before and after a loss."""
+    print(f"{what}: { {name: round(spent, 6) for name, (spent, _, _) in charges(federation).items()} }")
+
+
 def train(federation: Federation, name: str) -> None:
-    federation.wait_done(federation.submit(plan(name, 4)))
+    federation.wait_done(federation.submit(plan(name, 4, timeout=180.0)))
 
 
 def test_no_volume_takes_a_charge_with_it(federation: Federation) -> None:

@@ -201,7 +201,9 @@ class Federation:
 
     def wait_done(self, run: str) -> None:
         """Until the run has ended, and it must have ended well."""
-        assert wait_for(lambda: self.get(f"/v1/runs/{run}")["ended_at"] and self.state(run)) == "done"
+        wait_for(lambda: self.get(f"/v1/runs/{run}")["ended_at"])
+        ended, rounds = self.get(f"/v1/runs/{run}"), self.rounds(run)
+        assert ended["state"] == "done", (ended, [(r["index"], r["state"], r["reason"]) for r in rounds])
 
     def sql(self, query: str) -> list[list[Any]]:
         """Rows of the ledger's database."""

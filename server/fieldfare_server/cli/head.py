@@ -22,10 +22,17 @@ head = typer.Typer(no_args_is_help=True, help="The key that signs the journal's 
 
 
 @head.command()
-def show(home: HomeOption = None) -> None:
-    """Print the newest head that this home holds: one line, for nodes, witnesses and paper."""
+def show(home: HomeOption = None, ledger: LedgerOption = None) -> None:
+    """Print the newest head that this home holds: one line, for nodes, witnesses and paper.
+
+    A coordinator's new home begins to hold it here, so that nodes know its key before the first run.
+    """
     with refusals(as_json=False):
-        file = StateDirectory.of(home, None).head_file
+        directory = StateDirectory.of(home, ledger)
+        file = directory.head_file
+        if not file.exists():
+            directory.prepare()
+            Ledger.open(directory.ledger, head_file=file, coordinator=True).close()
         try:
             print_text(str(SignedHead.parse(file.read_text(encoding="ascii"))))  # as below
         except (OSError, UnicodeDecodeError) as error:

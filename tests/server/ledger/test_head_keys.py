@@ -126,6 +126,22 @@ def test_a_head_is_an_answer_also_where_output_is_a_log(place: Path, monkeypatch
     assert SignedHead.parse(shown.stdout).ledger
 
 
+def test_nodes_are_told_the_head_before_the_first_run_and_a_lost_one_is_none(tmp_path: Path) -> None:
+    """Where another home made the population, as in containers: the coordinator's is new, and has no head yet."""
+    with Ledger.open(url(tmp_path), create=True, head_file=tmp_path / "office" / "ledger.head") as ledger:
+        ledger.create_population("people", 8.0, 1e-5, actor="officer")
+    asked, home = ["head", "show", "--ledger", url(tmp_path), "--home"], tmp_path / "coordinator"
+    told = SignedHead.parse(CliRunner().invoke(assemble(), [*asked, str(home)]).stdout)
+    with Ledger.open(url(tmp_path), head_file=home / "ledger.head", coordinator=True) as ledger:
+        commit(start(ledger, 0.1), [], 0.1)
+        shown = ledger.signed_head()
+        assert shown is not None
+        assert follow(told, shown, {told.count: told.hash}) == shown
+    lost = CliRunner().invoke(assemble(), [*asked, str(tmp_path / "lost")])
+    assert lost.exit_code == 2
+    assert "it is missing, and the ledger has" in " ".join(lost.output.split())
+
+
 def test_a_second_coordinator_takes_over_with_the_offline_key(place: Path) -> None:
     node, home, second = context(), place / "home", place / "second"
     made = CliRunner().invoke(assemble(), ["head", "new-key", str(place / "offline")])
