@@ -160,7 +160,7 @@ class ClosedSum:
             "attempt": self.opened.attempt,
             "nodes": list(map(str, self.nodes)),
             "reported": [users.tolist() for users in self.reported],
-            "seals": [seal.packed().hex() for seal in total.seals],
+            "seals": [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals],
             "users": total.users,
             "bits": total.bits,
             "shares": list(total.shares),
@@ -180,7 +180,7 @@ class ClosedSum:
         signed, bits = held.tensors["words"].numpy(), int(meta["bits"])
         total = MaskedSum(Occasion(run, opened.index, opened.attempt), signed.size, bits, shares=tuple(meta["shares"]))
         total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
-        total.seals = [Seal.unpack(bytes.fromhex(each)) for each in meta["seals"]]
+        total.seals = [Seal(bytes.fromhex(box), key, bytes.fromhex(mark)) for box, key, mark in meta["seals"]]
         total.rejects = Counter(meta["rejects"])
         reported = tuple(np.asarray(users, np.int64) for users in meta["reported"])
         return cls(opened, total, tuple(map(int, meta["nodes"])), reported)
