@@ -62,8 +62,10 @@ def picture(stored: harness.Table) -> str:
         words = [paired.told(value, epsilons, "{:.1f}".format) for value in (at, low, high)]
         notes[PUBLIC] = [f"nu passes DP-SGD at epsilon {words[0]}", f"(shaded: {words[1]} to {words[2]}, 95 %)"]
         band = (max(low, epsilons[0]), min(high, epsilons[-1]))
-        if low > epsilons[-1]:
+        if at > epsilons[-1]:
             notes[PUBLIC], band = [f"nu does not pass DP-SGD up to epsilon {epsilons[-1]:g}"], None
+            if low <= epsilons[-1]:
+                notes[PUBLIC] += [f"(resampled: {words[1]} to {words[2]}, 95 %)"]
         tested = seeds.tested(stored)
         where = seeds.both_ahead(stored, tested, NU_BINS, "nu")
         if epsilons[0] <= low and high <= epsilons[-1]:

@@ -76,6 +76,7 @@ def test_every_figure_is_drawn_from_its_stored_results(on_path: None) -> None:
         stored = json.loads((RESULTS / "claims" / f"{name}.json").read_text())
         picture = importlib.import_module("attack_page" if name == "attack" else "headline_figure").picture
         assert (EVIDENCE / f"{name}.svg").read_text() == picture(stored)
+        assert "at epsilon above" not in picture(stored)  # a crossing that nobody saw is none
     assert (ROOT / "docs/score.svg").read_text() == (EVIDENCE / "headline-fashion-small.svg").read_text()
 
 
