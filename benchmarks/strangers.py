@@ -9,8 +9,8 @@ Two steps, because the packages that carry the data are no dependency of ours:
 
 `data` writes one CSV file a data set: a column of users, a target of 0 and 1, numbers divided by constants that are
 known without looking (years by 10 or 100, shares by 100), and a column of 0 and 1 for each category. `measure` trains
-with both plans of `fieldfare init` at epsilon 8 in rehearsals that no ledger records, and scores held-out users. Its share is
-(AUC - .5) / (AUC of a logistic regression without privacy - .5). Two seeds a row; the tuned rows have one, in the
+with both plans of `fieldfare init` at epsilon 8 in rehearsals that no ledger records, and scores held-out users. The
+page tells shares of the best private gain. Two seeds a row; the tuned rows have one, in the
 fitted shape, and the best of them is chosen on the held-out users themselves: it is too good, and the gap too wide.
 """
 
