@@ -12,19 +12,22 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import Unwritable
+from fieldfare.errors import AlreadyThere, Unwritable
+from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.cli.output import out
+from fieldfare_server.cli.suggest import print_reasons
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning import reference
+from fieldfare_server.planning.suggest import Suggested, suggest
 
 POPULATION, EPSILON, DELTA = "example", 24.0, 1e-5
 """The budget of the made-up people: enough for three runs of the plan."""
-PEOPLE, ROWS = 1000, 8
-CHOSEN = {
+PEOPLE, MOST_PEOPLE, ROWS = 1000, 40_000, 8  # the most fill the rounds of every plan that is suggested here
+CHOSEN: dict[str, object] = {
     "privacy.population": POPULATION,
     "run.task": "csv_task:CsvTask",
     "run.rounds": 40,
@@ -42,34 +45,52 @@ CHOSEN = {
 def init(
     home: StateDirectory,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="where to write; made if there is none")] = Path(),
+    users: Annotated[int | None, typer.Option(min=2, max=10**9, help="people in your file, a public number")] = None,
 ) -> None:
     """Write a commented plan and a task over a CSV file into a directory: they run at once.
 
-    Files that are there stay as they are. The people of the CSV file are made up; their population and its
-    budget are made in the ledger of the home.
+    With --users the plan is what `fieldfare suggest` makes of it for so many. Files that are there stay as they
+    are. The people of the CSV file are made up; they and their budget get a population in the ledger of the home.
     """
+    if users and (directory / "plan.toml").exists():
+        raise AlreadyThere(f"--users {users}", f"{directory / 'plan.toml'} is there.", "fieldfare suggest --users task")
+    chosen, found = fitted(users) if users else (CHOSEN, None)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in _files().items():
+        for name, text in _files(chosen, min(users or PEOPLE, MOST_PEOPLE)).items():
             _write(directory / name, text)
     except OSError as error:
         raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
     _make_population(home)
     step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
-    out.print("With your own file: fieldfare suggest --users task fits the plan to as many users.", markup=False)
+    if found:
+        print_reasons(found)
+    else:
+        out.print("Your own file of N people: fieldfare init DIR --users N fits the plan to them.", markup=False)
     out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
     out.print("Or first a clip norm from its users' updates, charged: fieldfare ask --clip-of plan.toml", markup=False)
 
 
-def _files() -> dict[str, str]:
+def fitted(people: int) -> tuple[dict[str, object], Suggested]:
+    """Return `CHOSEN` with what `suggest` changes for a file of so many people, some of whom the task holds out."""
+    from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
+
+    starter = Plan.from_toml(reference.template(CHOSEN))
+    found = suggest(starter, users=people - max(1, round(CsvParameters().held_out * people)))
+    tables = [plan.model_dump(mode="json", exclude_none=True) for plan in (starter, found.best.plan)]
+    old, new = ({f"{name}.{key}": v for name, keys in whole.items() for key, v in keys.items()} for whole in tables)
+    return {**CHOSEN, **{path: new.get(path) for path in {**old, **new} if new.get(path) != old.get(path)}}, found
+
+
+def _files(chosen: dict[str, object], people: int) -> dict[str, str]:
     from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
 
     task = reference.keys_of("task", CsvParameters)
     return {
-        "plan.toml": reference.template(CHOSEN, task),
+        "plan.toml": reference.template(chosen, task),
         reference.SCHEMA_FILE: json.dumps(reference.json_schema(), indent=1) + "\n",
         "csv_task.py": (Path(__file__).parent / "starter" / "csv_task.py").read_text(encoding="utf-8"),
-        "people.csv": _people(),
+        "people.csv": _people(people),
     }
 
 
@@ -82,13 +103,13 @@ def _write(path: Path, text: str) -> None:
         out.print(f"{path}: is there, left as it is", markup=False)
 
 
-def _people() -> str:
+def _people(people: int) -> str:
     """Return Made-up people whose label depends on three numbers and on the person."""
     generator = random.Random(1)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["person", "age", "visits", "distance", "label"])
-    for person in range(PEOPLE):
+    for person in range(people):
         habit = generator.gauss(0, 0.5)
         for _ in range(ROWS):
             age, visits, distance = (generator.gauss(0, 1) for _ in range(3))

@@ -100,6 +100,10 @@ def _print(found: Suggested) -> None:
         ],
         caption="noise against signal: of a coordinate, over what all updates add up to if users agree.",
     )
-    for line in found.because:
+    print_reasons(found)
+
+
+def print_reasons(found: Suggested) -> None:
+    """Say what was changed and why, and what was assumed."""
+    for line in (*found.because, "Assumed: " + "; ".join(found.assumed) + "."):
         out.print(line, markup=False)
-    out.print("Assumed: " + "; ".join(found.assumed) + ".", markup=False)

@@ -226,9 +226,9 @@ CHOSEN: Mapping[str, object] = {
 def template(chosen: Mapping[str, object] | None = None, task: tuple[Key, ...] = ()) -> str:
     """Return a plan with every key: those of `chosen` are set, all others are comments with their defaults.
 
-    chosen: values by path, which replace or add to `CHOSEN`. task: keys of the `[task]` table.
+    chosen: values by path, which replace or add to `CHOSEN`; None: not set. task: keys of the `[task]` table.
     """
-    values = {**CHOSEN, **(chosen or {})}
+    values = {path: value for path, value in {**CHOSEN, **(chosen or {})}.items() if value is not None}
     lines = [
         f"#:schema {SCHEMA_FILE}",
         "# A training plan. A key in a comment has its default, or is not set. More: `fieldfare plan --explain KEY`.",

@@ -95,14 +95,18 @@ class Suggested:
     """`planned` itself where nothing priced is better."""
     ways: tuple[Way, ...]
     assumed: tuple[str, ...]
-    fitted: bool = False
-    """Whether the users cannot fill the plan's rounds, so that `planned` asks all of them more often, or fewer."""
+    fitted: float | None = None
+    """Where the users cannot fill the plan's rounds, so that `planned` asks them more often, or fewer: its noise share
+    over that of the plan with enough users."""
 
     @property
     def because(self) -> list[str]:
         """What changed and what it brings, a line each."""
         old, new = self.planned.plan, self.best.plan
-        cut = ["These users cannot fill the plan's rounds; the plan below is fitted to them."] if self.fitted else []
+        cut = list[str]()
+        if self.fitted:
+            cut = ["These users cannot fill the plan's rounds; the plan below is fitted to them."]
+            cut.append(f"With so few, privacy costs more: noise weighs {self.fitted:.3g} times as much as with enough.")
         if new is old:
             return [*cut, f"Keep the plan: none of {len(self.ways)} shapes has less noise by {LEAST_GAIN:.0%}."]
         lines = [
@@ -152,9 +156,10 @@ def suggest(
     if plan.run.rounds > MOST_ROUNDS:
         raise TooLarge(f"run.rounds = {plan.run.rounds}", "a grid of so many takes too long.", str(MOST_ROUNDS))
     fitted = plan if users is None else _fitted(plan, users)
-    cut, plan = fitted is not plan, fitted
     needed = fewest_rounds or plan.run.rounds
-    planned, ways = _priced(plan, update_norm), list[Way]()
+    planned, ways = _priced(fitted, update_norm), list[Way]()
+    cut = None if fitted is plan else planned.share / _priced(plan, update_norm).share
+    plan = fitted
     for table in _tables(plan, users, update_norm, work, certified):
         try:
             ways.append(_estimated(Plan.parse(table), update_norm))

@@ -15,6 +15,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from fieldfare.errors import BadInput
+from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.check import check
@@ -24,6 +26,8 @@ from fieldfare_server.cli.init import CHOSEN
 from fieldfare_server.cli.starter import csv_task as starter
 from fieldfare_server.cli.starter.csv_task import CsvParameters
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning.feasibility import is_feasible, require_feasible
+from support.refusals import coded
 
 # An installed program has its own folder in front of the path, not the directory that it is started in.
 PROGRAM = "import sys; sys.path[0] = '/nowhere'; from fieldfare_server.cli import main; main()"
@@ -195,6 +199,40 @@ def test_init_overwrites_nothing(tmp_path: Path, fieldfare: Callable[..., Result
     before = (tmp_path / "plan.toml").stat().st_mtime_ns
     assert fieldfare("init").stdout.count("left as it is") == 5
     assert (tmp_path / "plan.toml").stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("people", [300, 35_000])
+def test_a_plan_for_so_many_people_is_the_one_that_suggest_writes(
+    people: int, tmp_path: Path, fieldfare: Callable[..., Result]
+) -> None:
+    (tmp_path / "fits").mkdir()
+    (tmp_path / "fits" / "people.csv").write_text(HEADER + "".join(f"p{i},1,1,{i % 2}\n" for i in range(people)))
+    made = fieldfare("init", "fits", "--users", str(people))
+    assert made.exit_code == 0, made.output
+    plan = Plan.from_toml((tmp_path / "fits" / "plan.toml").read_text())
+    trained = len(csv_task(tmp_path, {"file": "fits/people.csv"}, "").users())
+    assert is_feasible(plan.participation.build(), plan.run.rounds, plan.run.cohort, trained)
+    if people == 35_000:  # everybody once: a key of the starter is not set
+        assert plan.participation.scheme == "single"
+        return
+    assert fieldfare("init", "as-it-is").exit_code == 0
+    starter = tmp_path / "as-it-is" / "plan.toml"
+    with pytest.raises(BadInput, check=coded("too-few")):
+        require_feasible(Plan.from_toml(starter.read_text()), trained)
+    suggested = fieldfare("suggest", str(starter), "--users", str(trained))
+    assert Plan.from_toml((tmp_path / "suggested.toml").read_text()).digest() == plan.digest()
+    said = [line for line in made.stdout.splitlines() if line in suggested.stdout]
+    assert any("privacy costs more" in line for line in said)
+    assert said[-1].startswith("Assumed: 240 users")
+
+
+def test_a_plan_that_is_there_is_fitted_by_suggest(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
+    (tmp_path / "plan.toml").write_text("mine\n")
+    refused = fieldfare("init", "--users", "300")
+    assert refused.exit_code == 2
+    assert "fieldfare suggest" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
 
 
 def test_a_directory_that_is_a_file_is_refused(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:

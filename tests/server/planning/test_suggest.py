@@ -126,6 +126,9 @@ def test_a_plan_for_more_users_than_there_are_is_fitted_to_them() -> None:
     found = suggest(Plan.from_toml(PLAN), users=8)
     assert found.fitted
     assert found.because[0].startswith("These users cannot fill")
+    assert found.fitted == pytest.approx(found.planned.share / planning._priced(Plan.from_toml(PLAN), None).share)
+    assert found.fitted > 1
+    assert "privacy costs more" in found.because[1]
     for way in (found.planned, found.best):
         assert is_feasible(way.plan.participation.build(), way.plan.run.rounds, way.plan.run.cohort, 8)
     with pytest.raises(BadInput, check=coded("too-few")):
