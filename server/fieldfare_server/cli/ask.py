@@ -22,7 +22,7 @@ from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.evidence.population_size import check_population_size
-from fieldfare_server.files.atomic import replace_file
+from fieldfare_server.files.atomic import write_out
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
@@ -115,9 +115,8 @@ def ask_clip(home: StateDirectory, path: Path, epsilon: float, *, dry_run: bool,
     found = put(home, asked, accept_delta=accept_delta)
     norm = found.answer[0].value
     assert norm is not None  # `require_clear`
-    with_answer = with_norm(text, float(f"{norm:.3g}")).encode()
     try:
-        replace_file(path.resolve(), with_answer, path.stat().st_mode & 0o777)
+        write_out(path, with_norm(text, float(f"{norm:.3g}")))
     except OSError as error:  # the answer is charged, and told all the same
         print_warnings([f"{path} cannot be written ({error.strerror}): set clipping.norm = {norm:.3g} there."])
     else:

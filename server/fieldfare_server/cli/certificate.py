@@ -10,6 +10,7 @@ import typer
 from fieldfare.errors import Unwritable
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.evidence.certificate import certificate as certify
+from fieldfare_server.files.atomic import write_out
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 
@@ -28,6 +29,6 @@ def certificate(
         typer.echo(text)
         return
     try:
-        file.write_text(text + "\n", encoding="utf-8")
+        write_out(file, text + "\n")
     except OSError as error:
         raise Unwritable(f"--out {str(file)!r}", f"cannot be written: {error.strerror}.") from None

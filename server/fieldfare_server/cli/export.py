@@ -12,6 +12,8 @@ import importlib.util
 import io
 import logging
 import math
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fieldfare.errors import AlreadyThere, BadInput, FieldfareError, NotInstalled, Unknown, WrongForm
+from fieldfare.errors import AlreadyThere, BadInput, FieldfareError, NotInstalled, Unknown, Unwritable, WrongForm
+from fieldfare_server.cli.output import print_warnings
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import every
@@ -29,6 +32,8 @@ log = logging.getLogger("fieldfare.export")
 
 EVERY = 1.0
 """Seconds between two reads of the ledger."""
+_EVENT_BYTES = 1024
+"""More than TensorBoard writes for a round."""
 TEXT = ("state", "score_name", "reason")
 WHOLE = ("round", "attempt", "cohort_size", "reports", "participants")
 REAL = ("epsilon", "score", "noise_std", "noise_norm", "released_norm", "clip_norm", "opened_at", "closed_at")
@@ -113,12 +118,19 @@ def live_export(ledger: str, run_id: str, to: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
+        ending = sys.exception()
         ended.set()
         thread.join()
-        # Without a run there is nothing to export, and the block's own error says why.
-        with contextlib.suppress(BadInput):
-            export.update(ledger, last=True)
-        export.close()
+        try:
+            # Without a run there is nothing to export, and the block's own error says why.
+            with contextlib.suppress(BadInput):
+                export.update(ledger, last=True)
+            export.close()
+        except OSError as error:
+            why = f"cannot be written: {error.strerror}. The run and its rounds are in the ledger."
+            if ending is None:
+                raise Unwritable(f"--export {to}", why) from None
+            print_warnings([f"--export {to} {why}"])
 
 
 class RoundExport:
@@ -157,7 +169,11 @@ class RoundExport:
             self._rested = time.monotonic()
             self._took = self._rested - began
         else:
-            self._tensorboard()
+            try:
+                self._tensorboard()
+            except OSError:  # its writer is dead: the next update begins a new log
+                self._board, self._written = None, 0
+                raise
         self._written = len(self._rows)
 
     def close(self) -> None:
@@ -176,8 +192,13 @@ class RoundExport:
         writer = csv.DictWriter(text, (*COLUMNS, *self._metrics), lineterminator="\n")
         if self._written:
             writer.writerows(self._rows[self._written :])
-            with self._path.open("a", encoding="utf-8", newline="") as file:
-                file.write(text.getvalue())
+            size = self._path.stat().st_size
+            try:
+                with self._path.open("a", encoding="utf-8", newline="") as file:
+                    file.write(text.getvalue())
+            except OSError:
+                os.truncate(self._path, size)  # no half a row, which a later update would go on from
+                raise
             return
         writer.writeheader()
         writer.writerows(self._rows)
@@ -185,10 +206,16 @@ class RoundExport:
         replace_file(self._path, text.getvalue().encode(), mode=0o644)
 
     def _tensorboard(self) -> None:
+        directory = self._path / self._run_id
+        directory.mkdir(parents=True, exist_ok=True)
+        room = directory / ".room"
+        try:  # on a full disk TensorBoard's own thread would print a traceback
+            room.write_bytes(bytes(_EVENT_BYTES * (len(self._rows) - self._written + 1)))
+        finally:
+            room.unlink(missing_ok=True)
         if self._board is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            directory = self._path / self._run_id
             for old in directory.glob("events.out.tfevents.*"):
                 # TensorBoard would draw two logs of the same rounds as one zigzag.
                 old.unlink()

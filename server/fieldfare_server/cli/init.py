@@ -101,6 +101,9 @@ def _write(path: Path, text: str) -> None:
         out.print(f"{path}: written", markup=False)
     except FileExistsError:
         out.print(f"{path}: is there, left as it is", markup=False)
+    except OSError:
+        path.unlink(missing_ok=True)  # half of one would be left as it is
+        raise
 
 
 def _people(people: int) -> str:

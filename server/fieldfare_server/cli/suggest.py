@@ -12,6 +12,7 @@ from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import PlanArgument
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.cli.plan import users_of
+from fieldfare_server.files.atomic import write_out
 from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
 from fieldfare_server.planning.suggest import WORK, Suggested
 from fieldfare_server.planning.suggest import suggest as suggest_ways
@@ -58,7 +59,7 @@ def suggest(
     )
     better = found.fitted or found.best is not found.planned
     if better:
-        to.write_text(f"{MADE}\n\n{plan_text(found.best.plan)}")
+        write_out(to, f"{MADE}\n\n{plan_text(found.best.plan)}")
     shown = {
         "planned": found.planned.to_json(),
         "best": found.best.to_json(),

@@ -20,6 +20,7 @@ from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption, PlanArgu
 from fieldfare_server.cli.output import print_progress, print_text
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.evidence.looks import Look
+from fieldfare_server.files.atomic import write_out
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
 from fieldfare_server.ledger import Ledger
@@ -65,7 +66,7 @@ def tune(
         return CommandResult(asdict(offer), lambda: print_text(f"{offer}\nNothing was run or charged."))
     print_progress(str(offer))
     tuned = try_all(directory, tuning, accept_delta=accept_delta, quiet=json_)
-    to.write_text(plan_text(tuned.plan), encoding="utf-8")
+    write_out(to, plan_text(tuned.plan))
     text = f"{tuned}\n{to}: the plan for the others, with the values of the first line."
     trials = [asdict(tried) for tried in tuned.trials]
     return CommandResult({"trials": trials, "plan": str(to)}, lambda: print_text(text))

@@ -45,6 +45,15 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, at_once: bool
         sync_directory(path.parent)
 
 
+def write_out(path: Path, text: str) -> None:
+    """Write a file that a person named: whole, or it stays as it was. What is no file is written to. Raises OSError."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+    else:
+        path = path.resolve()
+        replace_file(path, text.encode(), path.stat().st_mode & 0o777 if path.exists() else 0o666)
+
+
 def make_file(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Make `path` with this content, durably. Of several makers one makes it: the others get `FileExistsError`."""
     with _written(path, content, mode) as temporary:
@@ -57,10 +66,14 @@ def _written(path: Path, content: bytes, mode: int) -> Iterator[Path]:
     """Write a durable file beside `path` with this content; it is gone afterwards, unless it was renamed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = str(path)  # a refused write names no file
+            raise
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)

@@ -343,6 +343,24 @@ def test_losing_the_service_is_said_and_coming_back_is_noticed(
         assert page.locator("#notice").is_hidden()
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_load_that_fails_is_said_and_tried_again(page: Any, url: str, run: RunHandle, loaded: bool) -> None:
+    """The first left an empty page for good, and any other its notice above figures that were new again."""
+    if loaded:
+        page.goto(url)
+        headline(page, "round 6 of 16")
+        page.locator("#connection", has_text="Live").wait_for()
+    page.route("**/v1/me", lambda route: route.fulfill(status=503))
+    if loaded:
+        ledger_data.commit(run)
+    else:
+        page.goto(url)
+    page.locator("#notice", has_text="could not be read" if loaded else "cannot be read").wait_for()
+    page.unroute("**/v1/me")
+    headline(page, "round 7 of 16" if loaded else "round 6 of 16")
+    page.locator("#notice").wait_for(state="hidden")
+
+
 def test_verify_export_and_compare(page: Any, url: str, run: RunHandle) -> None:
     page.goto(url)
     page.get_by_role("button", name="Verify").click()
@@ -718,19 +736,17 @@ def test_no_width_scrolls_sideways_and_the_chart_begins_on_the_first_screens(
 ) -> None:
     for i in range(populations - 1):
         ledger.create_population(f"population-{i:02}", 4.0, 1e-6, actor="officer")
-    context = browser.new_context(viewport={"width": width, "height": 800})
-    page = context.new_page()
-    page.goto(url)
-    page.locator("#budgets .gauge").first.wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.goto(f"{url}/#run=live")
-    page.locator("#participation .bars").wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("document.querySelector('#curve').getBoundingClientRect().top") < 900
-    page.goto(f"{url}/#population=aircraft")
-    page.locator("#history svg[role=img]").wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    context.close()
+    with new_page(browser, viewport={"width": width, "height": 800}) as page:
+        page.goto(url)
+        page.locator("#budgets .gauge").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.goto(f"{url}/#run=live")
+        page.locator("#participation .bars").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.querySelector('#curve').getBoundingClientRect().top") < 900
+        page.goto(f"{url}/#population=aircraft")
+        page.locator("#history svg[role=img]").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("view", ["", "#population=aircraft", "#run=live"])
@@ -738,21 +754,19 @@ def test_no_width_scrolls_sideways_and_the_chart_begins_on_the_first_screens(
 def test_text_has_contrast_and_controls_have_names(
     browser: Any, url: str, run: RunHandle, scheme: str, view: str
 ) -> None:
-    context = browser.new_context(color_scheme=scheme)
-    page = context.new_page()
-    page.goto(f"{url}/{view}")
-    page.locator("main[aria-busy=false]").wait_for()
-    faint = page.evaluate(CONTRAST)
-    assert faint == []
-    nameless = page.evaluate(
-        "[...document.querySelectorAll('button, select, input, a, [role=region], svg[role=img]')].filter("
-        "e => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).map(e => e.outerHTML)"
-    )
-    assert nameless == []
-    assert page.evaluate("document.querySelectorAll('h1').length") == 1
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
-    assert len(ids) == len(set(ids))
-    context.close()
+    with new_page(browser, color_scheme=scheme) as page:
+        page.goto(f"{url}/{view}")
+        page.locator("main[aria-busy=false]").wait_for()
+        faint = page.evaluate(CONTRAST)
+        assert faint == []
+        nameless = page.evaluate(
+            "[...document.querySelectorAll('button, select, input, a, [role=region], svg[role=img]')].filter("
+            "e => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).map(e => e.outerHTML)"
+        )
+        assert nameless == []
+        assert page.evaluate("document.querySelectorAll('h1').length") == 1
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+        assert len(ids) == len(set(ids))
 
 
 CONTRAST = """() => {

@@ -22,11 +22,12 @@ from fieldfare.task import Task
 from fieldfare_client.check import check
 from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli.application import application
-from fieldfare_server.cli.init import CHOSEN
+from fieldfare_server.cli.init import CHOSEN, _write
 from fieldfare_server.cli.starter import csv_task as starter
 from fieldfare_server.cli.starter.csv_task import CsvParameters
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.feasibility import is_feasible, require_feasible
+from support.full_disk import no_file_above
 from support.refusals import coded
 
 # An installed program has its own folder in front of the path, not the directory that it is started in.
@@ -256,3 +257,10 @@ def test_a_module_that_is_nowhere_is_named_with_the_way_out(tmp_path: Path, fiel
     refused = fieldfare("simulate")
     assert refused.exit_code == 2
     assert "holds csv_tusk.py" in refused.stderr
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path) -> None:
+    """It left an empty plan, which the next call left as it was."""
+    with no_file_above(10), pytest.raises(OSError):
+        _write(tmp_path / "plan.toml", "longer than that")
+    assert not list(tmp_path.iterdir())

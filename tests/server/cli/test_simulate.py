@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -16,15 +17,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
-from fieldfare_server.cli.export import COLUMNS, RoundExport, _parquet, check_export
+from fieldfare_server.cli.export import COLUMNS, RoundExport, _parquet, check_export, live_export
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
 from support.federation import home
+from support.full_disk import no_file_above
 from support.refusals import coded
 
 PLAN = """
@@ -334,3 +336,32 @@ def test_the_check_shows_the_line_of_the_task_that_fails(tmp_path: Path) -> None
     right = simulate(["task", "check", "support.faulty_tasks:Right", "--json"])
     assert right.exit_code == 0
     assert "12 users with 60 rows" in json.loads(right.stdout)["right"][0]
+
+
+def test_an_export_to_a_full_disk_keeps_whole_rows_and_goes_on_with_them(tmp_path: Path) -> None:
+    """The next update wrote its rows behind a half one."""
+    export, file = RoundExport("run", tmp_path / "rounds.csv"), tmp_path / "rounds.csv"
+    row = dict.fromkeys(COLUMNS, 1)
+    export._rows = [row]
+    export._csv()
+    export._written, export._rows = 1, [row] * 3
+    whole = file.read_text()
+    with no_file_above(len(whole) + 5), pytest.raises(OSError):
+        export._csv()
+    assert file.read_text() == whole
+    export._csv()
+    assert file.read_text() == whole + 2 * whole.splitlines(keepends=True)[1]
+
+
+def test_an_export_that_fails_says_so_and_hides_no_other_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(RoundExport, "update", full)
+    with pytest.raises(BadInput, check=coded("unwritable", "--export")), live_export("", "run", tmp_path / "a.csv"):
+        pass
+    with pytest.raises(Interrupted, match="go on"), live_export("", "run", tmp_path / "a.csv"):
+        raise Interrupted("go on")
+    assert os.strerror(errno.ENOSPC) in " ".join(capsys.readouterr().err.split())

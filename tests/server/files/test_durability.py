@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from fieldfare_server.files.atomic import replace_file
+from fieldfare_server.files.atomic import replace_file, write_out
 from fieldfare_server.files.checkpoint import RunFiles
+from support.full_disk import no_file_above
 
 
 @pytest.fixture
@@ -42,6 +43,26 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_replaced_file_is_synced_before_and_after_it_gets_its_name(calls: list[str], tmp_path: Path) -> None:
     replace_file(tmp_path / "file", b"content")
     assert calls == ["sync file", "rename", "sync directory"]
+
+
+def test_what_a_person_named_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
+    """A certificate or plan that was there was cut off where the disk was full."""
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    file.write_text("earlier")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    with no_file_above(10), pytest.raises(OSError) as full:
+        write_out(link, "content that is longer")
+    assert full.value.filename == str(file), "a person is told which file"
+    assert file.read_text() == "earlier"
+    write_out(link, "content")
+    assert (file.read_text(), file.stat().st_mode & 0o777, link.is_symlink()) == ("content", 0o600, True)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_out(pipe, "content")
+    assert os.read(reader, 100) == b"content", "what is no file is written to, and not replaced"
+    os.close(reader)
+    assert set(tmp_path.iterdir()) == {file, link, pipe}
 
 
 def test_a_checkpoint_is_synced_before_it_can_be_committed(calls: list[str], tmp_path: Path) -> None:

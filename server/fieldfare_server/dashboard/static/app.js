@@ -25,6 +25,7 @@ const POINTS = 300;
 const ROWS = 50; // runs on a page of the table
 const NEAREST = 20; // populations on a page of the list
 const PAUSE = 700; // least time between two loads in ms, however many events arrive
+const RETRY = 2000; // ms from a load that failed to the next
 const TYPING = 200; // ms after the last key before the list is searched
 
 // back, cursor: the earlier pages of the runs table, and the one shown. pages: of populations. drawn: what each panel shows.
@@ -210,35 +211,41 @@ async function ask(run, what) {
 // One load at a time. Events during a load cause exactly one more.
 let loading = false;
 let again = false;
+let unread = false; // the last load failed, and the service is there
+let lost = false; // the stream of events, whose return causes a load
 let finished = 0;
 async function refresh() {
   if (loading) { again = true; return; }
   loading = true;
   try {
     await load();
+    if (unread) { unread = false; notice(""); }
     if (refused) { refused = false; notice(""); connect(); }
   } catch (error) {
     if (error.status === 401 || error.status === 403) refuse(error);
-    else if (state.at !== null) notice(`The newest figures could not be read: ${error.message}`);
     else {
-      notice(`The service cannot be read: ${error.message}`);
-      for (const id of ["banner", "budgets", "fits"]) problem(id, error);
+      unread = !lost;
+      if (state.at === null) {
+        notice(`The service cannot be read: ${error.message}`);
+        for (const id of ["banner", "budgets", "fits"]) problem(id, error);
+      } else if (unread) notice(`The newest figures could not be read: ${error.message}`);
     }
   }
   finished = performance.now();
   loading = false;
-  if (again) { again = false; later(); }
+  if (again || unread) { again = false; later(unread ? RETRY : PAUSE); }
 }
 
 let timer = 0;
-function later() {
+function later(rest = PAUSE) {
   clearTimeout(timer);
-  timer = setTimeout(refresh, Math.max(0, PAUSE - (performance.now() - finished)));
+  timer = setTimeout(refresh, Math.max(0, rest - (performance.now() - finished)));
 }
 
 let refused = false;
 function refuse(error) {
   refused = true;
+  unread = false;
   state.me = null;
   state.drawn.clear();
   state.stop?.();
@@ -278,7 +285,7 @@ function connection(kind, text) {
 
 function connect() {
   state.stop?.();
-  let lost = false;
+  lost = false;
   state.stop = listen({
     onState: (what) => {
       if (what === "live") { connection("good", "Live"); if (lost) { lost = false; notice(""); later(); } }

@@ -76,10 +76,10 @@ export function drawLedger(parent, page, { canAct }) {
   if (!verify.disabled) tell();
   warn();
   const save = h("button", { type: "button", "data-key": "export", onclick: () => download("/v1/audit/export", "fieldfare-audit.ndjson").catch((error) => { verdict = { error }; tell(); }) }, "Export");
-  const more = shown.length && shown.at(-1).id > 1 && (behind ?? page).next ? h("button", { type: "button", "data-key": "older", onclick: further }, "Older rows") : null;
+  const more = shown.length && shown.at(-1).id > 1 && (behind ?? page).next ? h("button", { type: "button", class: "gap", "data-key": "older", onclick: further }, "Older rows") : null;
   show(parent, h("div", { class: "tools" }, status, verify, save),
     shown.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ledger rows", "data-key": "rows" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["#", "Time", "Event", "Run", "Round", "By", "Previous", "Hash"].map((name, i) => h("th", { scope: "col", class: i === 0 || i === 4 ? "num" : "" }, name)))),
+      h("thead", {}, h("tr", {}, ["#", "Time", "Event", "About", "Round", "By", "Previous", "Hash"].map((name, i) => h("th", { scope: "col", class: i === 0 || i === 4 ? "num" : "" }, name)))),
       h("tbody", {}, shown.map(row)))) : empty("The ledger has no rows."),
     more);
 }
