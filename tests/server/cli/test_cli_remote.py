@@ -101,7 +101,7 @@ WRITING = {
         f"population {verb}"
         for verb in ("create", "raise", "approve", "withdraw", "tighten", "window", "note", "close", "reopen")
     ),
-    *("population odometers", "token create", "token revoke", "head enrol", "head rotate"),
+    *("population odometers", "token create", "token revoke", "head show", "head enrol", "head rotate"),
     *("nodes register", "nodes release", "ledger rebuild", "ledger export", "ledger import", "ledger mend"),
 }
 

@@ -532,7 +532,7 @@ def test_a_check_that_fails_is_a_fault_and_tells_no_secret(side: Side, monkeypat
 
 
 def test_an_interrupted_simulation_is_resumed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = SimpleNamespace(id="r", state="interrupted", next_round=1, rounds=4, trust_node_ids=False)
+    run = SimpleNamespace(id="r", state="interrupted", next_round=1, rounds=4, trust_node_ids=False, message="")
     mends = []
     for run.started_by in ("simulation@here/1/2/3/4", "coordinator@here/1/2/3/4"):
         monkeypatch.setattr(ledger_checks, "under_way", lambda opened: [run])
