@@ -202,8 +202,7 @@ def test_init_overwrites_nothing(tmp_path: Path, fieldfare: Callable[..., Result
     assert (tmp_path / "plan.toml").stat().st_mtime_ns == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("people", [300, 35_000])
+@pytest.mark.parametrize("people", [300, pytest.param(35_000, marks=pytest.mark.slow)])
 def test_a_plan_for_so_many_people_is_the_one_that_suggest_writes(
     people: int, tmp_path: Path, fieldfare: Callable[..., Result]
 ) -> None:
