@@ -166,11 +166,11 @@ class QuestionTask(Task):
         assert isinstance(self.question, Items)
         told: list[list[float | str]] = [[] for _ in range(len(table))]
         if self.question.words:
-            letters, owner = _column(self.question.measure, table)
-            if letters.ndim != 2 or letters.dtype != np.uint8:
+            letters, rows, owner = _column(self.question.measure, table)
+            if len(letters[rows[:0]].shape) != 2 or letters.dtype != np.uint8:
                 what = f"question.measure = {self.question.measure!r}"
                 raise WrongForm(what, "is no column of words.", "what fieldfare.questions.items.letters_of makes")
-            found: Sequence[float | str] = words_of(letters)
+            found: Sequence[float | str] = words_of(letters[rows])
         else:
             values = self._values(task, table)
             found, owner = values.numbers[:, 0].tolist(), values.owner
@@ -246,8 +246,8 @@ class QuestionTask(Task):
         return {}
 
 
-def _column(name: str, table: UserTable) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return all rows of a column, and whose each is."""
+def _column(name: str, table: UserTable) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
+    """Return a column, not read yet, its row numbers in the order of the users, and whose each is."""
     column = table.columns.get(name)
     if column is None:
         known = ", ".join(("rows", *table.columns))
@@ -255,14 +255,14 @@ def _column(name: str, table: UserTable) -> tuple[NDArray[Any], NDArray[np.int64
     users = np.arange(len(table))
     sizes, starts = table.sizes, table.offsets[table.positions(users)]
     places = np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-    return np.asarray(column[places]), np.repeat(users, sizes)
+    return column, places, np.repeat(users, sizes)
 
 
 def _numbers(name: str, table: UserTable) -> Values:
-    rows, owner = _column(name, table)
-    if rows.ndim != 1 or rows.dtype.kind == "c":
+    column, rows, owner = _column(name, table)
+    if len(column[rows[:0]].shape) != 1 or column.dtype.kind == "c":
         raise WrongForm(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
-    return Values(rows.astype(np.float64)[:, None], owner, len(table))
+    return Values(column[rows].astype(np.float64)[:, None], owner, len(table))
 
 
 def _released(task: Task, run: str) -> torch.nn.Module:

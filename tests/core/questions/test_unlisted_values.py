@@ -51,7 +51,7 @@ def test_a_users_values_are_few_whole_distinct_and_within_bounds() -> None:
 def test_words_are_letters_and_come_back() -> None:
     question, longest = items(words=True, most=9).of_users(2), "x" * 61 + "日"
     words = ["7", "E11.9", "café", "two words", longest, "日本"]
-    # No words: too long, none, what would move a terminal's cursor or turn its text around, half a letter.
+    # None of these is a word: too long, empty, moves a terminal's cursor, turns text around, half a letter.
     none = [longest + "x", "", "a\0b", "\x1b[2J", "\u202eabc", "\ud800", "\ufffd"]
     letters = letters_of([*words, *none])
     assert letters.shape == (13, 64)

@@ -377,7 +377,7 @@ FIRST_ROWS = {
     "odometers": "population_id, first, count, spent SELECT 1, 0, 3, hashes",
     "pledges": "run_seq, first, count, caps SELECT 1, 0, 3, hashes",
 }
-"""The first row of a table that is empty, as somebody writes it who has the database's password."""
+"""Write the first row of an empty table, as somebody with the database's password can."""
 
 
 def test_the_first_row_of_an_empty_table_is_found_at_once(ledger_url: str) -> None:
