@@ -1,10 +1,11 @@
-"""Run `make check`, and pytest twice at the same time, each on half of the folders: `make test`.
+"""Run `make check` and pytest twice, all three at the same time, each pytest on half of the folders: `make test`.
 
     python tests/halves.py [arguments of pytest]
 
 Two processes that collect a half each take half of the processor time that two workers take which collect everything.
-`suite.toml` says what the first half is; the second is the rest, after the check. Prints the first as it runs, the
-second at its end. A check that fails ends both. `CHECK=0` leaves the check out.
+Tests also wait, for servers and clocks; the check has that time. `suite.toml` says what the first half is; the second
+is the rest. Prints the first and the check as they run, the second at its end. A check that fails ends both. `CHECK=0`
+leaves the check out.
 """
 
 from __future__ import annotations
@@ -69,16 +70,21 @@ def run(arguments: list[str], folder: Path) -> int:
         ]
         for half, ps in zip(("first", "second"), halves(), strict=True)
     ]
-    first = subprocess.Popen(commands[0])
-    try:
-        if os.environ.get("CHECK") != "0" and subprocess.run(["make", "--no-print-directory", "check"]).returncode:
-            first.terminate()
-            return 1
-        second = subprocess.run(commands[1], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        statuses = {first.wait(), second.returncode}
-    finally:
-        first.kill()
-    print(second.stdout, end="")
+    with open(folder / "second.log", "w+") as log:
+        processes = [
+            subprocess.Popen(command, stdout=stdout, stderr=stderr)
+            for command, stdout, stderr in zip(commands, (None, log), (None, subprocess.STDOUT), strict=True)
+        ]
+        try:
+            if os.environ.get("CHECK") != "0" and subprocess.run(["make", "--no-print-directory", "check"]).returncode:
+                return 1
+            statuses = {process.wait() for process in processes}
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        log.seek(0)
+        print(log.read(), end="")
     return int(not statuses <= {0, NOTHING})
 
 

@@ -75,6 +75,7 @@ class Hosted:
         if not len(self.names):
             return np.zeros(0, np.int64)
         places = np.searchsorted(self.names, names)
+        # A name behind the last is sought at the first place, whose name it is not.
         places[places == len(self.names)] = 0
         found: NDArray[np.int64] = self.order[places[self.names[places] == names]]
         return found
@@ -103,8 +104,7 @@ def user_names(name: str) -> NDArray[np.uint64]:
 
 
 def names_of_asked(reference: str) -> NDArray[np.uint64]:
-    """Return the pseudonyms of all users whom a question is put to, where node, server and data are one
-    person's.
+    """Return the pseudonyms of all users whom a question is put to, where one person has node, server and data.
 
     reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and
     where no user has a value: on a node of its own that would count, and cost, as any other answer.
@@ -125,8 +125,7 @@ def forget_users() -> None:
 
 
 def preload() -> None:
-    """Read, in a warm parent, the users of the task that FIELDFARE_WARM_TASK names; every later task shares
-    them.
+    """Read, in a warm parent, the users of the task that FIELDFARE_WARM_TASK names: all later tasks share them.
 
     Set it only where the data do not change while the executor runs, and where importing the task's module
     draws no random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.
@@ -184,6 +183,7 @@ class _Pool:
         """Return a pool for these settings. The clipping may differ: it is given round by round."""
         client, seed, isolated, metrics = settings.client, settings.seed, settings.isolated, settings.metrics
         listed = "" if metrics is None else metrics.model_dump_json()
+        # All that workers are told when they start: with another value they would train something else.
         key = node.name, client.model_dump_json(), workers, seed, isolated, points, queries, listed
         if self._workers is None or self._key != key or not self._workers.alive:
             self.close()
@@ -272,7 +272,7 @@ def _train_as_chosen(
                     trained = batches
                 finally:
                     choice.end(time.perf_counter(), trained)
-                if choice.workers is False:
+                if choice.workers is False:  # alone was faster: their memory goes back
                     _POOL.close()
                 return result
         except BadInput:
@@ -306,8 +306,7 @@ def _checked(name: str) -> str:
 @app.query("users")
 @without_text
 def users(message: Message, context: Context) -> Message:
-    """Reply with the pseudonyms of the users whom this node hosts, and with the schema of the model they
-    train.
+    """Reply with the pseudonyms of the users whom this node hosts, and with the schema of their model.
 
     The task is checked first. A node with a faulty task answers with the kind of the fault and hosts no user.
     """
@@ -348,8 +347,7 @@ def _answer(
             return Message(told, reply_to=message)
     result = _train(node, instruction, settings)
     if result.failures:
-        # For the node's operator. The server learns nothing of it: a failing user counts, and contributes
-        # zero.
+        # For the node's operator. The server learns nothing of it: a failing user counts, and contributes zero.
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items()))
         log.warning("%d of %d users contribute zero: %s", result.failures.total(), result.users, kinds)
     update = result.update.cpu().float()

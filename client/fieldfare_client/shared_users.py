@@ -1,5 +1,4 @@
-"""One copy of a task's users for all actors of a Ray job on a machine: the first one reads them, the others
-map them.
+"""One copy of a task's users for all actors of a Ray job on a machine: the first reads them, the others map it.
 
 The copy is a file on the machine's RAM disk that has lost its name: the others find it through the process
 that holds it, and it is gone when the last of them is, however that ends. Only processes of the same account
@@ -55,6 +54,7 @@ def users_of(name: str, task: Task) -> Users:
             write(path, [users])
             _held.append(os.open(path, os.O_RDONLY))
         finally:
+            # The open descriptor keeps the data; without a name nothing is left behind, however this process ends.
             path.unlink(missing_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(f"/proc/{os.getpid()}/fd/{_held[-1]}")

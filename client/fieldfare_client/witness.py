@@ -110,11 +110,12 @@ def _keep(path: Path, head: SignedHead, first: bool = False) -> None:
         file.flush()
         os.fsync(file.fileno())
     if first:
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # unlike `replace`, a link never takes another's place
             path.hardlink_to(temporary)
         temporary.unlink()
     else:
         temporary.replace(path)
+    # The new name is durable only when its directory is.
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -92,6 +92,7 @@ def __getattr__(name: str) -> Any:
             f"fieldfare.{name} needs {missing!r}, which is not installed: pip install 'fieldfare[{extras}]'",
             name=missing,
         ) from error
+    # Kept under its name, so that this function is asked once.
     value = globals()[name] = getattr(loaded, attribute) if attribute else loaded
     return value
 

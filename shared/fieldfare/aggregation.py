@@ -54,6 +54,7 @@ class AggregationSpec(Table):
         """
         if not self.noise_ratio:
             return None
+        # Of a Gaussian mechanism mu^2 falls with the square of the noise; what floats leave open does not.
         return PrivacyLoss((planned.mu_squared - resolution) / self.noise_ratio**2 + resolution)
 
     def against_server(self, planned: PrivacyLoss, resolution: float) -> PrivacyLoss | None:

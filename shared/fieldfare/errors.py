@@ -56,6 +56,7 @@ class BadInput(Refused, ValueError):
     def at(self, line: int | None) -> BadInput:
         """Return this refusal with its line, which the message shows."""
         located = BadInput(self.what, self.why, self.nearest, code=self.code)
+        # Subclasses may take other arguments: the kind is put on afterwards.
         located.__class__ = type(self)
         if line is not None:
             located.line, located.args = line, (f"line {line}, {self}",)
@@ -181,8 +182,7 @@ class CheckpointError(Refused):
 
 
 class EveryUserFailed(FieldfareError):
-    """The training of all users of a round failed, where their data are the caller's own. Its cause is the
-    first error.
+    """The training of all users of a round failed, where their data are the caller's; its cause is the first error.
 
     On real nodes nothing raises it: that a user failed is that user's data.
     """

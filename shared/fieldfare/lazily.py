@@ -35,7 +35,7 @@ class _Lazy:
         try:
             module = import_module(self._name)
         except ModuleNotFoundError as error:
-            if error.name != self._name:
+            if error.name != self._name:  # it is there, and lacks something of its own
                 raise
             raise NotInstalled(
                 "PyTorch",

@@ -31,6 +31,7 @@ class Nonces(Sequence[bytes]):
     def cut(self, rounds: int) -> list[bytes]:
         """Keep the nonces of the first `rounds` rounds; return the others."""
         kept, later = self._all[:rounds], self._all[rounds:]
+        # A hash cannot be wound back: what is kept is hashed again.
         self._all, self._hash = [], hashlib.sha256()
         self.extend(kept)
         return later

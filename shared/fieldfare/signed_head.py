@@ -91,9 +91,7 @@ class SignedHead:
 
 @lru_cache(maxsize=64)
 def _parts(line: str) -> tuple[str, int, str, str, str]:
-    """Return (ledger, count, hash, key, signature) of a line whose signature is right: a line is shown again
-    and again.
-    """
+    """Return (ledger, count, hash, key, signature) of a line whose signature is right. Lines are shown again."""
     match = _LINE.fullmatch(line)
     if match is None:
         raise HeadRefused(
@@ -139,6 +137,7 @@ def follow(
         end = 0 if shown is None else shown.count
         return HeadRefused(f"the journal of ledger {held.ledger}", why, remedy, reason=reason, seen=seen, shown=end)
 
+    # In this order: numbers and hashes of another ledger, or under another key, say nothing of this one.
     if shown is None:
         raise refusal("not-shown", f"its head is not shown any more, and row {seen} of it was seen.")
     if shown.ledger != held.ledger:

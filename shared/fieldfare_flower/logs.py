@@ -167,8 +167,7 @@ def configure(default: str = "warning") -> None:
 
 
 def configure_app() -> None:
-    """Set up logging for code that Flower's process runs (a node's ClientApp): log as JSON if the environment
-    asks for it.
+    """Log as JSON if the environment asks for it, in code that Flower's process runs (a node's ClientApp).
 
     Does nothing where the process is configured already, as in a simulation or in a fork of a warm parent.
     """
@@ -184,7 +183,7 @@ def _wants_json() -> bool:
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
+    if issubclass(kind, KeyboardInterrupt):  # a person at a terminal, for whom Python's own lines will do
         sys.__excepthook__(kind, error, trace)
         return
     logging.getLogger("fieldfare").critical("uncaught", exc_info=(kind, error, trace))

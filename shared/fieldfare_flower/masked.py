@@ -141,6 +141,7 @@ class Masking:
         shares, weights = record.get("shares"), record.get("weights")
         if record.get("version") != VERSION or not isinstance(blinder, str) or not isinstance(plan, str):
             raise BadReply("version", "masks of another kind")
+        # type(): True is an int. Beyond 2^900 the spacing would leave float64's range in a product.
         if type(log2) is not int or abs(log2) > 900 or type(bits) is not int or bits not in RINGS:
             raise BadReply("schema", "no ring")
         if not _is_numbers(shares) or not _is_numbers(weights) or not shares:
@@ -306,6 +307,7 @@ class Hello:
         return RecordDict({HELLO: ConfigRecord({"nodes": nodes, "plans": plans, "signature": signature})})
 
     def _signed(self, run: str) -> bytes:
+        # The empty one parts them: no key of a node can be read as a plan.
         said = [*sorted(self.nodes), "", *sorted(self.plans)]
         return "\0".join(["fieldfare.blinder.hello.v1", run, *said]).encode()
 

@@ -37,9 +37,7 @@ class FailedThere(Exception):
 
 
 def is_flowers_simulation(grid: Grid | None) -> bool:
-    """Return whether this is the grid of Flower's simulation, whose ServerApp runs in the process that makes
-    the nodes.
-    """
+    """Return whether this is the grid of Flower's simulation: its ServerApp's process makes the nodes."""
     return (type(grid).__module__.partition(".")[0], type(grid).__name__) == ("flwr", "InMemoryGrid")
 
 
@@ -80,6 +78,7 @@ class Tally:
         One user alone who fails may be that user's fault: the second in a row is the code's.
         """
         with self._lock:
+            # One look takes all: what comes meanwhile belongs to the next.
             asked, failed, error = self._asked, self._failed, self._error
             self._asked, self._failed, self._error = 0, Counter(), None
             if not asked or failed.total() < asked:
@@ -126,9 +125,7 @@ class Tally:
 
 @contextmanager
 def first_error(kept: list[str]) -> Iterator[None]:
-    """Let `note_error` add the first error's text to `kept` alone inside the block: for a process that tells
-    another.
-    """
+    """Let `note_error` add the first error's text to `kept` alone: for a process that tells another."""
     tally = Tally()
     token = _tally.set(tally)
     try:

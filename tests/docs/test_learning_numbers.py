@@ -131,4 +131,4 @@ def test_every_figure_of_a_page_of_evidence_stands_in_the_results_that_its_row_n
         for figure in FIGURE.findall(part) if results else ():
             checked += 1
             assert re.search(rf"(?<![\d.]){re.escape(figure)}", results), (figure, part)
-    assert checked > 30
+    assert checked > 20

@@ -1,5 +1,4 @@
-"""Which engine trains the next chunk, and how many users at once: decided by timing real chunks of the first
-round.
+"""Which engine trains the next chunk, and how many users at once: decided by timing chunks of the first round.
 
 No chunk is trained twice for it: whichever engine trains a chunk, the chunk's sum counts. The decision is
 kept for the process, by model, settings and the shape of the work, and never leaves it.
@@ -49,7 +48,7 @@ class EngineChoice:
         """Return the candidate for the next chunk."""
         if self.best is None:
             untimed = [i for i in range(len(self.candidates)) if len(self.seconds.get(i, ())) < TRIALS]
-            if untimed:
+            if untimed:  # in turns, so that a busy moment falls on all of them
                 return min(untimed, key=lambda i: len(self.seconds.get(i, ())))
             self.best = self._settle()
         return self.best

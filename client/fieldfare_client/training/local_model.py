@@ -29,6 +29,7 @@ def make_ready(model: nn.Module) -> nn.Module:
 def why_alone(model: nn.Module) -> str:
     """Return why users of `model` cannot share a batched product; empty where they can."""
     for name, module in model.named_modules():
+        # BatchNorm that keeps no statistics is a function of a user's own batch.
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.running_mean is not None:
             return (
                 f"{name or 'the model'} ({type(module).__name__}) changes its running statistics while it trains, and "
@@ -69,7 +70,7 @@ class Buffers:
         with torch.no_grad():
             for module, name, value, kept in self._kept:
                 if value is not None and kept is not None:
-                    if value.shape != kept.shape or value.dtype != kept.dtype:
+                    if value.shape != kept.shape or value.dtype != kept.dtype:  # resized in place
                         value = kept.clone()
                     else:
                         value.copy_(kept)
@@ -86,6 +87,7 @@ class Buffers:
             now = module._buffers.get(name)
             if now is not value or (now is not None and kept is not None and not _same(now, kept)):
                 return True
+        # Nothing that was there differs: another number of buffers means that some were added.
         count = sum(len(module._buffers) for module in self._model.modules())
         return count != len(self._kept)
 

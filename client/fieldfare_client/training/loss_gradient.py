@@ -1,5 +1,4 @@
-"""The gradient of the task's loss for many users at once, without mapping and recording the loss at every
-step.
+"""The gradient of the task's loss for many users at once, without mapping and recording the loss every step.
 
 `vmap` and autograd call Python for every operation of the loss: for a small model that takes longer than all
 of its matrix products. What they end in is a short list of torch's operations, the same for all batches of
@@ -95,6 +94,7 @@ class LossGradient:
         if operations is None:
             return self._eager(outputs, targets)
         one = self._trusted.get(shape)
+        # Not trusted yet, or nothing cheaper to compare with: the loss itself answers, and the list is held against it.
         if shape not in self._trusted or (self._due and one is None):
             gradient = self._eager(outputs, targets)
             self._constant = _same(operations, gradient, outputs, targets)
@@ -225,8 +225,7 @@ def _note(recorder: _Recorder, func: Any, types: Any, args: Any = (), kwargs: An
     return result
 
 
-# Not in the class's body: torch would hide it from its compiler, and load all of that for it, which takes a
-# second.
+# Not in the class's body: torch would hide it from its compiler, which takes a second to load.
 _Recorder.__torch_dispatch__ = _note  # type: ignore[assignment]
 
 
@@ -306,6 +305,7 @@ def _operations(
     wanted = places.get(id(gradient))
     if wanted is None:
         return None
+    # From the end: what leads to the value of the loss alone is left out.
     needed, kept = {wanted}, list[_Call]()
     for call in reversed(calls):
         if every or call.result in needed:
@@ -319,6 +319,7 @@ def _operations(
 def _resized(few: _Operations, many: _Operations, users: int) -> _Operations:
     """Return the operations for `users` users. Numbers in which `few` and `many` differ are multiples of theirs."""
 
+    # No number of users divides the other, and rows and classes are equal in both: what differs counts users.
     def read(a: Any, b: Any) -> Any:
         if isinstance(a, (list, tuple)):
             return type(a)(map(read, a, b))

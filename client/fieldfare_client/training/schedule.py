@@ -17,12 +17,14 @@ from fieldfare.plan_tables import ClientSpec
 
 def user_keys(users: NDArray[np.uint64], seed: int, at_round: int) -> NDArray[np.uint64]:
     """Derive each user's key for this round of this run, shape (users,): the source of all local randomness."""
+    # Hashed in turn: of seed ^ round, seed 1 in round 2 would be seed 2 in round 1.
     occasion = mix(mix(np.array([seed % 2**64], np.uint64)) ^ np.uint64(at_round))
     return mix(mix(users) ^ occasion)
 
 
 def step_keys(keys: NDArray[np.uint64], step: int) -> NDArray[np.int64]:
     """Derive each user's key for the randomness inside the model (dropout) at one step, shape (users,)."""
+    # From the complement: `schedule` counts epochs up from the key itself.
     return mix(~keys + np.uint64(step)).view(np.int64)
 
 
@@ -61,8 +63,7 @@ def steps_of(sizes: NDArray[np.int64], client: ClientSpec) -> NDArray[np.int64]:
 def schedule(
     sizes: NDArray[np.int64], keys: NDArray[np.uint64], client: ClientSpec, width: int | None = None
 ) -> BatchSchedule:
-    """Draw the batches: each epoch goes once through a user's rows in a random order; `steps` may end one
-    early.
+    """Draw the batches: each epoch goes once through a user's rows in a random order; `steps` may cut the last.
 
     Args:
         sizes: rows of each user, adjacent in the chunk in the same order, (users,).
@@ -81,8 +82,7 @@ def schedule(
     pair_key = mix(keys[user] + epoch.astype(np.uint64))
     lengths = sizes[user]
     row, owner = _places(lengths), np.repeat(user, lengths)
-    # One sort for all: epochs of users one after another, each in the order of the upper halves of its rows'
-    # hashes.
+    # One sort for all: epochs of users one after another, each by the upper 32 bits of its rows' hashes.
     pair = np.repeat(np.arange(len(user), dtype=np.uint64), lengths)
     hashed = mix(np.repeat(pair_key, lengths) + row.astype(np.uint64))
     order = np.argsort(pair << np.uint64(32) | hashed >> np.uint64(32), kind="stable")

@@ -35,8 +35,7 @@ class InputLayer:
         self._stepped = False
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the outputs at `rows` (users, width), of the first users, with the weights that all earlier
-        steps have made.
+        """Return the outputs at `rows` (users, width), of the first users, with the weights of all earlier steps.
 
         A row is a place among the rows of all users, one user after another.
         """
@@ -54,6 +53,7 @@ class InputLayer:
 
     def write(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         """Write the updates of all users to `weight` (users, out, in) and `bias` (users, out)."""
+        # beta = 0: what `weight` holds is not read, and may be anything.
         torch.baddbmm(weight, self._gradients.transpose(1, 2), self._inputs, beta=0, alpha=-self._rate, out=weight)
         if bias is not None:
             torch.mul(self._gradients.sum(1), -self._rate, out=bias)

@@ -90,9 +90,7 @@ def make_server(
 
 
 def _roles(owner: URL) -> dict[str, bytes]:
-    """Return the URL of each role of the ledger, and the passwords to make the roles with; the owner's URL
-    comes last.
-    """
+    """Return the URL of each role of the ledger and the passwords to make them with; last the owner's URL."""
     files = {}
     for part in ROLES:
         password = secrets.token_urlsafe(24)
@@ -199,8 +197,7 @@ def _require_new(last: Path) -> None:
 def _authority_and_servers(
     name: str, servers: Sequence[Sequence[str]], days: int
 ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-    """Return the CA's certificate, then (certificate, key) of one server for each list of host names; all
-    PEM.
+    """Return the CA's certificate, then (certificate, key) of a server for each list of host names; all PEM.
 
     The CA's key is discarded when this returns.
     """
@@ -241,10 +238,10 @@ def _write_all(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
     for name, content in files.items():
         path = directory / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.chmod(0o700)
-        # A file may be left from an attempt that was killed; its last file is missing, so nothing uses it
-        # yet.
+        path.parent.chmod(0o700)  # mkdir's mode is cut by the umask, and no matter where there is a directory
+        # A file may be left from an attempt that was killed; its last one is missing, so nothing uses it yet.
         path.unlink(missing_ok=True)
+        # It has its mode before it has content: at no moment can others read a key.
         path.touch(mode=0o644 if name.endswith((".crt", ".pub")) else 0o600)
         path.write_bytes(content)
         written.append(path)

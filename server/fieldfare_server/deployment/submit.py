@@ -43,6 +43,7 @@ class FlowerError(FieldfareError):
 
 def program(name: str) -> str:
     """Return the path of one of Flower's programs. Raises `FlowerError` where it is not installed."""
+    # This environment's first: what is first on the PATH may be another Flower.
     sibling = Path(sys.executable).parent / name
     path = str(sibling) if sibling.exists() else shutil.which(name)
     if path is None:
@@ -136,8 +137,7 @@ def submit(
 
 
 def require_ended(home: StateDirectory, run_id: str, output: str) -> None:
-    """Ask the ledger whether a run that Flower reports as over has ended well: Flower's exit status does not
-    tell.
+    """Ask the ledger whether a run that is over for Flower has ended well: its exit status does not tell.
 
     output: what `submit` returned; errors quote its end. Raises `FlowerError` where the run never began or
     failed, and `Interrupted` where it can be resumed.

@@ -77,6 +77,7 @@ def _limit(root: Path, controller: str, names: tuple[str, ...]) -> float:
     """Return the smallest limit that a control group of this process, or one above it, sets; infinity for none."""
     smallest = math.inf
     for line in (root / "proc/self/cgroup").read_text().splitlines():
+        # Version 2 names no controllers; version 1 mounts some together, as "cpu,cpuacct".
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -150,8 +151,7 @@ def check_faults() -> Iterator[Finding]:
 def check_node_authentication(only_simulated: bool = False) -> Finding:
     """Check what FIELDFARE_NODE_AUTH states about this coordinator's SuperLink.
 
-    only_simulated: this home has seen simulations alone, and no SuperLink was named: there are no nodes to
-    know.
+    only_simulated: this home has seen simulations alone, and no SuperLink was named: it has no nodes.
     """
     check, stated = "node authentication", os.environ.get("FIELDFARE_NODE_AUTH", "")
     if stated == "required":

@@ -1,5 +1,4 @@
-"""How a run's noise key lies on disk: as it is, or wrapped by a command of yours (a key service, a hardware
-token).
+"""How a run's noise key lies on disk: as it is, or wrapped by a command of yours (key service, hardware token).
 
 A wrapped key protects backups of the state directory: without the wrapping key they hold no noise key. Set
 FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP to JSON lists of arguments, for example `["age", "--encrypt",
@@ -97,7 +96,7 @@ def _run(what: str, command: Sequence[str], content: bytes) -> bytes:
         raise CheckpointError(
             "the noise key", f"the command to {what} it failed ({type(error).__name__}).", code="key-command"
         ) from None
-    if done.returncode or not done.stdout:
+    if done.returncode or not done.stdout:  # nothing is no key, whatever the status says
         raise CheckpointError(
             "the noise key", f"the command to {what} it failed (status {done.returncode}).", code="key-command"
         )

@@ -30,9 +30,7 @@ class Comparison:
     """NOT PRIVATE: one a mechanism, and the last without noise; empty unless trained."""
 
     def frame(self) -> object:
-        """Return a pandas DataFrame with one row a mechanism. Raises `ModuleNotFoundError` where pandas is
-        not installed.
-        """
+        """Return a pandas DataFrame, a row a mechanism. Raises `ModuleNotFoundError` where there is no pandas."""
         return make_frame(self.rows, list(self.rows[0]))
 
     def plot(self) -> Figure:
@@ -73,8 +71,7 @@ def compare(
     Args:
         plan: all but the mechanism.
         mechanisms: kinds, or tables such as {"kind": "blt", "buffers": 4}.
-        train: also train with each, and once without noise, in rehearsals that no ledger records: NOT
-            PRIVATE.
+        train: also train with each, and once without noise; no ledger records these rehearsals: NOT PRIVATE.
         data_is_public: state that, as `train` requires.
         nodes: simulated nodes that the users are spread over.
         progress: show a bar on a terminal, lines elsewhere.

@@ -64,9 +64,8 @@ def admit(
         users = plan.tuning.size(users) if isinstance(users, int) else users[plan.takes(users)]
     if users is not None:
         warnings = check_feasible(plan, users)
-    elif (
-        known is not None and known.users and plan.tuning is None
-    ):  # where presence is secret their number is secret, and any number will do
+    # Where presence is secret their number is secret, and any number will do.
+    elif known is not None and known.users and plan.tuning is None:
         require_feasible(plan, known.users)
     if ledger is None or cost is None:
         return Admission(np.inf, users=_size(users), warnings=tuple(warnings))

@@ -34,8 +34,7 @@ RETRIES = 20
 
 
 def is_feasible(participation: Participation, rounds: int, cohort: int, users: int) -> bool:
-    """Return whether `users` users can give each of `rounds` rounds `cohort` reports, if all of them stay and
-    answer.
+    """Return whether `users` users can give each of `rounds` rounds `cohort` reports, if all stay and answer.
 
     Exact for single, min-separation and, for the least favourable deal of users to places, fixed order.
     Sampling runs with any number of users.
@@ -79,9 +78,7 @@ def require_feasible(plan: Plan, users: int) -> None:
 
 
 def nearest_feasible(plan: Plan, users: int) -> list[str]:
-    """Return what would be possible with `users` users if one number of the plan changes: cohort, rounds,
-    cap, separation.
-    """
+    """Return what would be possible with `users` users if one number of the plan changes: cohort, rounds, or cap."""
     spec, rounds, needed = plan.participation, plan.run.rounds, max(1, plan.report_goal)
     participation = spec.build()
     options = []
@@ -92,6 +89,7 @@ def nearest_feasible(plan: Plan, users: int) -> list[str]:
     if shorter:
         options.append(f"rounds = {shorter}")
     if spec.max_participations is not None:
+        # First whether any cap would do, by the largest that means something: so many visits fit.
         apart = spec.separation or spec.period or 1
         changed = spec.model_copy(update={"max_participations": -(-rounds // apart)}).build()
         if is_feasible(changed, rounds, needed, users):
@@ -105,9 +103,7 @@ def nearest_feasible(plan: Plan, users: int) -> list[str]:
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """Return the largest number in [1, most] for which `holds`, which is true up to some number and false
-    above; else 0.
-    """
+    """Return the largest number in [1, most] for which `holds`, true up to some number and not above; else 0."""
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2

@@ -220,7 +220,7 @@ def with_norm(text: str, norm: float) -> str:
     before, now = (Plan.from_toml(each) for each in (text, made))
     wanted = {**before.model_dump(mode="json"), "clipping": before.clipping.at(norm).model_dump(mode="json")}
     if {**now.model_dump(mode="json"), "clipping": now.clipping.model_dump(mode="json")} != wanted:
-        raise Unsupported("[clipping]", "is written in a way that is left alone.", f"{line} in its place")
+        raise Unsupported("[clipping]", "is no table of lines; one line is all that changes.", f"{line} in its place")
     return made
 
 

@@ -25,8 +25,7 @@ WIDE = 2.0
 
 
 def clipped_length(plan: Plan, update_norm: float | None = None) -> float:
-    """Return the length that an update of norm `update_norm` has when it is summed, in the units of the
-    noise.
+    """Return the length of an update of norm `update_norm` when it is summed, in the units of the noise.
 
     Args:
         update_norm: None, or under a norm that follows the updates: as long as clipping lets it be.
@@ -38,8 +37,7 @@ def clipped_length(plan: Plan, update_norm: float | None = None) -> float:
 
 
 def noise_share(cost: Cost, update_norm: float | None = None) -> float:
-    """Return noise in a coordinate of the sum of a run's mean updates, over the length of that sum if all
-    users agreed.
+    """Return noise in a coordinate of the sum of a run's mean updates, over that sum's length if users agreed.
 
     Root mean square over the run's prefixes, which is what `fieldfare plan` shows, after rounds x cohort
     visits. It does not change with the unit of the updates, and a clip norm above them only adds noise. Times
@@ -52,8 +50,7 @@ def noise_share(cost: Cost, update_norm: float | None = None) -> float:
 
 
 def noise_in_model(cost: Cost, numel: int) -> float | None:
-    """Return the norm that noise alone is expected to have in the last model of a whole run: root of its mean
-    square.
+    """Return the norm that noise alone has in the last model of a whole run: root of its mean square.
 
     It follows from the plan: the server's steps are linear in the noised sums, so the model is a weighted sum
     of them. How noise comes back in what later users train from is no part of it.
@@ -66,6 +63,7 @@ def noise_in_model(cost: Cost, numel: int) -> float | None:
     """
     plan = cost.plan
     rounds, clipping = plan.run.rounds, plan.clipping
+    # A norm that follows the updates changes the scale from round to round: no weights stand for that.
     if rounds > FOLLOWED or clipping.mean_scale(2.0) != clipping.mean_scale(1.0):
         return None
     optimizer = optimizers.build(plan.server_optimizer)
@@ -78,13 +76,16 @@ def noise_in_model(cost: Cost, numel: int) -> float | None:
         return None
     multiplier = cost.noise_multiplier * plan.aggregation.widening
     std = multiplier * plan.riders.joint_bound * clipping.mean_scale(1.0) / plan.run.cohort
+    # The model is w^T B z: each coordinate of z counts with its own entry of B^T w.
     per_coordinate = std * np.linalg.norm(cost.mechanism.noising_matrix(rounds).T @ weights)
     return float(per_coordinate * math.sqrt(numel))
 
 
 def reach(plan: Plan, numel: int) -> float:
-    """Return the farthest that the whole run moves the model, where every user's update is as long as
-    clipping lets it be and all agree. Of longer runs `FOLLOWED` rounds stand for all."""
+    """Return the farthest that the whole run moves the model: all updates agree, and are as long as they may.
+
+    Of longer runs `FOLLOWED` rounds stand for all.
+    """
     clipping, rounds = plan.clipping, min(plan.run.rounds, FOLLOWED)
     length = clipped_length(plan) * clipping.mean_scale(clipping.norm)
     queries = optimizers.build(plan.server_optimizer).queries

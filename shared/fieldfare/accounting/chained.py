@@ -90,8 +90,7 @@ class Chain(ABC):
         self._mean_column = self._c @ share
         self._to_mean = self._c.T @ self._mean_column
         self.along_mean = float(self._mean_column @ self._mean_column)
-        # A sample takes `turns` uniforms for its pattern, and one for the noise of each round; `draw` splits
-        # them so.
+        # A sample takes `turns` uniforms for its pattern, and one for the noise of each round.
         self.coins = turns + self._rounds
         self.chunk = min(1 << 14, max(64, 1 << int(math.log2(_TOGETHER / self.coins))))
         self.least_noise = math.sqrt(float(self._square.max())) / _LOUDEST
@@ -177,6 +176,7 @@ class MinSep(Chain):
 
     @property
     def largest(self) -> float:
+        # best[i]: the largest g of a pattern from round i on. At p = 1 no round may be passed.
         best = np.zeros(self._rounds + self._b)
         for i in reversed(range(self._rounds)):
             taking = self._square[i] + best[i + self._b]
@@ -203,6 +203,7 @@ class MinSep(Chain):
 
     def _starts(self, messages: list[float]) -> Vector:
         """log weights of the round from which on a user may take part."""
+        # 1 for round 0 and p for rounds 1 .. b - 1, over the 1 + (b - 1) p of the warm start.
         starts = np.array(messages[: self._b])
         starts[1:] += math.log(self._p)
         return starts
@@ -277,6 +278,7 @@ class AllocationLaw(Chain):
     @property
     def largest(self) -> float:
         square = self._square.reshape(self._k, self._b)
+        # The largest g: each round's square, and twice the product with the next block's round, from the end.
         best = square[-1]
         for j in reversed(range(self._k - 1)):
             best = square[j] + (2 * self._near[j] + best).max(axis=1)
@@ -319,6 +321,7 @@ class AllocationLaw(Chain):
         rounds = [choose(gains[0] + messages[0], turns[:, 0])]
         for j in range(1, self._k):
             weights = a * (a - 1) * self._near[j - 1] + gains[j] + messages[j]
+            # A row for each round that the block before may have: the law of the next, by inversion.
             cumulated = np.cumsum(np.exp(weights - weights.max(axis=1, keepdims=True)), axis=1)
             limits = cumulated[:, :-1] / cumulated[:, -1:]
             rounds.append((limits[rounds[-1]] <= turns[:, j, None]).sum(axis=1))

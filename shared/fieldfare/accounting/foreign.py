@@ -1,5 +1,4 @@
-"""Losses that other trainers report, priced for the filter: Gaussian mu, zCDP rho, (epsilon, delta), or
-sampled.
+"""Losses that other trainers report, priced for the filter: mu, zCDP rho, (epsilon, delta), or sampled.
 
 | reported | price |
 |---|---|
@@ -97,6 +96,7 @@ class Foreign(Table):
         if self.mu is not None:
             if self.trials is None:
                 return Price(self.mu * self.mu)
+            # Of what is left, so that later ones find some too.
             part = RUN_SHARE * leak
             return Price(least_mu(self.mu, self.trials, part) ** 2, part)
         if self.rho is not None:
@@ -118,9 +118,7 @@ class Foreign(Table):
 
 
 def _of_rho(rho: float) -> float:
-    """Return the least mu, rounded up, for which each rho-zCDP mechanism is a post-processing of the
-    Gaussian's experiment.
-    """
+    """Return the least mu, rounded up, whose Gaussian pair has every rho-zCDP mechanism as post-processing."""
     grid = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400) * (rho + 14.0 * math.sqrt(rho) + 1e-9)])
     # Beyond the grid (delta < 1e-21) no vertex can ask for more: the bound falls as exp(-(e - rho)^2 / (4
     # rho)), the Gaussian's curve slower, as exp(-(e - mu^2 / 2)^2 / (2 mu^2)), because mu^2 > 2 rho.
@@ -128,9 +126,7 @@ def _of_rho(rho: float) -> float:
 
 
 def _delta(rho: float, epsilon: float) -> float:
-    """Bound delta by Canonne, Kamath and Steinke 2020, Proposition 12, at the better of many orders: each
-    order is a bound.
-    """
+    """Bound delta by the module's first inequality at the best of many orders, each of which is a bound."""
     orders = 1.0 + np.geomspace(1e-3, 1e4, 600)
     log = (orders - 1) * (orders * rho - epsilon) + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)
     return float(np.exp(min(0.0, float(log.min()))))

@@ -203,9 +203,7 @@ class Pair:
         return math.exp(max(float((above[1:] - below[:-1]).max()), beyond))
 
     def draw(self, seed: bytes, stream: int, count: int, add: bool) -> Draws:
-        """Return `count` samples of the proposal of one order, a function of (seed, stream) alone, whatever
-        the threads.
-        """
+        """Return `count` samples of the proposal of one order, a function of (seed, stream) alone."""
         # Where a chunk's counters lie follows from its number, so threads may take chunks in any order.
         ratio, proposal = np.empty(count), np.empty(count)
         chunk, coins, turns = self._law.chunk, self._law.coins, self._law.turns
@@ -249,6 +247,7 @@ def _component(weights: list[float], coin: Vector) -> NDArray[np.intp]:
 def choose(log_weights: Vector, coin: Vector) -> NDArray[np.intp]:
     """Return indices with probabilities in proportion to exp(log_weights), one for each uniform of `coin`."""
     cumulated = np.cumsum(np.exp(log_weights - log_weights.max()))
+    # The largest uniform is 1 after rounding, which lies in no interval.
     return np.minimum(np.searchsorted(cumulated / cumulated[-1], coin, side="right"), len(log_weights) - 1)
 
 
@@ -267,6 +266,7 @@ def log_mean_columns(values: Vector) -> Vector:
 
 def sums(values: Vector) -> Vector:
     """Return the sum of every column, in the order in which numpy adds up a vector, which certificates rest on."""
+    # numpy's pairwise sum: halves down to 128, eight partial sums in each.
     n = len(values)
     if n > 128:
         half = n // 2 - n // 2 % 8
@@ -296,7 +296,7 @@ def _noise(seed: bytes, stream: int, chunk: int, shape: tuple[int, int], turns: 
     """
     philox = np.random.Philox(key=int.from_bytes(seed, "little"), counter=[0, 0, chunk, stream])
     uniforms = np.random.Generator(philox).random(shape)
-    uniforms += 2.0**-54
+    uniforms += 2.0**-54  # to the middle of its cell: the normal of 0 would be infinite
     return uniforms[:, :turns].copy(), np.asarray(ndtri(uniforms[:, turns:]))
 
 

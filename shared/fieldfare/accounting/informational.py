@@ -83,6 +83,7 @@ def last_iterate(
     for fails, why in failing:
         if fails:
             raise Unsupported("the last-iterate bound", f"{why}.", "what `charge_for` charges for all released models")
+    # Noise of later steps hides step k, too, if only the last model is seen.
     tail = np.sqrt(np.cumsum(np.square(sigma)[::-1])[::-1])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(eta == 0, 0.0, eta / tail)

@@ -57,8 +57,7 @@ class PrivacyLoss:
             if not value >= 0 or (name == "leak" and value >= 1):
                 raise OutOfRange(f"{name} = {value}", "must be at least 0, and a leak below 1.", "0")
             object.__setattr__(self, name, float(value) + 0.0)  # no -0.0: equal losses print equal
-        # One form for each multiset, whatever order it was added in: equal losses compare equal and print
-        # equal.
+        # One form for each multiset, whatever order it was added in: equal losses compare and print equal.
         counts: dict[SampledEvent, int] = {}
         for event in self.sampled:
             kind = event.times(1)
@@ -119,22 +118,20 @@ class PrivacyLoss:
     def price(self, leak: float) -> Price:
         """What it takes across runs at that leak, see `filter.price`. Raises `BadInput` where only zCDP is known."""
         if self.leak:
+            # Its own leak comes first; what is left of the population's pays for the sampled part.
             rest = replace(self, leak=0.0).price(max(0.0, leak - self.leak))
             return Price(rest.mu_squared, rest.leak + self.leak)
         if len(self.events) == 1:
             return self.events[0].price(leak)
         if self.concentrated:
             return Concentrated(self.concentrated).price(leak)
-        # A certificate's samples are of one run alone, so together with anything else it counts without
-        # amplification.
+        # A certificate's samples are of one run alone: together with anything else it is not amplified.
         if self.certified or not self.sampled:
             return Price(self.without_amplification().mu_squared, 0.0)
         return _sampled.price(self.mu_squared, self.sampled, leak)
 
     def sampler(self, participation: Participation) -> str | None:
-        """Return who takes part by which secret draws, where they lower the loss; None where no amplification
-        is claimed.
-        """
+        """Return who takes part by which secret draws, where they lower the loss; None where they do not."""
         if self.sampled:
             return self.sampled[0].sampler
         return sampler_of(participation) if self.certified else None
@@ -181,9 +178,7 @@ class PrivacyLoss:
         return PrivacyLoss(self.mu_squared + other.mu_squared, events, rho, curves, self.leak + other.leak)
 
     def without_amplification(self) -> PrivacyLoss:
-        """Return the same with every user in every round of theirs: a loss without sampling that this one
-        never exceeds.
-        """
+        """Return the same without sampling, every user in every round: this loss never exceeds it."""
         extra = math.fsum(event.mu_squared for event in self.sampled)
         extra += math.fsum(curve.mu**2 for curve in self.certified)
         return PrivacyLoss(self.mu_squared + extra, concentrated=self.concentrated, leak=self.leak)
@@ -197,8 +192,7 @@ class PrivacyLoss:
         is not claimed. Raises `BadInput` unless 0 < delta < 1.
         """
         if self.leak:
-            # delta = leak + (1 - leak) rest, solved for the rest; a digit less, so that rounding cannot gain
-            # anything.
+            # delta = leak + (1 - leak) rest, solved for the rest; a digit less, so that rounding gains nothing.
             rest = (delta - self.leak) / (1 - self.leak)
             return replace(self, leak=0.0).epsilon(rest * (1 - 1e-15)) if rest > 0 else math.inf
         if len(self.events) == 1:
@@ -206,6 +200,7 @@ class PrivacyLoss:
         plain = self._plain().curve(delta)
         if self.concentrated or self.certified or not self.sampled:
             return plain
+        # Composition rounds up, so for weak amplification the plain bound may be the smaller one.
         return min(plain, _sampled.epsilon(self.mu_squared, self.sampled, delta))
 
     def delta(self, epsilon: float) -> float:
@@ -225,8 +220,7 @@ class PrivacyLoss:
         return Concentrated(whole.rho) if whole.concentrated else Gaussian(whole.mu_squared)
 
     def within(self, least: PrivacyLoss, most: PrivacyLoss) -> PrivacyLoss:
-        """Return this loss moved up to `least` and down to `most`, by parts; its events become those that
-        `most` has.
+        """Return this loss moved up to `least` and down to `most`, by parts; with the events of `most`.
 
         For losses that are parts of `most` but for the last digits of another machine.
         """
@@ -270,9 +264,7 @@ class PrivacyLoss:
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLoss:
-        """Return the inverse of `to_json`. Raises `BadInput` for anything else: a torn or foreign text is not
-        "no loss".
-        """
+        """Return the inverse of `to_json`. Raises `BadInput` for anything else: a torn text is not "no loss"."""
         try:
             data: Any = json.loads(text)
             if set(data) - {"certified", "concentrated", "leak"} != {"mu_squared", "sampled"}:

@@ -86,6 +86,7 @@ class SecondOpinion:
         plain = gaussian_epsilon(math.sqrt(self.law.largest), delta)
         high = min(plain, sampled.epsilon(*self._split, delta)) if self._split else plain
         off: Callable[[float], float] = lambda epsilon: self.at_least(epsilon) - delta  # noqa: E731
+        # What the root finder may be off by is taken away: a limit from below stays one.
         return (0.0 if off(0.0) <= 0 else brentq(off, 0.0, high, xtol=1e-9) - 1e-9), high
 
     def require(self, curve: Certified) -> None:
@@ -102,7 +103,7 @@ class SecondOpinion:
         apart = self.law.apart()
         if apart is None:
             return None
-        if apart.own == 0 or apart.bins == 1:
+        if apart.own == 0 or apart.bins == 1:  # nothing secret is left: one Gaussian mechanism
             return apart.shared + apart.own * apart.blocks, ()
         return apart.shared, (Allocation(apart.bins, 1 / math.sqrt(apart.own), apart.blocks),)
 

@@ -37,5 +37,6 @@ def threshold(k: int, sigma: float, leak: float) -> float:
         sigma: deviation of the noise of a count.
         leak: d, above 0 and at most 1/4.
     """
+    # expm1 and log1p keep the digits of a small leak; the quantile of a tail is negative, so a larger one is safe.
     tail = -math.expm1(math.log1p(-leak) / k)  # of one item
     return 1 - sigma * NormalDist().inv_cdf(tail) * (1 + 1e-9)

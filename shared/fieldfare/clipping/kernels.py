@@ -21,8 +21,7 @@ def norms(updates: torch.Tensor) -> torch.Tensor:
 
     Not finite if and only if the row is not. A row's norm depends on that row alone.
     """
-    # float32 inside a block and float64 between blocks: nearly as fast as float32 alone, and the error stays
-    # bounded.
+    # float32 inside a block, float64 between: nearly as fast as float32 alone, and the error stays bounded.
     whole = updates.shape[1] // _BLOCK * _BLOCK
     parts = [updates[:, whole:].to(torch.float64)]
     if whole:
@@ -31,8 +30,7 @@ def norms(updates: torch.Tensor) -> torch.Tensor:
         largest = blocks.amax(dim=1)
         parts.append(torch.linalg.vector_norm(blocks, dim=1, dtype=torch.float64)[:, None])
     row_norms: torch.Tensor = torch.linalg.vector_norm(torch.cat(parts, dim=1), dim=1)
-    # A block's norm is 1 to sqrt(128) times its largest coordinate, so the second reading of all rows is
-    # seldom needed.
+    # A block's norm is 1 to sqrt(128) times its largest coordinate: rows are seldom read a second time.
     if whole and not bool(((largest >= 12 * _PLAIN[0]) & (largest <= _PLAIN[1])).all()):
         peak = _peaks(updates)
         odd = (peak != 0) & ~((peak >= _PLAIN[0]) & (peak <= _PLAIN[1]))
@@ -99,7 +97,7 @@ def _scale_(block: torch.Tensor, factors: torch.Tensor) -> None:
     if bool((factors[plain] != 1.0).any()):
         block.mul_(torch.where(plain, factors, 1.0).to(torch.float32)[:, None])
     for row in torch.nonzero(~plain).flatten().tolist():
-        # The factor of a huge vector is below the smallest normal float32.
+        # In float64, piece by piece. The factor of a huge vector is below the smallest normal float32.
         for columns in _chunks(block[row : row + 1]):
             block[row, columns] = (block[row, columns].to(torch.float64) * factors[row]).to(torch.float32)
 

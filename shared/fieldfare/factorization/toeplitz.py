@@ -96,7 +96,7 @@ def inverse(c: ArrayLike, n: int) -> Floats:
 def round_to_float32(b: Floats) -> Floats:
     """Return b rounded to float32 values, as float64: what is charged is what a float32 stream multiplies by.
 
-    Values below float32's normal range become 0, because a processor may flush them to it.
+    Values below float32's normal range become 0 here, because some processors make them 0 and others do not.
     """
     near = b.astype(np.float32)
     return np.where(np.abs(near) < np.finfo(np.float32).tiny, 0.0, near).astype(np.float64)

@@ -59,9 +59,7 @@ class DenseSpec(MechanismSpec):
     engine: Engine = Field(default="replay", description="draw past noise again, or keep all of it")
 
     def build(self, rounds: int, participation: Participation | None) -> Mechanism:
-        """Return the optimum for `participation` (None: single) over `rounds` rounds, or over one block with
-        `restart_every`.
-        """
+        """Return the optimum for `participation` (None: single) over `rounds`, or a block of `restart_every`."""
         return self.build_cached(rounds, participation, _in_process)
 
     def build_cached(
@@ -111,9 +109,7 @@ def cache_key(rounds: int, participation: Participation, objective: Objective) -
 
 
 def to_bytes(strategy: Floats, key: str) -> bytes:
-    """Return a strategy as bytes: a JSON header with its digest, then the lower triangle by rows as
-    little-endian float64.
-    """
+    """Return bytes: a JSON header with a digest, then the lower triangle by rows, little-endian float64."""
     body = strategy[np.tril_indices(len(strategy))].astype("<f8").tobytes()
     digest = hashlib.blake2b(body, digest_size=16).hexdigest()
     header = json.dumps({"key": key, "rounds": len(strategy), "digest": digest})
@@ -145,6 +141,7 @@ def from_bytes(data: bytes, key: str) -> Floats:
 
 def _shape(rounds: int, participation: Participation) -> tuple[int, int]:
     b, k = participation.separation_and_count(rounds)
+    # No more visits than fit b apart: plans that name more share one optimum, and one entry of the cache.
     k = min(k, -(-rounds // b))
     return (rounds, 1) if k <= 1 else (b, k)
 
@@ -162,7 +159,7 @@ def _optimise(rounds: int, participation: Participation, objective: Objective) -
     elif _whole_classes(rounds, participation):
         constraint = gram.fixed_order(rounds, b)
         classes = np.arange(rounds) % b
-        diagonal = 1.0 / np.bincount(classes)[classes]
+        diagonal = 1.0 / np.bincount(classes)[classes]  # a class's columns have sensitivity 1 together
     else:
         constraint = gram.banded(rounds, b)
     best = gram.minimise(gram.start(rounds, b, diagonal), constraint, objective)

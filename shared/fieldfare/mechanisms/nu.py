@@ -107,6 +107,7 @@ class SquareRootSpec(MechanismSpec):
         if self.window is None or self.window >= n:
             return strategy_coefficients(nu, n), beta
         beta[self.window :] = 0.0
+        # The stream applies these very numbers, and the charge is that of their inverse.
         beta = round_to_float32(beta)
         return inverse(beta[: self.window], n), beta
 
@@ -135,9 +136,8 @@ class SquareRootSpec(MechanismSpec):
 
 
 def least_nu(loss: Callable[[float], float], rounds: int) -> float:
-    """Return the argmin of `loss` over nu in [0, 1]: a grid of octaves from 1e-3/rounds to 1, then Brent; 0
-    when that is best.
-    """
+    """Return the argmin of `loss` over nu in [0, 1]: a geometric grid from 1e-3/rounds to 1, then Brent; or 0."""
+    # Below the grid (1 - nu)^rounds is 1 to a thousandth: as good as 0.
     exponents = np.linspace(np.log(1e-3 / rounds), 0.0, 24)
     values = [loss(float(np.exp(x))) for x in exponents]
     best = int(np.argmin(values))

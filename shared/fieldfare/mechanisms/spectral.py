@@ -72,8 +72,7 @@ class SpectralSpec(MechanismSpec):
         if windowed:
             return ToeplitzMechanism(self.kind, n, c, beta, window_stream(len(beta)), buffers=width - 1)
         if self.engine == "fast":
-            # Below 1e-12 of beta_0 the factorisation is round-off. The fit only needs signs: its C is what is
-            # charged.
+            # Below 1e-12 of beta_0 all is round-off. The fit only needs signs: its C is what is charged.
             if (beta[1:] > 1e-12).any():
                 raise Unsupported("mechanism.engine = 'fast'", "needs beta_t <= 0 for t >= 1.", "'replay'")
             falling = np.concatenate([beta[:1], np.minimum(beta[1:], 0.0)])

@@ -83,9 +83,7 @@ def numpy_dtype(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:
 
 
 def scratch(name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return this thread's scratch vector `name`: `size` items of `dtype`, contents undefined, kept for the
-    next call.
-    """
+    """Return this thread's scratch vector `name`: `size` items of `dtype`, undefined, kept for the next call."""
     kept: dict[tuple[str, str], NDArray[np.generic]] = _local.__dict__.setdefault("kept", {})
     array = kept.get((name, dtype.str))
     if array is None or len(array) < size:

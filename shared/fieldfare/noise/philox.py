@@ -1,5 +1,4 @@
-"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011), in tensor
-operations.
+"""Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011), in tensor operations.
 
 Statistically strong and computed where the model lives, but *not* cryptographic: its 64-bit key can be
 searched, and no security reduction is known. A named alternative for accelerators
@@ -15,6 +14,7 @@ import numpy as np
 from fieldfare.lazily import torch
 from fieldfare.noise.drawer import UNIT, Drawer
 
+# The paper's constants. The Weyl steps are the golden ratio and sqrt(3) - 1, 32 bits behind the point of each.
 _MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 _LOW: Final = 0xFFFFFFFF
@@ -26,14 +26,11 @@ Words: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor
 
 
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
-    """Return four 32-bit words for each counter; `counter` holds int64 tensors of one shape with values in
-    [0, 2^32).
-    """
+    """Return four 32-bit words for each counter: int64 tensors of one shape, values in [0, 2^32)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        # An int64 product wraps to the same 64 bits as the unsigned one; masking undoes the sign after the
-        # shift.
+        # An int64 product wraps to the same 64 bits as the unsigned one; the mask undoes the shifted sign.
         p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (p1 >> 32 & _LOW) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32 & _LOW) ^ c3 ^ k1, p0 & _LOW
         k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
@@ -72,6 +69,7 @@ class PhiloxDrawer(Drawer):
         radius = uniform.log_().mul_(-2.0).sqrt_()
         theta = (angle - 2**31).to(dtype)
         if dtype == torch.float64:
+            # float32 has no room for the angle's lower bits.
             theta.add_(fine.to(dtype).mul_(2.0**-32))
         theta.mul_(np.pi * 2.0**-31)
         out = torch.empty(last - first, 2, _HALF, dtype=dtype, device=device)

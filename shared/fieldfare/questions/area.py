@@ -53,6 +53,7 @@ class Auc(Question):
         value = float(_area(total[None])[0])
         # The seed is public: the draws stand for noise that is known in law, and hide nothing.
         again = _area(total + sd * np.random.default_rng(0).standard_normal((_DRAWS, self.width)))
+        # The basic bootstrap: what noise adds to the released sums once more is turned about the value.
         low, high = 2 * value - np.quantile(again, (0.975, 0.025))
         return (Estimate("auc", *(float(np.clip(each, 0.0, 1.0)) for each in (value, low, high))),)
 
@@ -60,6 +61,7 @@ class Auc(Question):
         # As if both classes were as large and each spread evenly over the bins.
         even = np.full(self.width, users / self.width)
         again = _area(even + sd * np.random.default_rng(0).standard_normal((_DRAWS, self.width)))
+        # Half of what holds 68 %: one deviation, were it normal.
         middle = (np.quantile(again, 0.84) - np.quantile(again, 0.16)) / 2
         return (("auc", float(middle)),)
 

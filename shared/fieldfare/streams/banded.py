@@ -89,7 +89,7 @@ class InverseBandStream(ChunkedStream):
             if first != 1:
                 out /= first
             if slots:
-                kept[t % slots] = out
+                kept[t % slots] = out  # before it is scaled: the recursion is in y
             if norm is not None:
                 ops.scale(out, norm)
 
@@ -97,9 +97,7 @@ class InverseBandStream(ChunkedStream):
 
 
 def _by_slot(coefficients: Vector, t: int) -> Vector:
-    """Return coefficients of lags 1 .. p by the ring's slots: lag i lies in slot (t - i) mod p. Unused slots
-    hold zeros.
-    """
+    """Return coefficients of lags 1 .. p by the ring's slots: lag i in slot (t - i) mod p. Unused ones hold zeros."""
     # The ring is never rotated: the weights turn instead, which costs p numbers and not p vectors.
     p = len(coefficients) - 1
     out = np.empty(p)

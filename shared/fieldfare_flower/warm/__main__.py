@@ -54,6 +54,7 @@ def keep_parent(superexec: int, folder: Path, preload: str) -> None:
         if ended:
             parent.terminate()
         parent.wait()
+        # A parent that cannot start must not take the processor; one that lived begins at the shortest again.
         pause = SHORTEST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
         if ended or select.select([superexec], [], [], pause)[0]:
             return

@@ -1,6 +1,5 @@
 #!/usr/bin/env -S python3 -IS
-"""What a SuperExec finds on its PATH as `flwr-clientapp`: hands the task to the warm parent, or starts the
-real one.
+"""What a SuperExec finds on its PATH as `flwr-clientapp`: hands the task to the warm parent, or starts the real one.
 
 It uses the standard library alone, without site-packages, because its interpreter start is the one that is
 left. The parent's socket lies in the folder of the link through which this file was called. Arguments (Flower
@@ -36,7 +35,7 @@ def hand_over(path: str, arguments: list[str], environment: dict[str, str]) -> i
         # The fork has the task: whatever happens now, it must not be started a second time.
         try:
             parent.settimeout(None)
-            return int(parent.recv(16) or b"1")
+            return int(parent.recv(16) or b"1")  # nothing: the fork died, and so failed
         except OSError:
             return 1
 

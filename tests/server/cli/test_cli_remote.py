@@ -20,7 +20,6 @@ from fieldfare_server.cli.application import NOT_SERVED, application
 from fieldfare_server.cli.output import BAD_INPUT
 from fieldfare_server.ledger import Ledger
 from support.ledgers import commit, start
-from support.pages import ROOT
 
 
 @pytest.fixture
@@ -133,11 +132,6 @@ def test_a_command_that_no_service_answers_refuses_a_url(command: str, monkeypat
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == BAD_INPUT
-
-
-def test_the_page_of_commands_says_why() -> None:
-    page = (ROOT / "docs/commands.md").read_text()
-    assert all(f"| `{name}` | {why.rstrip('.')} |" in page for name, why in NOT_SERVED.items())
 
 
 @pytest.mark.parametrize("command", [("budget", "nobody"), ("population", "show", "nobody"), ("report", "nothing")])

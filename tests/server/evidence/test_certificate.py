@@ -119,17 +119,27 @@ OTHERS: dict[str, dict[str, Any]] = {
 """Kinds whose certificates only the slow tests forge."""
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certificate]:
-    """One of each kind, from real runs of six rounds."""
-    made = {}
-    # Few samples: enough for the deepest point to be below the leak of a run.
-    patch = pytest.MonkeyPatch()
-    patch.setattr(certification, "SAMPLES", (1 << 19, 1 << 18))
-    for name in KINDS:
-        made[name] = json.loads(certificate_of(name, tmp_path_factory.mktemp("run")))
-    patch.undo()
-    return made
+class Certificates(dict[str, Certificate]):
+    """One of each kind, from a real run of six rounds, made when a test first asks for it."""
+
+    folder: Callable[[str], Path]
+
+    def __missing__(self, kind: str) -> Certificate:
+        with pytest.MonkeyPatch.context() as patch:
+            # Few samples: enough for the deepest point to be below the leak of a run.
+            patch.setattr(certification, "SAMPLES", (1 << 19, 1 << 18))
+            self[kind] = json.loads(certificate_of(kind, self.folder("run")))
+        return self[kind]
+
+
+MADE = Certificates()
+"""Those of this process: the tests of the second checker ask for the same."""
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    MADE.folder = tmp_path_factory.mktemp
+    return MADE
 
 
 def certificate_of(kind: str, root: Path) -> str:
@@ -167,9 +177,7 @@ def refused(forged: Certificate) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stranger_accepts_it_without_fieldfare(
-    kind: str, certificates: dict[str, Certificate], tmp_path: Path
-) -> None:
+def test_a_stranger_accepts_it_without_fieldfare(kind: str, certificates: Certificates, tmp_path: Path) -> None:
     file = tmp_path / "certificate.json"
     file.write_text(json.dumps(certificates[kind]))
     alone = (
@@ -184,21 +192,24 @@ def test_a_stranger_accepts_it_without_fieldfare(
     assert checked.stdout.endswith(f"; log key {certificates[kind]['key'][:16]}\n")
 
 
-def test_it_names_no_user_and_is_canonical(certificates: dict[str, Certificate]) -> None:
-    for made in certificates.values():
-        assert "user-" not in json.dumps(made)
-        assert bool(made["participants"]) == (json.loads(made["plan"])["privacy"]["adjacency"] != "add_remove")
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_names_no_user_and_is_canonical(kind: str, certificates: Certificates) -> None:
+    made = certificates[kind]
+    assert "user-" not in json.dumps(made)
+    assert bool(made["participants"]) == (json.loads(made["plan"])["privacy"]["adjacency"] != "add_remove")
 
 
-def test_all_theorems_that_a_charge_rests_on_are_named(certificates: dict[str, Certificate]) -> None:
-    assert {name: " ".join(made["theorems"]) for name, made in certificates.items()} == {
-        **dict.fromkeys(
-            ("nu", "calibrated", "online tree", "dense", "replace_one", "secret participation"), "filter gram"
-        ),
-        **dict.fromkeys(("poisson", "random allocation", CUT, "truncated poisson"), "filter sampled"),
-        **dict.fromkeys(("balls in bins", "b-min-sep", "banded random allocation"), "certified filter"),
-        "discrete": "discrete filter gram",
-    }
+THEOREMS = {
+    **dict.fromkeys(("nu", "calibrated", "online tree", "dense", "replace_one", "secret participation"), "filter gram"),
+    **dict.fromkeys(("poisson", "random allocation", CUT, "truncated poisson"), "filter sampled"),
+    **dict.fromkeys(("balls in bins", "b-min-sep", "banded random allocation"), "certified filter"),
+    "discrete": "discrete filter gram",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_theorems_that_a_charge_rests_on_are_named(kind: str, certificates: Certificates) -> None:
+    assert " ".join(certificates[kind]["theorems"]) == THEOREMS[kind]
 
 
 # -- forgeries -------------------------------------------------------------------------------------------------------
@@ -266,7 +277,7 @@ def all_alterations(made: Certificate) -> list[tuple[tuple[Any, ...], Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_altered_field_lowers_what_is_claimed(kind: str, certificates: dict[str, Certificate]) -> None:
+def test_no_altered_field_lowers_what_is_claimed(kind: str, certificates: Certificates) -> None:
     """A draw of all alterations, and every one of the fields that are not rows of the log."""
     made = certificates[kind]
     honest, every = verdict(made), all_alterations(made)
@@ -281,10 +292,8 @@ def test_no_altered_field_lowers_what_is_claimed(kind: str, certificates: dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
-def test_no_alteration_at_all_lowers_what_is_claimed(
-    kind: str, certificates: dict[str, Certificate], tmp_path: Path
-) -> None:
-    made = certificates[kind] if kind in certificates else json.loads(certificate_of(kind, tmp_path))
+def test_no_alteration_at_all_lowers_what_is_claimed(kind: str, certificates: Certificates) -> None:
+    made = certificates[kind]
     honest = verdict(made)
     for path, value in all_alterations(made):
         assert not claims_less(verdict(with_value(made, path, value)), honest), (path, value)
@@ -377,7 +386,7 @@ FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
 
 @pytest.mark.parametrize(("kind", "what", "forge"), FORGERIES, ids=[f"{k}: {w}" for k, w, _ in FORGERIES])
 def test_a_forgery_is_refused(
-    kind: str, what: str, forge: Callable[[Certificate], None], certificates: dict[str, Certificate]
+    kind: str, what: str, forge: Callable[[Certificate], None], certificates: Certificates
 ) -> None:
     forged = copy.deepcopy(certificates[kind])
     assert not refused(forged)
@@ -501,9 +510,7 @@ REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
 
 
 @pytest.mark.parametrize("what", REDERIVED)
-def test_rows_that_contradict_each_other_are_refused_even_under_a_key(
-    what: str, certificates: dict[str, Certificate]
-) -> None:
+def test_rows_that_contradict_each_other_are_refused_even_under_a_key(what: str, certificates: Certificates) -> None:
     kind, _, forge = REDERIVED[what]
     honest = certificates[kind]
     assert not refused(sealed(honest, rows_of(honest)))
@@ -511,7 +518,7 @@ def test_rows_that_contradict_each_other_are_refused_even_under_a_key(
 
 
 def test_samples_refuse_a_low_point_that_the_one_exact_test_does_not_reach(
-    certificates: dict[str, Certificate], monkeypatch: pytest.MonkeyPatch
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checker()  # which imports the other file, once
     monkeypatch.setattr(sys.modules["check_sampled"], "one_test", lambda claim, c, epsilons: 0.0 * epsilons)
@@ -522,7 +529,7 @@ def test_samples_refuse_a_low_point_that_the_one_exact_test_does_not_reach(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_log_names_the_noise_and_every_released_model(kind: str, certificates: dict[str, Certificate]) -> None:
+def test_the_log_names_the_noise_and_every_released_model(kind: str, certificates: Certificates) -> None:
     made = certificates[kind]
     (start,) = (row["body"] for row in rows_of(made) if row["action"] == "run.start")
     assert start["noise"] == {**made["noise"], **made["price"].get("discrete", {})}
@@ -539,7 +546,7 @@ def as_written_by_d6c95ba(made: Certificate) -> Certificate:
     return sealed(made, [{**row, "body": body} for row, body in zip(rows_of(made), bodies, strict=True)])
 
 
-def test_rows_that_name_no_noise_are_accepted_for_what_they_say(certificates: dict[str, Certificate]) -> None:
+def test_rows_that_name_no_noise_are_accepted_for_what_they_say(certificates: Certificates) -> None:
     for kind in ("calibrated", "discrete"):
         before = as_written_by_d6c95ba(certificates[kind])
         said = verdict(before)
@@ -599,7 +606,7 @@ def test_a_released_model_is_known_by_its_tensors(with_model: tuple[Certificate,
         check(as_written_by_d6c95ba(made), None, file)
 
 
-def test_no_row_is_left_out(certificates: dict[str, Certificate]) -> None:
+def test_no_row_is_left_out(certificates: Certificates) -> None:
     """Without its last rows, whose hashes then stand among the others, a log would say less of the run."""
     honest = certificates["nu"]
     kept, rows = honest["rows"][:-4], honest["rows"]
@@ -620,7 +627,7 @@ def test_no_row_is_left_out(certificates: dict[str, Certificate]) -> None:
     assert message == "rows are missing, added or moved"
 
 
-def test_rows_of_another_log_are_refused(certificates: dict[str, Certificate]) -> None:
+def test_rows_of_another_log_are_refused(certificates: Certificates) -> None:
     """The nodes of the tree are not the forger's to choose."""
     honest = certificates["nu"]
     forged = {**honest, "others": [*honest["others"], "00" * 32]}
@@ -638,7 +645,7 @@ def test_rows_of_another_log_are_refused(certificates: dict[str, Certificate]) -
     assert refused({**digest_fits, "checkpoint": f"{note}\n\u2014 {name} {signature}\n"})
 
 
-def test_other_rows_need_the_ledgers_key(certificates: dict[str, Certificate]) -> None:
+def test_other_rows_need_the_ledgers_key(certificates: Certificates) -> None:
     """A forger can sign rows of a key of their own: the verdict names the key, and refuses another than was asked."""
     honest = certificates["nu"]
     lower = [{**r, "body": {**r["body"], "epsilon": 2.0} if r["action"] == "population.create" else r["body"]}

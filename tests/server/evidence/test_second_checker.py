@@ -21,6 +21,7 @@ from test_certificate import (
     REDERIVED,
     SAID,
     Certificate,
+    Certificates,
     all_alterations,
     as_written_by_d6c95ba,
     certificate_of,
@@ -36,8 +37,6 @@ from test_certificate import (
     with_value,
 )
 
-from fieldfare.accounting import certification
-
 __all__ = ["certificates"]
 """A fixture."""
 
@@ -49,11 +48,9 @@ EACH_KIND = [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", params=EACH_KIND)
-def honest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Certificate]:
+def honest(request: pytest.FixtureRequest, certificates: Certificates) -> tuple[str, Certificate]:
     """The name of a kind, and the certificate of a run of it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(certification, "SAMPLES", (1 << 19, 1 << 18))
-        return request.param, json.loads(certificate_of(request.param, tmp_path_factory.mktemp("run")))
+    return request.param, certificates[request.param]
 
 
 def second(made: Certificate, folder: Path, *key: str) -> str:
@@ -99,7 +96,7 @@ def second_of_many() -> Iterator[Second]:
 
 @pytest.mark.parametrize("what", REDERIVED)
 def test_it_too_refuses_rows_that_contradict_each_other(
-    what: str, certificates: dict[str, Certificate], second_of_many: Second
+    what: str, certificates: Certificates, second_of_many: Second
 ) -> None:
     kind, _, forge = REDERIVED[what]
     honest = certificates[kind]
@@ -114,7 +111,7 @@ def test_it_too_refuses_a_forgery(
     kind: str,
     what: str,
     forge: Callable[[Certificate], None],
-    certificates: dict[str, Certificate],
+    certificates: Certificates,
     second_of_many: Second,
 ) -> None:
     forged = copy.deepcopy(certificates[kind])
@@ -124,7 +121,7 @@ def test_it_too_refuses_a_forgery(
 
 @pytest.mark.parametrize("kind", ["balls in bins", "b-min-sep", "banded random allocation"])
 def test_both_find_without_samples_what_their_samples_do_not(
-    kind: str, certificates: dict[str, Certificate], second_of_many: Second, monkeypatch: pytest.MonkeyPatch
+    kind: str, certificates: Certificates, second_of_many: Second, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One point is a little below what the exact test reaches, which is a little below the truth."""
     made, reached = certificates[kind], []
@@ -154,10 +151,10 @@ def test_both_find_without_samples_what_their_samples_do_not(
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
 def test_no_alteration_lowers_what_the_second_says(
-    kind: str, certificates: dict[str, Certificate], second_of_many: Second, tmp_path: Path
+    kind: str, certificates: Certificates, second_of_many: Second
 ) -> None:
     """All of them; where each that is believed is composed or sampled anew, a draw."""
-    made = certificates[kind] if kind in certificates else json.loads(certificate_of(kind, tmp_path))
+    made = certificates[kind]
     honest = second_of_many(made)
     assert honest.startswith("yes: ")
     every = all_alterations(made)
