@@ -7,15 +7,10 @@ takes them into its state. So what may happen is said once, and tables and state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from inspect import isfunction, signature
+from typing import Any, TypeAlias, get_args, get_type_hints
 
 from fieldfare.errors import Refused
-from fieldfare_server.ledger.events import charges as c
-from fieldfare_server.ledger.events import heads as h
-from fieldfare_server.ledger.events import nodes as n
-from fieldfare_server.ledger.events import populations as p
-from fieldfare_server.ledger.events import runs as r
-from fieldfare_server.ledger.events import tokens as t
 from fieldfare_server.ledger.events.base import Event, Record, Unfit
 from fieldfare_server.ledger.events.log import read
 from fieldfare_server.ledger.rules import charges, populations, rounds, runs, tokens
@@ -24,43 +19,17 @@ from fieldfare_server.ledger.state.state import State
 
 Rule: TypeAlias = Callable[[State, Record, Any], Iterator[Fact]]
 
-RULES: dict[type[Event], Rule] = {
-    p.Created: populations.created,
-    p.Proposed: populations.proposed,
-    p.Raised: populations.raised,
-    p.Withdrawn: populations.withdrawn,
-    p.Tightened: populations.tightened,
-    p.WindowSet: populations.window_set,
-    p.Noted: populations.noted,
-    p.Closed: populations.closed,
-    p.Reopened: populations.closed,
-    p.Registered: populations.registered,
-    p.Recomputed: populations.recomputed,
-    r.SeedDrawn: runs.certified,
-    r.Started: runs.started,
-    r.Resumed: runs.resumed,
-    r.RunInterrupted: runs.interrupted,
-    r.Requested: runs.requested,
-    r.Finished: runs.finished,
-    r.KeyDestroyed: runs.key_destroyed,
-    r.Audited: runs.audited,
-    r.Opened: rounds.opened,
-    r.RoundClosed: rounds.closed,
-    r.Voided: rounds.voided,
-    r.Committed: rounds.committed,
-    c.ChargeReserved: charges.reserved,
-    c.ChargeCarried: charges.carried,
-    c.ChargeCommitted: charges.closed,
-    c.ChargeReleased: charges.closed,
-    t.TokenCreated: tokens.created,
-    t.TokenRevoked: tokens.revoked,
-    t.TokenUsed: tokens.used,
-    n.NodeAdmitted: tokens.node_admitted,
-    n.NodeReleased: tokens.node_released,
-    h.HeadKeyChanged: tokens.head_key_changed,
-    h.Converted: tokens.converted,
-    h.Mended: tokens.mended,
-}
+
+def _rules() -> Iterator[tuple[type[Event], Rule]]:
+    """Every event with its rule: the function of a state, a record and that event, by what its signature says."""
+    for module in (populations, runs, rounds, charges, tokens):
+        for each in vars(module).values():
+            if isfunction(each) and tuple(signature(each).parameters) == ("state", "record", "event"):
+                hint = get_type_hints(each)["event"]
+                yield from ((event, each) for event in get_args(hint) or (hint,))
+
+
+RULES = dict(_rules())
 
 
 def decide(state: State, record: Record) -> tuple[Fact, ...]:
