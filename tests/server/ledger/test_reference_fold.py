@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,7 +16,8 @@ from fieldfare.head_keys import KeyLine
 from fieldfare_server.ledger.events.base import Unfit
 from fieldfare_server.ledger.events.log import EVENTS
 from fieldfare_server.ledger.rules.fold import RULES, apply
-from fieldfare_server.ledger.state.state import State
+from fieldfare_server.ledger.state.rows import Fact
+from fieldfare_server.ledger.state.state import TAKE, State
 from oracles.reference_fold import MEMBERS, ONLY, Fold, RefusedError
 
 NAMES, RUNS, KEYS = ("p", "q"), ("r0", "r1", "r2"), ("k0", "k1", "k2")
@@ -349,5 +350,6 @@ def test_the_page_and_the_reference_know_every_event() -> None:
     assert all(action in ONLY or hasattr(Fold, action.replace(".", "_")) for action in EVENTS)
 
 
-def test_every_event_has_a_rule() -> None:
+def test_every_event_has_a_rule_and_every_fact_is_taken() -> None:
     assert set(RULES) == set(EVENTS.values())
+    assert set(TAKE) == set(get_args(Fact))

@@ -7,11 +7,10 @@ takes them into its state. So what may happen is said once, and tables and state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from inspect import isfunction, signature
-from typing import Any, TypeAlias, get_args, get_type_hints
+from typing import Any, TypeAlias
 
 from fieldfare.errors import Refused
-from fieldfare_server.ledger.events.base import Event, Record, Unfit
+from fieldfare_server.ledger.events.base import Event, Record, Unfit, by_kind
 from fieldfare_server.ledger.events.log import read
 from fieldfare_server.ledger.rules import charges, populations, rounds, runs, tokens
 from fieldfare_server.ledger.state.rows import Fact
@@ -19,17 +18,11 @@ from fieldfare_server.ledger.state.state import State
 
 Rule: TypeAlias = Callable[[State, Record, Any], Iterator[Fact]]
 
-
-def _rules() -> Iterator[tuple[type[Event], Rule]]:
-    """Every event with its rule: the function of a state, a record and that event, by what its signature says."""
-    for module in (populations, runs, rounds, charges, tokens):
-        for each in vars(module).values():
-            if isfunction(each) and tuple(signature(each).parameters) == ("state", "record", "event"):
-                hint = get_type_hints(each)["event"]
-                yield from ((event, each) for event in get_args(hint) or (hint,))
-
-
-RULES = dict(_rules())
+_MODULES = (populations, runs, rounds, charges, tokens)
+RULES: dict[type[Event], Rule] = by_kind(
+    (each for module in _MODULES for each in vars(module).values()), "state", "record", "event"
+)
+"""The rule of each event: the function that takes it, by its signature."""
 
 
 def decide(state: State, record: Record) -> tuple[Fact, ...]:
