@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare.names import QUESTION, RESOLUTION
+from fieldfare.plan_tables import PrivacySpec, RunSpec
 from fieldfare.registry import Registry, Table
-
-if TYPE_CHECKING:
-    from fieldfare.plan import Plan
 
 
 class AggregationSpec(Table):
@@ -61,8 +59,11 @@ class AggregationSpec(Table):
         """What such a run shows the server; None where it reads sums as they are, or is the blinder, too."""
         return self.under_blinder(planned, resolution) if self.party else None
 
-    def check(self, plan: Plan) -> None:
-        """Raise `BadInput` where the rest of the plan does not fit. By default everything fits."""
+    def check(self, privacy: PrivacySpec, run: RunSpec, scheme: str, samples: bool) -> None:
+        """Raise `BadInput` where the rest of the plan does not fit. By default everything fits.
+
+        samples: whether users are included at random, by that scheme (`Plan.samples`).
+        """
 
 
 aggregations: Registry[AggregationSpec] = Registry("aggregation")
@@ -111,22 +112,22 @@ class Masked(AggregationSpec):
     def noise_ratio(self) -> float:
         return self.blinder_noise
 
-    def check(self, plan: Plan) -> None:
-        if plan.privacy.rounding == "none":
+    def check(self, privacy: PrivacySpec, run: RunSpec, scheme: str, samples: bool) -> None:
+        if privacy.rounding == "none":
             raise BadInput(
                 "privacy.rounding = 'none'",
                 "words of masked sums are whole cells of a grid.",
                 "rounding = 'grid'",
                 code="masked-without-grid",
             )
-        if plan.samples:
+        if samples:
             raise BadInput(
-                f"participation.scheme = {plan.participation.scheme!r}",
+                f"participation.scheme = {scheme!r}",
                 "a cohort of any size needs a cut of long replies, and the server cannot cut what it cannot read.",
                 "scheme = 'min-separation', or aggregation.kind = 'plain'",
                 code="masked-without-cut",
             )
-        if self.blinder_noise and (plan.privacy.rounding != "grid" or plan.run.task == QUESTION):
+        if self.blinder_noise and (privacy.rounding != "grid" or run.task == QUESTION):
             raise BadInput(
                 f"aggregation.blinder_noise = {self.blinder_noise:g}",
                 "what the server learns is known for Gaussian noise on a grid, and for training alone.",
@@ -137,11 +138,11 @@ class Masked(AggregationSpec):
             from fieldfare.masking.boxes import read_key
 
             read_key(self.blinder)
-        if self.least_nodes > plan.run.cohort:
+        if self.least_nodes > run.cohort:
             raise BadInput(
                 f"aggregation.least_nodes = {self.least_nodes}",
-                f"{plan.run.cohort} users a round live on no more nodes than that.",
-                str(plan.run.cohort) if plan.run.cohort > 1 else "aggregation.kind = 'plain'",
+                f"{run.cohort} users a round live on no more nodes than that.",
+                str(run.cohort) if run.cohort > 1 else "aggregation.kind = 'plain'",
                 code="masked-too-few",
             )
 

@@ -305,7 +305,7 @@ class Plan(Table, metaclass=PlanType):
     @model_validator(mode="after")
     def _optimizer_fits(self) -> Self:
         self.server_optimizer.check(self)
-        self.aggregation.check(self)
+        self.aggregation.check(self.privacy, self.run, self.participation.scheme, self.samples)
         if self.metrics is not None:
             self.metrics.check(self.run.rounds)
         return self

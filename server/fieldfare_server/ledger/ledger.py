@@ -293,7 +293,7 @@ class Ledger(Reader, metaclass=Shown):
     def proposal_population(self, proposal_id: str) -> str:
         """Name the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
         with self.read() as connection:
-            return rows.population_name(connection, rows.proposal_row(connection, proposal_id).population_id)
+            return rows.proposal_population(connection, proposal_id)
 
     def approve_raise(self, proposal_id: str, *, actor: str, person: str) -> views.PopulationView:
         """Approve and apply a raise that waits. Raises `BadInput` if `person`, a token's id, proposed it."""

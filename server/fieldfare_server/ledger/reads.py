@@ -171,11 +171,10 @@ class Reader:
         """Return attempts at rounds of a run, oldest first."""
         c = models.rounds.c
         with self.read() as connection:
-            run = rows.run_row(connection, run_id)
-            hide = rows.hides_counts(connection, run.population_id)
+            run = rows.run_row(connection, run_id, rows.RUN_SHOWN)
             query = select(models.rounds).where(c.run_seq == run.seq, c.id > (cursor or 0)).order_by(c.id)
             page = connection.execute(query.limit(_require_limit(limit) + 1)).mappings().all()
-        items = tuple(rows.round_view(row, run_id, hide) for row in page[:limit])
+        items = tuple(rows.round_view(row, run_id, hides_presence(run.adjacency)) for row in page[:limit])
         return views.RoundPage(items=items, next=items[-1].id if len(page) > limit else None)
 
     def round_series(self, run_id: str, points: int = 200) -> tuple[views.SeriesPoint, ...]:
@@ -254,8 +253,8 @@ class Reader:
     def participation_histogram(self, run_id: str) -> dict[int, int]:
         """Count users of a run by how often they took part, from once up; {} where presence is secret."""
         with self.read() as connection:
-            run = rows.run_row(connection, run_id)
-            if rows.hides_counts(connection, run.population_id):
+            run = rows.run_row(connection, run_id, rows.RUN_SHOWN)
+            if hides_presence(run.adjacency):
                 return {}
             return rows.participation(connection, run.seq).histogram()
 
@@ -267,7 +266,7 @@ class Reader:
         """
         with self.read() as connection:
             row = rows.population_row(connection, name)
-            if rows.hides_counts(connection, row.id):
+            if hides_presence(row.adjacency):
                 return {}
             return rows.population_participation(connection, row.id, COUNTED)
 

@@ -7,8 +7,9 @@ body where it has that default.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from inspect import isfunction, signature
 from types import NoneType, UnionType
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -96,6 +97,16 @@ def _kinds(hint: Any) -> tuple[type, ...]:
     if (origin := get_origin(hint)) is not None:
         return {Mapping: (dict,), dict: (dict,), tuple: (list, tuple)}[origin]
     return {float: (float, int), NoneType: (NoneType,)}.get(hint, (hint,))
+
+
+def by_kind(functions: Iterable[object], *parameters: str) -> dict[type[Any], Callable[..., Any]]:
+    """Those of `functions` that take exactly these parameters, by each type that their last one may have."""
+    found: dict[type[Any], Callable[..., Any]] = {}
+    for each in functions:
+        if isfunction(each) and tuple(signature(each).parameters) == parameters:
+            hint = get_type_hints(each)[parameters[-1]]
+            found |= dict.fromkeys(get_args(hint) or (hint,), each)
+    return found
 
 
 _raw_decode = json.JSONDecoder().raw_decode

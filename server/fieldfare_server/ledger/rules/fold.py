@@ -10,13 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from fieldfare.errors import Refused
-from fieldfare_server.ledger.events import charges as c
-from fieldfare_server.ledger.events import heads as h
-from fieldfare_server.ledger.events import nodes as n
-from fieldfare_server.ledger.events import populations as p
-from fieldfare_server.ledger.events import runs as r
-from fieldfare_server.ledger.events import tokens as t
-from fieldfare_server.ledger.events.base import Event, Record, Unfit
+from fieldfare_server.ledger.events.base import Event, Record, Unfit, by_kind
 from fieldfare_server.ledger.events.log import read
 from fieldfare_server.ledger.rules import charges, populations, rounds, runs, tokens
 from fieldfare_server.ledger.state.rows import Fact
@@ -24,43 +18,11 @@ from fieldfare_server.ledger.state.state import State
 
 Rule: TypeAlias = Callable[[State, Record, Any], Iterator[Fact]]
 
-RULES: dict[type[Event], Rule] = {
-    p.Created: populations.created,
-    p.Proposed: populations.proposed,
-    p.Raised: populations.raised,
-    p.Withdrawn: populations.withdrawn,
-    p.Tightened: populations.tightened,
-    p.WindowSet: populations.window_set,
-    p.Noted: populations.noted,
-    p.Closed: populations.closed,
-    p.Reopened: populations.closed,
-    p.Registered: populations.registered,
-    p.Recomputed: populations.recomputed,
-    r.SeedDrawn: runs.certified,
-    r.Started: runs.started,
-    r.Resumed: runs.resumed,
-    r.RunInterrupted: runs.interrupted,
-    r.Requested: runs.requested,
-    r.Finished: runs.finished,
-    r.KeyDestroyed: runs.key_destroyed,
-    r.Audited: runs.audited,
-    r.Opened: rounds.opened,
-    r.RoundClosed: rounds.closed,
-    r.Voided: rounds.voided,
-    r.Committed: rounds.committed,
-    c.ChargeReserved: charges.reserved,
-    c.ChargeCarried: charges.carried,
-    c.ChargeCommitted: charges.closed,
-    c.ChargeReleased: charges.closed,
-    t.TokenCreated: tokens.created,
-    t.TokenRevoked: tokens.revoked,
-    t.TokenUsed: tokens.used,
-    n.NodeAdmitted: tokens.node_admitted,
-    n.NodeReleased: tokens.node_released,
-    h.HeadKeyChanged: tokens.head_key_changed,
-    h.Converted: tokens.converted,
-    h.Mended: tokens.mended,
-}
+_MODULES = (populations, runs, rounds, charges, tokens)
+RULES: dict[type[Event], Rule] = by_kind(
+    (each for module in _MODULES for each in vars(module).values()), "state", "record", "event"
+)
+"""The rule of each event: the function that takes it, by its signature."""
 
 
 def decide(state: State, record: Record) -> tuple[Fact, ...]:

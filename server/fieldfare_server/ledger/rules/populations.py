@@ -34,17 +34,7 @@ from fieldfare.participation import ADJACENCIES, PRESENCE, Adjacency, hides_pres
 from fieldfare.text import decimal
 from fieldfare_server.ledger.events import populations as events
 from fieldfare_server.ledger.events.base import Record, require
-from fieldfare_server.ledger.state import budget, odometers
-from fieldfare_server.ledger.state.rows import (
-    Fact,
-    NewPledge,
-    Odometers,
-    PopulationRow,
-    ProposalRow,
-    Recharge,
-    UsersRow,
-    said,
-)
+from fieldfare_server.ledger.state import budget, odometers, rows
 from fieldfare_server.ledger.state.state import FoldedPopulation, State
 from fieldfare_server.ledger.state.windows import EVERY
 
@@ -145,7 +135,7 @@ def create(
     )
 
 
-def created(state: State, record: Record, event: events.Created) -> Iterator[Fact]:
+def created(state: State, record: Record, event: events.Created) -> Iterator[rows.Fact]:
     """Yield a population, with no user."""
     name = record.place
     if not is_name(name):
@@ -159,8 +149,8 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[Fac
     waits = event.proposal is not None
     require(waits == (event.person is not None), "it names a proposal or a person, and not both")
     require(event.two_persons or not waits, "it waits for a second person, and needs none")
-    yield PopulationRow(
-        **said(PopulationRow, event),
+    yield rows.PopulationRow(
+        **rows.said(rows.PopulationRow, event),
         name=name,
         state="proposed" if waits else "open",
         users=0,
@@ -212,7 +202,7 @@ def withdraw(state: State, proposal_id: str, reason: str) -> tuple[str, events.W
     return waiting(state, proposal_id).population, events.Withdrawn(proposal_id, reason)
 
 
-def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[Fact]:
+def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[rows.Fact]:
     """Yield a raise that waits."""
     row = state.populations[record.place].row
     require(row.two_persons, "a raise is proposed where none is needed")
@@ -220,7 +210,7 @@ def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[F
     yield _proposal(state, record, event.id, event.epsilon, event.delta, event.reason, event.person)
 
 
-def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]:
+def raised(state: State, record: Record, event: events.Raised) -> Iterator[rows.Fact]:
     """Yield a budget after its raise."""
     row = state.populations[record.place].row
     if row.state == "proposed":
@@ -246,7 +236,7 @@ def raised(state: State, record: Record, event: events.Raised) -> Iterator[Fact]
     )
 
 
-def withdrawn(state: State, record: Record, event: events.Withdrawn) -> Iterator[Fact]:
+def withdrawn(state: State, record: Record, event: events.Withdrawn) -> Iterator[rows.Fact]:
     """Yield a raise, or a new population, that waits no more."""
     proposal, row = waiting(state, event.proposal, record.place), state.populations[record.place].row
     yield proposal._replace(state="withdrawn", decided_at=record.at, decided_by=record.actor)
@@ -256,10 +246,10 @@ def withdrawn(state: State, record: Record, event: events.Withdrawn) -> Iterator
 
 def _proposal(
     state: State, record: Record, id: str, epsilon: float, delta: float, reason: str, person: str
-) -> ProposalRow:
+) -> rows.ProposalRow:
     """A budget that waits for a second person."""
     require(id not in state.proposals, "it is proposed twice")
-    return ProposalRow(
+    return rows.ProposalRow(
         id=id,
         population=record.place,
         epsilon=epsilon,
@@ -272,7 +262,7 @@ def _proposal(
     )
 
 
-def waiting(state: State, proposal_id: str, population: str | None = None) -> ProposalRow:
+def waiting(state: State, proposal_id: str, population: str | None = None) -> rows.ProposalRow:
     """Return a raise that waits. population: whose it must be. Raises `BadInput`."""
     proposal = state.proposals.get(proposal_id)
     if proposal is None:
@@ -300,7 +290,7 @@ def tighten(state: State, name: str, epsilon: float | None, delta: float | None,
     return events.Tightened(*new, reason=reason, old=_old(population.row), largest=largest)
 
 
-def tightened(state: State, record: Record, event: events.Tightened) -> Iterator[Fact]:
+def tightened(state: State, record: Record, event: events.Tightened) -> Iterator[rows.Fact]:
     """Yield a budget after it was lowered.
 
     Raises `BudgetRefused`, naming the least epsilon, if what is committed would not fit.
@@ -333,7 +323,7 @@ def set_window(state: State, name: str, epsilon: float | None, every: str | None
     return events.WindowSet(None if epsilon is None else float(epsilon), every, reason, _old_window(row))
 
 
-def window_set(state: State, record: Record, event: events.WindowSet) -> Iterator[Fact]:
+def window_set(state: State, record: Record, event: events.WindowSet) -> Iterator[rows.Fact]:
     """Yield a population with another window, or none. What began before counts in it."""
     row, (epsilon, every) = state.populations[record.place].row, (event.window_epsilon, event.window_every)
     what = f"a window of population {row.name!r}"
@@ -359,13 +349,13 @@ def window_set(state: State, record: Record, event: events.WindowSet) -> Iterato
     yield row._replace(window_epsilon=epsilon, window_every=every)
 
 
-def noted(state: State, record: Record, event: events.Noted) -> Iterator[Fact]:
+def noted(state: State, record: Record, event: events.Noted) -> Iterator[rows.Fact]:
     """Take a note, which makes no fact."""
     require(record.place in state.populations, "it is on no population")
     yield from ()
 
 
-def _old_window(row: PopulationRow) -> dict[str, object]:
+def _old_window(row: rows.PopulationRow) -> dict[str, object]:
     return {"window_epsilon": row.window_epsilon, "window_every": row.window_every}
 
 
@@ -379,7 +369,7 @@ def reopen(state: State, name: str, reason: str) -> events.Reopened:
     return events.Reopened("open", {"state": find(state, name).row.state}, reason)
 
 
-def closed(state: State, record: Record, event: events.Closed | events.Reopened) -> Iterator[Fact]:
+def closed(state: State, record: Record, event: events.Closed | events.Reopened) -> Iterator[rows.Fact]:
     """Yield a population that is closed, or open again. Raises `BadInput` if it is already."""
     row = state.populations[record.place].row
     now = "closed" if isinstance(event, events.Closed) else "open"
@@ -407,7 +397,7 @@ def register(population: FoldedPopulation, first: int, count: int, hashes: str) 
     return events.Registered(first, count, hashes, odometers.newcomer_caps(runs, room))
 
 
-def registered(state: State, record: Record, event: events.Registered) -> Iterator[Fact]:
+def registered(state: State, record: Record, event: events.Registered) -> Iterator[rows.Fact]:
     """Yield users, and what the runs under way may cost each of them."""
     population = state.populations[record.place]
     require(event.first == population.row.users, "users are not numbered one after another")
@@ -415,14 +405,14 @@ def registered(state: State, record: Record, event: events.Registered) -> Iterat
     if not event.count:
         return
     yield population.row._replace(users=population.row.users + event.count)
-    yield UsersRow(population.row.name, event.first, event.count, event.hashes)
+    yield rows.UsersRow(population.row.name, event.first, event.count, event.hashes)
     pledged = event.pledged or {}
     for run in population.runs:
         if run.row.individual:
-            yield NewPledge(run.row.id, event.first, event.count, pledged[run.row.id])
+            yield rows.NewPledge(run.row.id, event.first, event.count, pledged[run.row.id])
 
 
-def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterator[Fact]:
+def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterator[rows.Fact]:
     """Yield ended runs that are charged to odometers, and odometers that hold what they cost.
 
     Raises `BadInput`: a population where presence is secret, a run that is not ended or not of this population.
@@ -435,10 +425,10 @@ def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterat
         run = state.runs[run_id].row
         if run.population != row.name or run.active or run.individual:
             raise NotNow(f"run {run_id}", "it is not an ended run of this population that is charged to all alike.")
-        yield Recharge(run_id, digest)
+        yield rows.Recharge(run_id, digest)
         yield run._replace(accounting=odometers.INDIVIDUAL)
     yield row._replace(accounting=odometers.INDIVIDUAL)
-    yield Odometers(row.name, event.odometers)
+    yield rows.Odometers(row.name, event.odometers)
 
 
 # -- what several rules ask ----------------------------------------------------------------------------------
@@ -451,23 +441,23 @@ def committed_of(population: FoldedPopulation, largest: int | None) -> Price:
     return population.with_largest(largest or 0)
 
 
-def _merged(row: PopulationRow, epsilon: float | None, delta: float | None) -> tuple[float, float]:
+def _merged(row: rows.PopulationRow, epsilon: float | None, delta: float | None) -> tuple[float, float]:
     return (row.epsilon if epsilon is None else float(epsilon), row.delta if delta is None else delta)
 
 
-def _old(row: PopulationRow) -> dict[str, float]:
+def _old(row: rows.PopulationRow) -> dict[str, float]:
     return {"epsilon": row.epsilon, "delta": row.delta}
 
 
-def _require_old(old: Mapping[str, object], row: PopulationRow) -> None:
+def _require_old(old: Mapping[str, object], row: rows.PopulationRow) -> None:
     require(old == _old(row), "the old value that it names is another")
 
 
-def _budget(row: PopulationRow, epsilon: float, delta: float) -> str:
+def _budget(row: rows.PopulationRow, epsilon: float, delta: float) -> str:
     return f"budget ({epsilon:.6g}, {decimal(delta, 3)}) of population {row.name!r}"
 
 
-def _require_raise(row: PopulationRow, epsilon: float, delta: float) -> None:
+def _require_raise(row: rows.PopulationRow, epsilon: float, delta: float) -> None:
     _require_budget(epsilon, delta)
     _require_open(row)
     if epsilon < row.epsilon or delta < row.delta or (epsilon, delta) == (row.epsilon, row.delta):
@@ -479,7 +469,7 @@ def _require_raise(row: PopulationRow, epsilon: float, delta: float) -> None:
     _require_below(epsilon, delta, row.ceiling_epsilon, row.ceiling_delta)
 
 
-def _require_tightening(row: PopulationRow, epsilon: float, delta: float) -> None:
+def _require_tightening(row: rows.PopulationRow, epsilon: float, delta: float) -> None:
     _require_open(row)
     _require_budget(epsilon, delta)
     if epsilon > row.epsilon or delta > row.delta or (epsilon, delta) == (row.epsilon, row.delta):
@@ -493,7 +483,7 @@ def _require_tightening(row: PopulationRow, epsilon: float, delta: float) -> Non
         raise OutOfRange(what, f"delta must stay above the population's leak, {decimal(row.leak, 3)}.")
 
 
-def _require_open(row: PopulationRow) -> None:
+def _require_open(row: rows.PopulationRow) -> None:
     if row.state in NEVER_OPEN:
         raise NotNow(f"population {row.name!r}", f"it is {row.state}: a second person has not approved it.")
     if row.state != "open":

@@ -31,7 +31,7 @@ from fieldfare.errors import (
 from fieldfare.names import is_name
 from fieldfare.participation import CALLED, PRESENCE, hides_presence
 from fieldfare_server.ledger.events import runs as events
-from fieldfare_server.ledger.events.base import Event, Record, require
+from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.rules.populations import committed_of
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.admission import admit
@@ -338,7 +338,7 @@ def key_destroyed(state: State, record: Record, event: events.KeyDestroyed) -> I
     yield from ()
 
 
-def audited(state: State, record: Record, event: Event) -> Iterator[Fact]:
+def audited(state: State, record: Record, event: events.Audited) -> Iterator[Fact]:
     """Take a residual test of a run that there is."""
     require(record.run in state.runs, "a run is audited that was never started")
     yield from ()

@@ -61,10 +61,10 @@ def make(url: str, directory: Path, *, keep: int = 7) -> Path:
     return target
 
 
-def age(directory: Path, now: float | None = None) -> float:
+def age(directory: Path) -> float:
     """Seconds since the newest backup in `directory` was made; infinity without one. Raises OSError."""
     times = [path.stat().st_mtime for path in _known(directory)]
-    return max(0.0, (time.time() if now is None else now) - max(times)) if times else float("inf")
+    return max(0.0, time.time() - max(times)) if times else float("inf")
 
 
 def _known(directory: Path) -> list[Path]:

@@ -104,13 +104,13 @@ class PricedRun(NamedTuple):
     """The most that it could cost one user, where it was started with odometers; else 0."""
 
 
-@dataclass(frozen=True)
-class _Active:
-    """A run under way."""
+class _Part(NamedTuple):
+    """What one run or charge takes."""
 
-    parts: budget.Sums
+    at: float
+    """When it began."""
+    sums: budget.Sums
     begun: Price
-    row: Row[Any]
 
 
 class _Account:
@@ -124,10 +124,10 @@ class _Account:
         """All of them by `seq`, in the order of their starts."""
         self._individual = 0
         self._newest: Row[object] | None = None
-        self._active: dict[int, _Active] = {}
-        """By `seq`."""
-        self._reserved: dict[str, Price] = {}
-        """Charges of other trainers that are neither committed nor released, by key."""
+        self._active: dict[int, Row[Any]] = {}
+        """Runs under way, by `seq`."""
+        self._open: dict[int | str, _Part] = {}
+        """What may still change: of runs under way by `seq`, of charges that are reserved by key."""
         self._read_runs(connection.execute(_RUNS, {"number": self._number}))
         self._read_charges(connection.execute(_FOREIGN, {"number": self._number}))
 
@@ -157,48 +157,37 @@ class _Account:
     def _read_runs(self, rows: Iterable[Row[object]]) -> None:
         """Take in runs, in the order of their starts."""
         for row in rows:
-            active = row.state in ACTIVE
-            individual = row.accounting == odometers.INDIVIDUAL
+            known = row.seq in self._runs
+            if known and row.seq not in self._active:
+                continue  # it has ended before
+            active, individual = row.state in ACTIVE, row.accounting == odometers.INDIVIDUAL
             price = budget.stored_price(row.price)
             charge = budget.RunCharge(row.planned, row.spent, price, row.next_round, active, individual)
-            before = self._active.pop(row.seq, None)
-            if before is not None:
-                self._add(before.parts, -1)
-                self._days.add(row.started_at, before.begun, -1)
-                if self._newest is not None and row.seq == self._newest.seq:
-                    self._newest = row
-            elif self._newest is None or row.seq > self._newest.seq:
-                self._newest = row
-                self._individual += individual
-            else:
-                continue  # it has ended before
             self._runs[row.seq] = PricedRun(row.seq, row.started_at, row.ended_at, charge, row.most or 0)
-            parts, begun = budget.parts(charge), budget.begun(charge)
-            self._add(parts)
-            self._days.add(row.started_at, begun)
+            self._take(row.seq, _Part(row.started_at, budget.parts(charge), budget.begun(charge)), final=not active)
+            self._active.pop(row.seq, None)
             if active:
-                self._active[row.seq] = _Active(parts, begun, row)
+                self._active[row.seq] = row
+            if self._newest is None or row.seq >= self._newest.seq:
+                self._newest = row
+            self._individual += individual and not known
 
     def _read_charges(self, rows: Iterable[Row[object]]) -> None:
         """Take in charges of other trainers that are new, or were reserved."""
         for row in rows:
-            before = self._reserved.pop(row.key, None)
-            if before is not None:
-                self._committed.add(before, -1)
-                self._days.add(row.reserved_at, before, -1)
-            if row.state == "released":
-                continue
-            price = budget.stored_price(row.price)
-            self._committed.add(price)
-            self._days.add(row.reserved_at, price)
-            if row.state == "committed":
-                self._spent.add(price)
-            else:
-                self._reserved[row.key] = price
+            price = Price() if row.state == "released" else budget.stored_price(row.price)
+            sums = budget.Sums(price if row.state == "committed" else Price(), price)
+            self._take(row.key, _Part(row.reserved_at, sums, price), final=row.state != "reserved")
 
-    def _add(self, sums: budget.Sums, sign: int = 1) -> None:
-        self._spent.add(sums.spent, sign)
-        self._committed.add(sums.committed, sign)
+    def _take(self, name: int | str, part: _Part, *, final: bool) -> None:
+        """Count `part` in the place of what this run or charge took before. final: it never changes again."""
+        for each, sign in ((self._open.pop(name, None), -1), (part, 1)):
+            if each is not None:
+                self._spent.add(each.sums.spent, sign)
+                self._committed.add(each.sums.committed, sign)
+                self._days.add(each.at, each.begun, sign)
+        if not final:
+            self._open[name] = part
 
     def priced(self) -> list[PricedRun]:
         """Every run, in the order of their starts."""
@@ -210,7 +199,7 @@ class _Account:
 
     def taken(self) -> TakenSums:
         """What is taken now."""
-        active = [self._active[seq].row for seq in sorted(self._active)]
+        active = [self._active[seq] for seq in sorted(self._active)]
         return TakenSums(
             sums=budget.Sums(self._spent.price(), self._committed.price()),
             runs=len(self._runs),

@@ -7,6 +7,10 @@ that write binary columns document them (`blobs`, `users`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_type_hints
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -18,13 +22,16 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     Text,
     UniqueConstraint,
-    false,
     text,
 )
+from sqlalchemy.types import TypeEngine
+
+from fieldfare_server.ledger.state import rows as facts
 
 CREDENTIAL_ROWS = "action IN ('token.create', 'token.revoke')"
 """The journal rows that make and unmake tokens; literals, because a database uses a partial index only for those."""
@@ -38,6 +45,34 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+def _columns(fact: type[NamedTuple], **kinds: int | TypeEngine[Any] | Column[Any]) -> Iterator[Column[Any]]:
+    """The columns of a table of facts, by their fields: of each one's type, and NULL where it may be None.
+
+    kinds: of fields that this does not say all of: the most characters of a text, another type (where the log has a
+        hash, the table has what it names), or the column.
+    """
+    for name, hint in get_type_hints(fact).items():
+        if name in _OWNERS:
+            column, target = _OWNERS[name]
+            yield Column(column, ForeignKey(target), nullable=False)
+            continue
+        python = next(each for each in get_args(hint) or (hint,) if each is not NoneType)
+        kind = kinds.get(name, _TYPES.get(python, Text()))
+        if not isinstance(kind, Column):
+            kind = Column(name, String(kind) if isinstance(kind, int) else kind, nullable=NoneType in get_args(hint))
+        yield kind
+
+
+def _where(rows: str) -> dict[str, Any]:
+    """What makes an index one of these rows alone, on both databases."""
+    return {"sqlite_where": text(rows), "postgresql_where": text(rows)}
+
+
+_TYPES: dict[type, TypeEngine[Any]] = {float: Double(), int: Integer(), bool: Boolean()}
+_OWNERS = {"population": ("population_id", "populations.id"), "run": ("run_seq", "runs.seq")}
+"""Fields that name a row of another table: the column with its number, and what that refers to."""
 
 head = Table(
     "head",
@@ -69,7 +104,7 @@ journal = Table(
     UniqueConstraint("event"),
     Index(None, "run"),
     Index(None, "population"),
-    Index("ix_audit_tokens", "id", sqlite_where=text(CREDENTIAL_ROWS), postgresql_where=text(CREDENTIAL_ROWS)),
+    Index("ix_audit_tokens", "id", **_where(CREDENTIAL_ROWS)),
 )
 """Append-only (triggers). `at`: seconds since 1970 by the writer's clock, informative; the order is `id`'s."""
 
@@ -86,28 +121,13 @@ populations = Table(
     "populations",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("name", String(100), nullable=False),
-    Column("epsilon", Double, nullable=False),
-    Column("delta", Double, nullable=False),
-    Column("adjacency", String(20), nullable=False),
-    Column("unit", String(100), nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("salt", LargeBinary, nullable=False),
-    Column("users", BigInteger, nullable=False),
-    Column("settled", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("created_by", String(200), nullable=False),
-    Column("leak", Double, nullable=False, server_default="0"),
-    Column("bound_epsilon", Double, nullable=False, server_default="0"),
-    Column("bound_delta", Double, nullable=False, server_default="0"),
-    Column("ceiling_epsilon", Double),
-    Column("ceiling_delta", Double),
-    Column("reservation_seconds", Double),
-    Column("two_persons", Boolean, nullable=False, server_default=false()),
-    Column("accounting", String(12), nullable=False, server_default="worst-case"),
-    Column("window_epsilon", Double),
-    Column("window_every", String(10)),
+    *_columns(
+        facts.PopulationRow,
+        **{"name": 100, "adjacency": 20, "unit": 100, "state": 20, "created_by": 200, "accounting": 12},
+        **{"window_every": 10},
+        salt=LargeBinary(),
+        users=BigInteger(),
+    ),
     UniqueConstraint("name"),
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
@@ -121,27 +141,16 @@ person. `window_*`: what may begin in each calendar day, week, month or year (NU
 proposals = Table(
     "proposals",
     metadata,
-    Column("id", String(20), primary_key=True),
-    Column("population_id", ForeignKey("populations.id"), nullable=False),
-    Column("epsilon", Double, nullable=False),
-    Column("delta", Double, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("proposed_at", Double, nullable=False),
-    Column("proposed_by", String(200), nullable=False),
-    Column("person", String(200), nullable=False),
-    Column("decided_at", Double),
-    Column("decided_by", String(200)),
+    *_columns(facts.ProposalRow, id=20, state=20, proposed_by=200, person=200, decided_by=200),
+    PrimaryKeyConstraint("id"),
 )
 """Raises that wait for a second person, and what became of them. `person`: the token's id, or the system's user."""
 
 users = Table(
     "users",
     metadata,
-    Column("population_id", ForeignKey("populations.id"), primary_key=True),
-    Column("first", BigInteger, primary_key=True, autoincrement=False),
-    Column("count", Integer, nullable=False),
-    Column("hashes", LargeBinary, nullable=False),
+    *_columns(facts.UsersRow, first=BigInteger(), hashes=LargeBinary()),
+    PrimaryKeyConstraint("population_id", "first"),
 )
 """Users `first` ... `first + count - 1` of a population: 8-byte salted hashes, concatenated in order."""
 
@@ -149,37 +158,16 @@ runs = Table(
     "runs",
     metadata,
     Column("seq", Integer, primary_key=True),
-    Column("id", String(40), nullable=False),
-    Column("population_id", ForeignKey("populations.id"), nullable=False),
-    Column("plan", Text, nullable=False),
-    Column("plan_digest", String(128), nullable=False),
-    Column("rounds", Integer, nullable=False),
-    Column("planned", Text, nullable=False),
-    Column("spent", Text, nullable=False),
-    Column("noise_source", String(40), nullable=False),
-    Column("key_commitment", String(128), nullable=False),
-    Column("trust_node_ids", Boolean, nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("request", String(20)),
-    Column("message", Text, nullable=False),
-    Column("next_round", Integer, nullable=False),
-    Column("checkpoint", String(64)),
-    Column("started_at", Double, nullable=False),
-    Column("started_by", String(200), nullable=False),
-    Column("ended_at", Double),
-    Column("price", Text),
-    Column("strategy", String(64)),
-    Column("accounting", String(12), nullable=False, server_default="worst-case"),
-    Column("most", BigInteger),
+    *_columns(
+        facts.RunRow,
+        **{"id": 40, "plan_digest": 128, "noise_source": 40, "key_commitment": 128, "state": 20, "request": 20},
+        **{"checkpoint": 64, "started_by": 200, "strategy": 64, "accounting": 12},
+        most=BigInteger(),
+        price=Column("price", Text),
+    ),
     UniqueConstraint("id"),
     Index(None, "population_id", "state"),
-    Index(
-        "uq_runs_key",
-        "key_commitment",
-        unique=True,
-        sqlite_where=text("noise_source <> 'seeded'"),
-        postgresql_where=text("noise_source <> 'seeded'"),
-    ),
+    Index("uq_runs_key", "key_commitment", unique=True, **_where("noise_source <> 'seeded'")),
 )
 """`strategy`: SHA-256 of the applied strategy.
 `most`: under individual accounting, the most that the run can cost one user, in units of 2^-44 mu^2.
@@ -201,41 +189,11 @@ rounds = Table(
     "rounds",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("run_seq", ForeignKey("runs.seq"), nullable=False),
-    Column("index", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("noise_row", Integer, nullable=False),
-    Column("state", String(12), nullable=False),
-    Column("cohort", LargeBinary),
-    Column("cohort_size", Integer, nullable=False),
-    Column("reports", Integer, nullable=False),
-    Column("participants", Integer, nullable=False),
-    Column("spent", Text),
-    Column("epsilon", Double),
-    Column("checkpoint", String(64)),
-    Column("statistics", Text, nullable=False),
-    Column("rejects", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("opened_at", Double, nullable=False),
-    Column("closed_at", Double),
-    Column("nonce", String(32)),
+    *_columns(facts.RoundRow, state=12, cohort=LargeBinary(), checkpoint=64, nonce=32),
     UniqueConstraint("run_seq", "index", "attempt"),
     Index("uq_rounds_nonce", "nonce", unique=True),
-    Index(
-        "uq_rounds_committed_noise_row",
-        "run_seq",
-        "noise_row",
-        unique=True,
-        sqlite_where=text("state = 'committed'"),
-        postgresql_where=text("state = 'committed'"),
-    ),
-    Index(
-        "uq_rounds_one_open",
-        "run_seq",
-        unique=True,
-        sqlite_where=text("state = 'open'"),
-        postgresql_where=text("state = 'open'"),
-    ),
+    Index("uq_rounds_committed_noise_row", "run_seq", "noise_row", unique=True, **_where("state = 'committed'")),
+    Index("uq_rounds_one_open", "run_seq", unique=True, **_where("state = 'open'")),
 )
 """`cohort` is kept only while the round is open; `spent` is the run's cumulative loss after the round."""
 
@@ -243,11 +201,7 @@ participations = Table(
     "participations",
     metadata,
     Column("round_id", ForeignKey("rounds.id"), primary_key=True),
-    Column("run_seq", ForeignKey("runs.seq"), nullable=False),
-    Column("index", Integer, nullable=False),
-    Column("count", Integer, nullable=False),
-    Column("users", LargeBinary, nullable=False),
-    Column("charges", LargeBinary),
+    *_columns(facts.ParticipationRow, users=LargeBinary(), charges=LargeBinary()),
     UniqueConstraint("run_seq", "index"),
 )
 """One blob a committed round: the indices of the users whose updates are in the released sum.
@@ -276,30 +230,15 @@ pledges = Table(
 charges = Table(
     "charges",
     metadata,
-    Column("population_id", ForeignKey("populations.id"), primary_key=True),
-    Column("key", String(100), primary_key=True),
-    Column("who", String(200), nullable=False),
-    Column("what", String(200), nullable=False),
-    Column("why", Text, nullable=False),
-    Column("loss", Text, nullable=False),
-    Column("price", Text, nullable=False),
-    Column("state", String(12), nullable=False),
-    Column("reserved_at", Double, nullable=False),
-    Column("closed_at", Double),
+    *_columns(facts.ChargeRow, key=100, who=200, what=200, state=12),
+    PrimaryKeyConstraint("population_id", "key"),
 )
 """Losses that other trainers charge to all users of a population (`foreign`). `key`: the charger's idempotency key."""
 
 tokens = Table(
     "tokens",
     metadata,
-    Column("id", String(20), primary_key=True),
-    Column("name", String(200), nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("scopes", String(100), nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("created_by", String(200), nullable=False),
-    Column("expires_at", Double),
-    Column("revoked_at", Double),
-    Column("populations", Text),
+    *_columns(facts.TokenRow, id=20, name=200, digest=64, scopes=100, created_by=200),
+    PrimaryKeyConstraint("id"),
     UniqueConstraint("digest"),
 )

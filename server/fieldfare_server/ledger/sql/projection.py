@@ -18,22 +18,7 @@ from fieldfare.accounting.individual import Units
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.state import odometers
-from fieldfare_server.ledger.state.rows import (
-    EMPTY,
-    ChargeRow,
-    Fact,
-    NewPledge,
-    Odometers,
-    ParticipationRow,
-    Pledge,
-    PopulationRow,
-    ProposalRow,
-    Recharge,
-    RoundRow,
-    RunRow,
-    TokenRow,
-    UsersRow,
-)
+from fieldfare_server.ledger.state import rows as facts
 from fieldfare_server.ledger.state.state import State
 
 _NOBODY = blobs.encode([])
@@ -43,7 +28,7 @@ class Contents:
     """What the log names by hash, for the tables that hold it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, object] = {EMPTY: "{}", hashlib.sha256(_NOBODY).hexdigest(): _NOBODY}
+        self._known: dict[str, object] = {facts.EMPTY: "{}", hashlib.sha256(_NOBODY).hexdigest(): _NOBODY}
         self._lasting: dict[str, bytes] = {}
         """What goes into `objects`."""
 
@@ -109,36 +94,36 @@ def _cohort(contents: Contents, name: str | None) -> object:
     return None if name is None else contents.find(name)
 
 
-def _attempt(state: State, row: RoundRow) -> RoundRow | None:
+def _attempt(state: State, row: facts.RoundRow) -> facts.RoundRow | None:
     run = state.runs.get(row.run)
     attempt = None if run is None else run.attempts.get((row.index, row.attempt))
     return None if attempt is None else attempt.row
 
 
-def _new(_state: State, _row: Fact) -> None:
+def _new(_state: State, _row: facts.Fact) -> None:
     return None
 
 
 _SHAPES: Mapping[type, _Layout] = {
-    PopulationRow: _Layout(
+    facts.PopulationRow: _Layout(
         models.populations,
         ("name",),
         lambda state, row: state.populations[row.name].row if row.name in state.populations else None,
         {"salt": _content},
     ),
-    RunRow: _Layout(
+    facts.RunRow: _Layout(
         models.runs,
         ("id",),
         lambda state, row: state.runs[row.id].row if row.id in state.runs else None,
         {"plan": _text},
     ),
-    RoundRow: _Layout(
+    facts.RoundRow: _Layout(
         models.rounds,
         ("run_seq", "index", "attempt"),
         _attempt,
         {"cohort": _cohort, "statistics": _text, "rejects": lambda _, rejects: chain.canonical(rejects)},
     ),
-    ParticipationRow: _Layout(
+    facts.ParticipationRow: _Layout(
         models.participations,
         ("run_seq", "index"),
         _new,
@@ -147,14 +132,14 @@ _SHAPES: Mapping[type, _Layout] = {
             "charges": lambda contents, name: None if name is None else odometer_tables.encode(contents[name]),
         },
     ),
-    UsersRow: _Layout(models.users, ("population_id", "first"), _new, {"hashes": _content}),
-    ProposalRow: _Layout(models.proposals, ("id",), lambda state, row: state.proposals.get(row.id)),
-    ChargeRow: _Layout(
+    facts.UsersRow: _Layout(models.users, ("population_id", "first"), _new, {"hashes": _content}),
+    facts.ProposalRow: _Layout(models.proposals, ("id",), lambda state, row: state.proposals.get(row.id)),
+    facts.ChargeRow: _Layout(
         models.charges,
         ("population_id", "key"),
         lambda state, row: state.populations[row.population].charges.get(row.key),
     ),
-    TokenRow: _Layout(models.tokens, ("id",), lambda state, row: state.tokens.get(row.id)),
+    facts.TokenRow: _Layout(models.tokens, ("id",), lambda state, row: state.tokens.get(row.id)),
 }
 """In the order in which their rows are written: a row refers to rows above it."""
 
@@ -169,9 +154,9 @@ class Changes:
         self._ended: list[str] = []
         self._numbers: dict[str, int] = {}
 
-    def add(self, state: State, facts: Iterable[Fact]) -> None:
+    def add(self, state: State, made: Iterable[facts.Fact]) -> None:
         """Note what an event makes in `state`, which has not taken it yet."""
-        for fact in facts:
+        for fact in made:
             rows = self._rows.get(type(fact))
             if rows is None:
                 self._others.append(fact)
@@ -180,7 +165,7 @@ class Changes:
             key = tuple(getattr(fact, _FIELDS.get(name, name)) for name in shape.keys)
             before, latest = rows[key] if key in rows else (shape.before(state, fact),) * 2
             rows[key] = before, fact
-            if isinstance(fact, RunRow) and latest is not None and latest.active and not fact.active:
+            if isinstance(fact, facts.RunRow) and latest is not None and latest.active and not fact.active:
                 self._ended.append(fact.id)
 
     def write(self, connection: Connection, contents: Contents, numbers: Mapping[str, int] | None = None) -> None:
@@ -190,7 +175,7 @@ class Changes:
         for kind, rows in self._rows.items():
             shape = _SHAPES[kind]
             fresh = [self._values(connection, shape, contents, after) for before, after in rows.values() if not before]
-            if fresh and kind is ParticipationRow:
+            if fresh and kind is facts.ParticipationRow:
                 fresh = [{**values, "of": values["run_seq"], "round": values["index"]} for values in fresh]
                 connection.execute(_PARTICIPATION, fresh)
             elif fresh:
@@ -232,15 +217,15 @@ class Changes:
         )
 
     def _write_other(self, connection: Connection, contents: Contents, fact: object) -> None:
-        if isinstance(fact, Pledge):
+        if isinstance(fact, facts.Pledge):
             odometer_tables.write_caps(connection, self._seq(connection, fact.run), contents[fact.digest])
-        elif isinstance(fact, NewPledge):
+        elif isinstance(fact, facts.NewPledge):
             caps = np.full(fact.count, fact.cap, dtype=np.int64)
             odometer_tables.write_caps(connection, self._seq(connection, fact.run), caps, fact.first)
-        elif isinstance(fact, Odometers):
+        elif isinstance(fact, facts.Odometers):
             number = self._population(connection, fact.population)
             odometer_tables.write_settled(connection, number, contents[fact.digest])
-        elif isinstance(fact, Recharge):
+        elif isinstance(fact, facts.Recharge):
             seq = self._seq(connection, fact.run)
             for index, units in enumerate(contents[fact.digest]):
                 charged = {"seq": seq, "round": index, "charged": odometer_tables.encode(units)}

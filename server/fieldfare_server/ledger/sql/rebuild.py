@@ -25,27 +25,17 @@ from fieldfare_server.ledger.sql.leases import SECONDS
 from fieldfare_server.ledger.sql.projection import Changes, Contents
 from fieldfare_server.ledger.sql.proof import dictionaries, hash_row, sha256
 from fieldfare_server.ledger.sql.segments import objects
+from fieldfare_server.ledger.state import rows as facts
 from fieldfare_server.ledger.state.accounts import Accounts, step
-from fieldfare_server.ledger.state.rows import (
-    Fact,
-    ParticipationRow,
-    Pledge,
-    PopulationRow,
-    Recharge,
-    RoundRow,
-    RunRow,
-    UsersRow,
-)
-from fieldfare_server.ledger.state.rows import Odometers as OdometersFact
 from fieldfare_server.ledger.state.state import State
 
 PROJECTED = ("odometers", "pledges", "charges", "proposals", "tokens", "rounds", "runs", "populations")
 """The tables that are made again, in the order in which they can be emptied."""
 _BATCH = 1000
 """Rows of the journal whose facts are written together."""
-_CONTENT = (UsersRow, ParticipationRow, Recharge)
+_CONTENT = (facts.UsersRow, facts.ParticipationRow, facts.Recharge)
 """Facts that stand in tables of content."""
-_NAMES: dict[type, str] = {PopulationRow: "salt", RunRow: "plan", RoundRow: "statistics"}
+_NAMES: dict[type, str] = {facts.PopulationRow: "salt", facts.RunRow: "plan", facts.RoundRow: "statistics"}
 """Fields that name an object."""
 _q = models.participations.c
 _TAKEN = select(_q.index, _q.count.label("number"), _q.users, _q.charges)
@@ -64,7 +54,7 @@ _LINK = update(models.participations).values(
 )
 
 
-def rebuild(connection: Connection, load: Callable[[], None] | None = None) -> list[RoundRow]:
+def rebuild(connection: Connection, load: Callable[[], None] | None = None) -> list[facts.RoundRow]:
     """Make every table again, in the transaction of `connection`, which has locked the ledger and owns its tables.
 
     load: puts another journal and its content in place first; participations then get the numbers of their rounds.
@@ -95,14 +85,14 @@ def rebuild(connection: Connection, load: Callable[[], None] | None = None) -> l
     return lost
 
 
-def _fold(connection: Connection, known: _Known) -> list[RoundRow]:
+def _fold(connection: Connection, known: _Known) -> list[facts.RoundRow]:
     state, changes = State(thorough=False), Changes()
     named = set[str]()
 
-    def note(state: State, record: Record, facts: tuple[Fact, ...]) -> None:
-        known.follow(state, record, facts)
-        named.update(getattr(fact, _NAMES[type(fact)]) for fact in facts if type(fact) in _NAMES)
-        changes.add(state, (fact for fact in facts if not isinstance(fact, _CONTENT)))
+    def note(state: State, record: Record, made: tuple[facts.Fact, ...]) -> None:
+        known.follow(state, record, made)
+        named.update(getattr(fact, _NAMES[type(fact)]) for fact in made if type(fact) in _NAMES)
+        changes.add(state, (fact for fact in made if not isinstance(fact, _CONTENT)))
 
     c = models.journal.c
     head = connection.execute(select(models.head)).one()
@@ -156,10 +146,10 @@ class _Known(Contents):
         """Have the objects of these names at hand, and of no others."""
         self._objects = {sha256(content): content for content in objects(self._connection, names)}
 
-    def follow(self, state: State, record: Record, facts: tuple[Fact, ...]) -> None:
+    def follow(self, state: State, record: Record, made: tuple[facts.Fact, ...]) -> None:
         """Work out what users have spent and are pledged after an event."""
-        for fact in facts:
-            if isinstance(fact, RunRow) and fact.id not in state.runs:
+        for fact in made:
+            if isinstance(fact, facts.RunRow) and fact.id not in state.runs:
                 self._numbers[fact.id] = len(state.runs) + 1
         moved = step(state, record)
         if moved is None:
@@ -167,10 +157,10 @@ class _Known(Contents):
         name, each = moved
         accounts = self._accounts.setdefault(name, Accounts(self.rounds))
         accounts.apply(each)
-        for fact in facts:
-            if isinstance(fact, Pledge):
+        for fact in made:
+            if isinstance(fact, facts.Pledge):
                 self.keep_units(accounts.caps[fact.run])
-            elif isinstance(fact, OdometersFact):
+            elif isinstance(fact, facts.Odometers):
                 self.keep_units(accounts.settled_of(state.populations[name].row.users))
 
     def rounds(self, run: str, index: int | None = None) -> Iterator[tuple[NDArray[np.int64], Units]]:

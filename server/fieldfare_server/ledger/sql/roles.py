@@ -28,6 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.errors import LedgerError, Unreadable, WrongForm
 from fieldfare_server.ledger.events.log import EVENTS
+from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import CALLER, Database
 
 Part: TypeAlias = Literal["coordinator", "api", "admin"]
@@ -89,10 +90,7 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
 }
 """Beyond SELECT on every table."""
 
-_TABLES = (
-    *("alembic_version", "audit", "head", "objects", "populations", "proposals", "users", "runs", "leases", "rounds"),
-    *("participations", "odometers", "pledges", "charges", "tokens"),
-)
+_TABLES = ("alembic_version", *(table.name for table in models.metadata.sorted_tables))
 _ASKED = ("populations", "proposals", "charges", "runs", "tokens")
 """Tables that the API changes, for a token alone."""
 GUARDS = ("tokens_journaled", *(f"{table}_role" for table in _ASKED))

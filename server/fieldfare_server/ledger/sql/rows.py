@@ -114,22 +114,15 @@ def charge_row(connection: Connection, population: Row[object], key: str) -> Row
     return row
 
 
-def proposal_row(connection: Connection, proposal_id: str) -> Row[object]:
-    """The row of a proposed raise. Raises `BadInput` if there is none."""
-    query = select(models.proposals).where(models.proposals.c.id == proposal_id)
-    row = connection.execute(query).first() if is_name(proposal_id) else None
-    if row is None:
+def proposal_population(connection: Connection, proposal_id: str) -> str:
+    """The name of the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
+    query = select(models.populations.c.name).join(models.proposals).where(models.proposals.c.id == proposal_id)
+    name = connection.execute(query).scalar() if is_name(proposal_id) else None
+    if name is None:
         raise NotFound(
             f"proposal {proposal_id[:100]!r}", "there is none of that id.", "one that `fieldfare population show` lists"
         )
-    return row
-
-
-def population_name(connection: Connection, population_id: int) -> str:
-    """The name of the population with this id."""
-    c = models.populations.c
-    name: str = connection.execute(select(c.name).where(c.id == population_id)).scalar_one()
-    return name
+    return str(name)
 
 
 def run_row(connection: Connection, run_id: str, query: Select[object] = _RUN) -> Row[object]:
@@ -209,13 +202,6 @@ def terms_of(population: Row[object]) -> budget.Terms:
 
 
 # -- what secret presence hides ------------------------------------------------------------------------------
-
-
-def hides_counts(connection: Connection, population_id: int) -> bool:
-    """Whether counts of this population's users are secret."""
-    c = models.populations.c
-    adjacency: str = connection.execute(select(c.adjacency).where(c.id == population_id)).scalar_one()
-    return hides_presence(adjacency)
 
 
 _COUNTS = {"cohort_size", "count", "first", "participant_count", "rejects", "reports"}

@@ -177,7 +177,7 @@ class TokenCheck:
         )
         state = State(thorough=False)
         try:
-            for entry in connection.execute(about.order_by(c.id)).mappings():
+            for entry in connection.execute(about).mappings():
                 if json.loads(entry["body"])["id"] == number:
                     apply(state, dict(entry))
                     self._marks.setdefault(number, (entry["id"], entry["at"]))

@@ -6,7 +6,7 @@ again, event by event, and every digest and every pledge is compared on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fieldfare.accounting.individual import Units
 from fieldfare_server.ledger.events import charges, populations, runs
-from fieldfare_server.ledger.events.base import Event, Record, Unfit
+from fieldfare_server.ledger.events.base import Event, Record, Unfit, by_kind
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.state import State
 
@@ -138,15 +138,7 @@ class Accounts:
         _require(step, digest == odometers.digest(self._settled), "the odometers are not what the runs have cost")
 
 
-_MOVES: Mapping[type[Event], Callable[..., None]] = {
-    populations.Registered: Accounts._registered,
-    populations.Tightened: Accounts._tightened,
-    populations.Recomputed: Accounts._recomputed,
-    charges.ChargeReserved: Accounts._tightened,
-    runs.Started: Accounts._started,
-    runs.Committed: Accounts._committed,
-    runs.Finished: Accounts._finished,
-}
+_MOVES = by_kind(vars(Accounts).values(), "self", "step", "event")
 
 
 def _require(step: Step, holds: bool, why: str) -> None:

@@ -6,48 +6,33 @@ and what a process remembers are the same facts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
-from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.events.base import by_kind
+from fieldfare_server.ledger.state import budget, odometers, rows
 from fieldfare_server.ledger.state.admission import Position
 from fieldfare_server.ledger.state.formats import SEEDED
-from fieldfare_server.ledger.state.rows import (
-    ChargeRow,
-    Fact,
-    NewPledge,
-    Odometers,
-    ParticipationRow,
-    Pledge,
-    PopulationRow,
-    ProposalRow,
-    Recharge,
-    RoundRow,
-    RunRow,
-    Seed,
-    TokenRow,
-    UsersRow,
-)
 from fieldfare_server.ledger.state.windows import Days, Window
 
 
 class FoldedAttempt(NamedTuple):
     """One attempt at a round, and who took part in it if it was committed."""
 
-    row: RoundRow
-    taken: ParticipationRow | None = None
+    row: rows.RoundRow
+    taken: rows.ParticipationRow | None = None
 
 
 @dataclass
 class FoldedRun:
     """One run."""
 
-    row: RunRow
+    row: rows.RunRow
     attempts: dict[tuple[int, int], FoldedAttempt] = field(default_factory=dict)
     """By (round, attempt). A reader may drop those that are closed."""
     tries: int = 0
@@ -57,7 +42,7 @@ class FoldedRun:
     """Where its charges were recomputed after its end: `odometers.digest_of_rounds`."""
     pledged: str = ""
     """Digest of what it was pledged of the users that there were at its start."""
-    newcomers: list[NewPledge] = field(default_factory=list)
+    newcomers: list[rows.NewPledge] = field(default_factory=list)
 
     @property
     def planned(self) -> PrivacyLoss:
@@ -81,8 +66,8 @@ class FoldedRun:
 class FoldedPopulation:
     """One population."""
 
-    row: PopulationRow
-    chunks: list[UsersRow] = field(default_factory=list)
+    row: rows.PopulationRow
+    chunks: list[rows.UsersRow] = field(default_factory=list)
     """Who was registered. A reader may drop them."""
     runs: list[FoldedRun] = field(default_factory=list)
     """Those under way, in the order of their starts."""
@@ -90,7 +75,7 @@ class FoldedPopulation:
     """What all users are charged alike, spent and reserved."""
     days: Days = field(default_factory=Days)
     """What began on each day, for windows."""
-    charges: dict[str, ChargeRow] = field(default_factory=dict)
+    charges: dict[str, rows.ChargeRow] = field(default_factory=dict)
     """Charges of other trainers, by key."""
     settled: str = odometers.digest(np.zeros(0, dtype=np.int64))
     """Digest of what ended runs have cost each user."""
@@ -152,8 +137,8 @@ class State:
         self.thorough = thorough
         self.populations: dict[str, FoldedPopulation] = {}
         self.runs: dict[str, FoldedRun] = {}
-        self.tokens: dict[str, TokenRow] = {}
-        self.proposals: dict[str, ProposalRow] = {}
+        self.tokens: dict[str, rows.TokenRow] = {}
+        self.proposals: dict[str, rows.ProposalRow] = {}
         self.counts = {"rounds": 0, "participations": 0, "users": 0}
         """How many rows these tables must have."""
         self.keys: set[str] = set()
@@ -165,10 +150,10 @@ class State:
         self.nonces: dict[str, str] = {}
         """Nonce -> the round that has it, in words; kept where thorough."""
 
-    def take(self, facts: Iterable[Fact]) -> None:
-        """Take in what one event made. Facts of a kind are taken by the method of its name."""
+    def take(self, facts: Iterable[rows.Fact]) -> None:
+        """Take in what one event made. Facts of a kind are taken by the method whose argument says so."""
         for fact in facts:
-            _TAKE[type(fact)](self, fact)
+            TAKE[type(fact)](self, fact)
 
     def forget_closed(self) -> None:
         """Drop the attempts at rounds that are closed: no rule asks for them, and a long log has millions."""
@@ -176,20 +161,20 @@ class State:
             if len(run.attempts) > (run.open is not None):
                 run.attempts = {key: attempt for key, attempt in run.attempts.items() if key == run.open}
 
-    def _population(self, row: PopulationRow) -> None:
+    def _population(self, row: rows.PopulationRow) -> None:
         known = self.populations.get(row.name)
         if known is None:
             self.populations[row.name] = FoldedPopulation(row)
         else:
             known.row = row
 
-    def _proposal(self, row: ProposalRow) -> None:
+    def _proposal(self, row: rows.ProposalRow) -> None:
         self.proposals[row.id] = row
 
-    def _token(self, row: TokenRow) -> None:
+    def _token(self, row: rows.TokenRow) -> None:
         self.tokens[row.id] = row
 
-    def _run(self, row: RunRow) -> None:
+    def _run(self, row: rows.RunRow) -> None:
         run, population = self.runs.get(row.id), self.populations[row.population]
         if run is None:
             run = self.runs[row.id] = FoldedRun(row)
@@ -211,7 +196,7 @@ class State:
                 run.newcomers.clear()
         run.row = row
 
-    def _round(self, row: RoundRow) -> None:
+    def _round(self, row: rows.RoundRow) -> None:
         run, key = self.runs[row.run], (row.index, row.attempt)
         run.attempts[key] = FoldedAttempt(row)
         if row.state == "open":
@@ -227,18 +212,18 @@ class State:
             if row.nonce is not None and self.thorough:
                 self.nonces[row.nonce] = f"round {row.index} of run {row.run}"
 
-    def _participation(self, row: ParticipationRow) -> None:
+    def _participation(self, row: rows.ParticipationRow) -> None:
         attempts = self.runs[row.run].attempts
         # Who took part follows in the same event as the round that was committed: it is the newest attempt.
         newest = next(reversed(attempts))
         attempts[newest] = FoldedAttempt(attempts[newest].row, row)
         self.counts["participations"] += 1
 
-    def _users(self, row: UsersRow) -> None:
+    def _users(self, row: rows.UsersRow) -> None:
         self.populations[row.population].chunks.append(row)
         self.counts["users"] += 1
 
-    def _charge(self, row: ChargeRow) -> None:
+    def _charge(self, row: rows.ChargeRow) -> None:
         population = self.populations[row.population]
         # A charge counts from its reservation on: a release takes it out, a commit changes nothing.
         if row.state != "committed":
@@ -247,35 +232,22 @@ class State:
             population.days.add(row.reserved_at, price, sign)
         population.charges[row.key] = row
 
-    def _odometers(self, fact: Odometers) -> None:
-        self.populations[fact.population].settled = fact.digest
+    def _odometers(self, row: rows.Odometers) -> None:
+        self.populations[row.population].settled = row.digest
 
-    def _pledge(self, fact: Pledge) -> None:
-        self.runs[fact.run].pledged = fact.digest
+    def _pledge(self, row: rows.Pledge) -> None:
+        self.runs[row.run].pledged = row.digest
 
-    def _new_pledge(self, fact: NewPledge) -> None:
-        self.runs[fact.run].newcomers.append(fact)
+    def _new_pledge(self, row: rows.NewPledge) -> None:
+        self.runs[row.run].newcomers.append(row)
 
-    def _recharge(self, fact: Recharge) -> None:
-        self.runs[fact.run].recomputed = fact.digest
+    def _recharge(self, row: rows.Recharge) -> None:
+        self.runs[row.run].recomputed = row.digest
 
-    def _seed(self, fact: Seed) -> None:
-        self.attempts[fact.population, fact.law] = fact.attempt
-        self.seeds.add((fact.population, fact.plan_digest, fact.attempt, fact.seed))
+    def _seed(self, row: rows.Seed) -> None:
+        self.attempts[row.population, row.law] = row.attempt
+        self.seeds.add((row.population, row.plan_digest, row.attempt, row.seed))
 
 
-_TAKE: dict[type[Any], Callable[[State, Any], None]] = {
-    PopulationRow: State._population,
-    ProposalRow: State._proposal,
-    RunRow: State._run,
-    RoundRow: State._round,
-    ParticipationRow: State._participation,
-    UsersRow: State._users,
-    TokenRow: State._token,
-    ChargeRow: State._charge,
-    Odometers: State._odometers,
-    Pledge: State._pledge,
-    NewPledge: State._new_pledge,
-    Recharge: State._recharge,
-    Seed: State._seed,
-}
+TAKE = by_kind(vars(State).values(), "self", "row")
+"""How a state takes each kind of fact."""

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message
 
 from fieldfare.metrics import MetricsSpec
 from fieldfare_flower.messages import Occasion
 from fieldfare_server.ledger import OpenRound
+from fieldfare_server.run.presence.cohorts import Cohorts
 from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.replies import ReceivedReply
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.round.aggregation import Aggregate
-from fieldfare_server.run.round.dialects import PublicRound, read_evaluation
+from fieldfare_server.run.round.dialects import Dialect, PublicRound, read_evaluation
 from fieldfare_server.run.round.masked import MaskedSum
-
-if TYPE_CHECKING:
-    from fieldfare_server.run.session import Session
+from fieldfare_server.run.round.rounds import Rounds
 
 
 @dataclass(eq=False)
@@ -58,19 +56,29 @@ class Attempt:
         """The nodes whose reply is summed."""
 
     @classmethod
-    def open(cls, session: Session, cohort: Users) -> Attempt:
-        """Open the round, durably, before anything of it is sent; then write one message for each node."""
-        plan, rounds, dialect = session.plan, session.rounds, session.dialect
-        opened = session.account.open_round(cohort)
-        occasion = Occasion(session.account.id, opened.index, opened.attempt)
+    def open(
+        cls,
+        rounds: Rounds,
+        cohorts: Cohorts,
+        dialect: Dialect,
+        shown: Callable[[Iterable[int]], Mapping[int, Mapping[str, ConfigRecord]]],
+        cohort: Users,
+    ) -> Attempt:
+        """Open the round, durably, before anything of it is sent; then write one message for each node.
+
+        shown: records that go to each node besides (`Session.shown_heads`), where the dialect tells them.
+        """
+        plan, account = rounds.plan, rounds.account
+        opened = account.open_round(cohort)
+        occasion = Occasion(account.id, opened.index, opened.attempt)
         points = rounds.points()
-        by_node = session.cohorts.roster.by_node(session.cohorts.answering(opened.index, cohort))
+        by_node = cohorts.roster.by_node(cohorts.answering(opened.index, cohort))
         names = {node: names for node, (_, names) in by_node.items()}
         timeout, metrics = plan.run.round_timeout, plan.metrics
         public = PublicRound(occasion, points, rounds.settings(), rounds.current_clipping, timeout, metrics)
-        messages, reader = dialect.write(public, session.schema, names)
+        messages, reader = dialect.write(public, rounds.model.schema, names)
         if dialect.tells:
-            heads = session.shown_heads(by_node)
+            heads = shown(by_node)
             for message in messages:
                 message.content.update(heads[message.metadata.dst_node_id])
         rounds.sums.instruct(messages, points.shares)

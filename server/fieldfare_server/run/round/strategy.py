@@ -179,7 +179,7 @@ class FieldfareStrategy:
         session.rounds.sums.require_approval()
 
         # Open the round in the ledger, and address the nodes that host the cohort.
-        attempt = Attempt.open(session, cohort)
+        attempt = Attempt.open(session.rounds, session.cohorts, session.dialect, session.shown_heads, cohort)
         opened, total, asked = attempt.opened, attempt.sum, len(attempt.nodes)
         log.debug("round %d open, attempt %d", opened.index, opened.attempt)
         faults.point("strategy.sent")
