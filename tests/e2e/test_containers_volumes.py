@@ -6,6 +6,7 @@ On the federation of test_containers.py. Three losses, one after another; each t
 from __future__ import annotations
 
 import json
+import urllib.error
 from typing import Any
 
 import pytest
@@ -56,6 +57,17 @@ def ready(federation: Federation) -> bool:
         return False
 
 
+def refusal(federation: Federation) -> str:
+    """Why the service is not ready, as `/readyz` tells it; "" where it is, or does not answer."""
+    try:
+        federation.get("/readyz", None)
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        pass
+    return ""
+
+
 def told(federation: Federation, what: str) -> None:
     """Print what each population has spent: before and after a loss."""
     print(f"{what}: { {name: round(spent, 6) for name, (spent, _, _) in charges(federation).items()} }")
@@ -75,13 +87,15 @@ def test_no_volume_takes_a_charge_with_it(federation: Federation) -> None:
     train(federation, "second")
     before = charges(federation)
     assert before["second"][0] > 0
+    told(federation, "before an old database is put back")
 
     # The database's volume is put back from an older copy, and everything starts again.
     federation.compose("stop", *WRITERS)
     federation.exec("ledger", "sh", "-c", PUT_BACK)
     restart(federation)
     wait_for(lambda: "second" not in charges(federation))
-    assert not ready(federation)
+    wait_for(lambda: "an old copy was put back" in refusal(federation))
+    told(federation, "while it is there")
     federation.compose("stop", *WRITERS)
     done = json.loads(in_the_coordinators_home(federation, "ledger", "mend", "--yes", "--json"))
     assert done["restored"] > 0
@@ -89,6 +103,7 @@ def test_no_volume_takes_a_charge_with_it(federation: Federation) -> None:
     restart(federation)
     wait_for(lambda: ready(federation))
     assert charges(federation) == before
+    told(federation, "after `ledger mend`")
     train(federation, "third")
 
     # The database's volume is lost.
@@ -101,6 +116,7 @@ def test_no_volume_takes_a_charge_with_it(federation: Federation) -> None:
     restart(federation)
     wait_for(lambda: ready(federation))
     assert charges(federation) == before
+    told(federation, "after a lost database and `ledger import`")
     train(federation, "fourth")
 
     # The coordinator's volume is lost.
@@ -111,6 +127,7 @@ def test_no_volume_takes_a_charge_with_it(federation: Federation) -> None:
     restart(federation)
     wait_for(lambda: ready(federation))
     assert charges(federation) == before
+    told(federation, "after a lost coordinator's volume and `head rotate`")
     train(federation, "fifth")
     assert {name: charges(federation)[name] for name in before} == before
     kept = federation.exec("keeper", "find", "/state/runs/ledger.segments", "-name", "*.segment").split()

@@ -93,6 +93,10 @@ class Federation:
         self._containers.clear()  # it may make new ones
         return self._run([*self._compose, *arguments], check=check)
 
+    def tell(self, **environment: str) -> None:
+        """Tell the compose files more, or something else, at the next `up`."""
+        self._env |= environment
+
     def engine(self, *arguments: str, stdin: bytes | None = None, check: bool = True) -> str:
         return self._run([*ENGINE, *arguments], stdin, check)
 
@@ -178,9 +182,20 @@ class Federation:
     def ask_for(self, plan: str, *options: str, check: bool = True) -> str:
         """What `fieldfare run` says of a plan in the service `submit`, the only one that may make its population."""
         ask = 'cat >/tmp/plan.toml; exec fieldfare run /tmp/plan.toml --create-population "$@"'
-        once = ["--profile", "submit", "run", "--rm", "-T", "submit", "sh", "-c", ask if check else f"{ask} 2>&1"]
-        command = [*self._compose, *once, "-", "--superlink", "superlink:8000", *options]
-        return self._run(command, plan.encode(), check)
+        return self.administer(ask, "--superlink", "superlink:8000", *options, stdin=plan, check=check)
+
+    def administer(self, script: str, *arguments: str, stdin: str = "", mount: str = "", check: bool = True) -> str:
+        """What a shell script says in the service `submit`, which an administrator uses."""
+        return self.run_in("submit", script, *arguments, profile="submit", stdin=stdin, mount=mount, check=check)
+
+    def run_in(
+        self, service: str, script: str, *arguments: str, profile: str, stdin: str, mount: str = "", check: bool = True
+    ) -> str:
+        """What a shell script says in a new container of a service of `profile`; with its errors, unless `check`."""
+        volume = ["--volume", mount] if mount else []
+        shell = [service, "sh", "-c", script if check else f"{script} 2>&1", "-", *arguments]
+        command = [*self._compose, "--profile", profile, "run", "--rm", "-T", *volume, *shell]
+        return self._run(command, stdin.encode(), check)
 
     def state(self, run: str) -> str:
         return str(self.get(f"/v1/runs/{run}")["state"])
