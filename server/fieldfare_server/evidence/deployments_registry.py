@@ -117,7 +117,7 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, obj
         "privacy_parameters": parameters,
         "privacy_parameters_description": (
             f"Spent by this run. All runs on the same {population.unit}s together are limited to epsilon "
-            f"{population.epsilon:g} at delta {decimal(population.delta)}; "
+            f"{population.bound_epsilon:g} at delta {decimal(population.bound_delta)}; "
             f"{population.spent_epsilon:.6g} of it is used."
         ),
     }

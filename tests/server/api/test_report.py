@@ -183,6 +183,17 @@ def test_a_finished_run_is_told_in_the_past_and_a_running_one_with_what_may_come
     assert "so far" in going
 
 
+def test_a_limit_that_was_tightened_is_no_promise_for_runs_before(ledger: Ledger) -> None:
+    """Individual accounting too: the runs were chosen under the larger budget."""
+    ledger.tighten_population("aircraft", epsilon=6.0, reason="less is needed", actor="officer")
+    assert ledger.population("aircraft").accounting == "individual"
+    said = privacy_statement(ledger, "final").summary
+    assert "together stay (8, 1e-5)-differentially private" in said
+    assert "committed of 6." in said
+    loss = registry_entry(ledger, "final")["deployment"]["privacy_loss"]  # type: ignore[index]
+    assert "limited to epsilon 8 at delta 1e-5" in loss["privacy_parameters_description"]
+
+
 def test_what_is_not_charged_is_told_as_information(ledger: Ledger) -> None:
     text = privacy_statement(ledger, "final").to_markdown()
     assert "Information, not charged: epsilon of the last model alone" in text
