@@ -348,8 +348,7 @@ def _answer(
             return Message(told, reply_to=message)
     result = _train(node, instruction, settings)
     if result.failures:
-        # For the node's operator. The server learns nothing of it: a failing user counts, and contributes
-        # zero.
+        # For the node's operator. The server learns nothing of it: a failing user counts, and contributes zero.
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items()))
         log.warning("%d of %d users contribute zero: %s", result.failures.total(), result.users, kinds)
     update = result.update.cpu().float()

@@ -225,8 +225,7 @@ def _note(recorder: _Recorder, func: Any, types: Any, args: Any = (), kwargs: An
     return result
 
 
-# Not in the class's body: torch would hide it from its compiler, and load all of that for it, which takes a
-# second.
+# Not in the class's body: torch would hide it from its compiler, and load all of that for it, which takes a second.
 _Recorder.__torch_dispatch__ = _note  # type: ignore[assignment]
 
 

@@ -81,8 +81,7 @@ def schedule(
     pair_key = mix(keys[user] + epoch.astype(np.uint64))
     lengths = sizes[user]
     row, owner = _places(lengths), np.repeat(user, lengths)
-    # One sort for all: epochs of users one after another, each in the order of the upper halves of its rows'
-    # hashes.
+    # One sort for all: epochs of users one after another, each in the order of the upper halves of its rows' hashes.
     pair = np.repeat(np.arange(len(user), dtype=np.uint64), lengths)
     hashed = mix(np.repeat(pair_key, lengths) + row.astype(np.uint64))
     order = np.argsort(pair << np.uint64(32) | hashed >> np.uint64(32), kind="stable")

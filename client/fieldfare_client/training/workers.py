@@ -86,8 +86,7 @@ class _Memory:
             return self.free.pop()
         path, size = Path(f"{self.stem}-{self.made}"), self.dtype.itemsize * self.shape[0] * self.shape[1]
         self.made += 1
-        # The bytes are really written: a full file system must raise here, not kill the process that touches
-        # the map.
+        # The bytes are really written: a full file system must raise here, not kill the process that touches the map.
         path.write_bytes(bytes(size))
         return path, np.memmap(path, self.dtype, "r+", shape=self.shape)
 
@@ -300,9 +299,7 @@ class WorkerTrainer:
         return share.reply
 
     def ready(self) -> bool:
-        """Return whether all workers have loaded the task. Does not wait. Raises as `train` where one failed
-        at that.
-        """
+        """Return whether all workers have loaded the task. Does not wait. Raises as `train` where one failed to."""
         try:
             with self._changed:
                 while self._starting and self._starting[0].poll():

@@ -105,8 +105,7 @@ class Answers(RunAnswers, JournalAnswers):
             view = snapshot.population(name)
             return Population.of(view, outlook(snapshot, view, self._demand), snapshot.together(view)), view.active_run
 
-        # All but the end that is expected changes only with a row of the journal, and calendar windows at
-        # midnight.
+        # All but the end that is expected changes only with a row of the journal, and calendar windows at midnight.
         answer, active = self._populations.get(head, f"{name} {day_of(snapshot.now())}", read)
         return (
             answer if active is None else answer.model_copy(update={"projected_end": projected_end(snapshot, active)})

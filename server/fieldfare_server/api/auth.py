@@ -108,9 +108,7 @@ class Authenticator:
         return known[0] if known is not None and time.monotonic() < known[1] else None
 
     def look_up(self, header: str) -> Known | None:
-        """Return the valid token of an Authorization header, which is then remembered for some seconds; None
-        if none is.
-        """
+        """Return the valid token of an Authorization header, which is then remembered for some seconds; or None."""
         scheme, _, secret = header.partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(secret) <= _LONGEST_SECRET:
             return None
@@ -147,8 +145,7 @@ class Authenticator:
         try:
             self._ledger.record_token_use(token.id, "read", actor=f"token {token.name}")
         except LedgerError as error:
-            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be
-            # looked at.
+            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be looked at.
             log.warning("the use of token %s is not recorded: %s", token.id, error)
 
 

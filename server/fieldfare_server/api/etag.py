@@ -13,8 +13,7 @@ def conditional(request: Request, answer: BaseModel) -> Response:
     """Return `answer` as JSON with an ETag, or 304 Not Modified."""
     body = answer.model_dump_json().encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    # The answer depends on the caller, so no shared cache may keep it, and the caller must revalidate it each
-    # time.
+    # The answer depends on the caller, so no shared cache may keep it, and the caller must revalidate it each time.
     headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     if _matches(request.headers.getlist("if-none-match"), tag):
         return Response(status_code=304, headers=headers)

@@ -79,8 +79,7 @@ def outlook(
     hidden = hides_presence(view.adjacency)
     if view.state != "open":
         return Outlook(share, level, False, 0, None if hidden else 0, window=_paced(window, 0))
-    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one
-    # took.
+    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
     leak = run.leak if leak_of_run(run.planned, 1.0) is None else None
     demand = demand_of(snapshot, run) if run.accounting == "individual" else None
     price = budget.quote(run.planned, position.alike, position.terms, leak)

@@ -299,9 +299,7 @@ def odometers(state: StateDirectory, name: Name) -> CommandResult:
 
 
 def _asks(opened: Ledger, two_persons: bool, token_file: Path | None, name: str, what: str) -> tuple[str, str | None]:
-    """Return (who asks, for the journal; the id of the token that says so). Raises `BadInput` where it must
-    be known.
-    """
+    """Return (who asks, for the journal; the id of the token that says so). Raises `BadInput` if it must be known."""
     if token_file is not None:
         token = _admin(opened, token_file, name)
         return f"token {token.name}", token.id

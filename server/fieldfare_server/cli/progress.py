@@ -159,9 +159,7 @@ LEAST_CHANGE = 0.002
 
 
 def geometry_warnings(session: Session) -> list[str]:
-    """Return what speaks against the plan's l_p geometry before anything is trained: a ball that the steps
-    cannot cross.
-    """
+    """Return what speaks against the plan's l_p geometry before any training: a ball that the steps cannot cross."""
     spec, plan, cost = session.plan.server_optimizer, session.plan, session.cost
     if not isinstance(spec, FTRLSpec) or cost is None:
         return []

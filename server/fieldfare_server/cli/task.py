@@ -79,9 +79,7 @@ def check(
 
 
 def is_simulated(home: StateDirectory, plan: Plan) -> bool:
-    """Return whether the ledger says that the users of the plan's population are not people. Without such a
-    population no.
-    """
+    """Return whether the ledger says that the users of the plan's population are not people. No if it has none such."""
     try:
         with Ledger.open(home.ledger) as opened:
             return opened.population(plan.privacy.population).simulated
@@ -90,9 +88,7 @@ def is_simulated(home: StateDirectory, plan: Plan) -> bool:
 
 
 def judge(cost: Cost, report: TaskReport, public: bool, accepted: bool) -> list[str]:
-    """Return `require_signal` with what a check saw, as far as it may decide: a norm of people's updates is
-    left out.
-    """
+    """Return `require_signal` with what a check saw, as far as it may decide: no norm of people's updates."""
     norm = report.update_norm if public else None
     return require_signal(cost, report.numel, norm, accepted=accepted)
 

@@ -87,8 +87,7 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> DueCharge:
 
     Raises `StrategyError` where the stored strategy is not there.
     """
-    # A certified charge is computed again from its seed: the bound that the strategy's file records is not
-    # believed.
+    # A certified charge is computed again from its seed: the bound that the strategy's file records is not believed.
     cost = strategy.cost(json.loads(plan_json)).certified_again()
     charge = cost.realised()
     return DueCharge(
@@ -345,9 +344,7 @@ class _Verification(Replay):
 
 
 def _require_same_units(label: str, recorded: Units, right: Units) -> None:
-    """Require equal units but for rounding: another machine may add in another order, which moves a float's
-    last bits.
-    """
+    """Require equal units but for rounding: another machine may add in another order, which moves last bits."""
     close = np.abs(recorded - right) <= 2 + (right >> 30)
     if recorded.shape != right.shape or not close.all():
         raise Unfit("participations", label, "its plan and participation give other charges for single users")

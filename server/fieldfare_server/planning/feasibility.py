@@ -79,9 +79,7 @@ def require_feasible(plan: Plan, users: int) -> None:
 
 
 def nearest_feasible(plan: Plan, users: int) -> list[str]:
-    """Return what would be possible with `users` users if one number of the plan changes: cohort, rounds,
-    cap, separation.
-    """
+    """Return what `users` users could do if one number of the plan changes: cohort, rounds, cap, separation."""
     spec, rounds, needed = plan.participation, plan.run.rounds, max(1, plan.report_goal)
     participation = spec.build()
     options = []
@@ -105,9 +103,7 @@ def nearest_feasible(plan: Plan, users: int) -> list[str]:
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """Return the largest number in [1, most] for which `holds`, which is true up to some number and false
-    above; else 0.
-    """
+    """Return the largest number in [1, most] for which `holds`, which is true up to some number, false above; or 0."""
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2

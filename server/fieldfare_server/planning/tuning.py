@@ -113,9 +113,7 @@ class Tuning:
         return Plan.parse(final.model_copy(update=changed).model_dump(mode="json", exclude_none=True))
 
     def question(self, runs: Sequence[str], users: int) -> Asked | None:
-        """Return what compares the released models of `runs` on the share, of `users` users; None: their
-        public scores do.
-        """
+        """Return what compares the released models of `runs` on the share, of `users` users; None: public scores do."""
         if self.asks is None:
             return None
         measure, low, high = self.asks

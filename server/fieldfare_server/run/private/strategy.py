@@ -619,8 +619,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
                     actor="PrivateStrategy",
                 )
             except BadInput:
-                # Another first run may have made it since it was looked for: then its budget is this run's
-                # too.
+                # Another first run may have made it since it was looked for: then its budget is this run's too.
                 known = [view for view in ledger.populations() if view.name == privacy.population]
                 if not known:
                     raise

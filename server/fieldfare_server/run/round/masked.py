@@ -103,8 +103,7 @@ class MaskedSum:
             # Whatever a crafted reply makes Flower's records raise, it is one reply that cannot be used.
             self.reject("schema")
             return False
-        # Overflow is meant: masks and sums count modulo the ring, and nothing here can be read before they
-        # are off.
+        # Overflow is meant: masks and sums count modulo the ring, and nothing here can be read before they are off.
         self.words += words
         self.users += users
         self.seals.append(seal)
@@ -259,8 +258,7 @@ class MaskedSums:
     def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
         """Make the set final, durably, before anything of it is opened; returns the round, closed."""
         closed = ClosedSum(opened, total, tuple(nodes), tuple(reported))
-        # First the file, then the row: whatever crash comes between, a round that the log calls closed has
-        # its set.
+        # First the file, then the row: whatever crash comes between, a round that the log calls closed has its set.
         digest = closed.write(self._files)
         opened = self._account.close_round(opened, digest, len(nodes))
         self._closed = ClosedSum(opened, total, closed.nodes, closed.reported)

@@ -104,9 +104,7 @@ class OwnModel:
         return self._cast_and_encode(params)[1]
 
     def _cast_and_encode(self, params: torch.Tensor) -> tuple[Arrays, dict[str, Array]]:
-        """Return `sent` and `encoded`. A released model is asked for by its finite check, the result and the
-        next round.
-        """
+        """Return `sent` and `encoded`. Finite check, result and next round ask for the same released model."""
         if self._newest is None or self._newest[0] is not params:
             cast = self._cast(params)
             trained = {name: write_array(value) for name, value in cast.items()}
@@ -146,9 +144,7 @@ class OwnModel:
     # -- in the run's directory ------------------------------------------------------------------------------
 
     def layout(self) -> str:
-        """Return the SHA-256 of names, types, shapes and roles: what a resumed run must find again. Values
-        are not part of it.
-        """
+        """Return the SHA-256 of names, types, shapes and roles, not of values: what a resumed run must find again."""
         described = [[name, value.dtype.name, value.shape] for name, value in self.values.items()]
         text = json.dumps([described, dict(self.roles.of), dict(self.roles.first_names), self.buffer_weight])
         return hashlib.sha256(text.encode()).hexdigest()
