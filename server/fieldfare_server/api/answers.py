@@ -31,7 +31,6 @@ from fieldfare_server.api.population_schemas import (
 from fieldfare_server.api.refusal import allowed, known
 from fieldfare_server.api.run_answers import RunAnswers
 from fieldfare_server.api.schemas import Page
-from fieldfare_server.api.schemas import utc as utc
 from fieldfare_server.ledger import Ledger, views, watch
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.history import history

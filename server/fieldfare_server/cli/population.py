@@ -12,7 +12,8 @@ from fieldfare.errors import Conflict, NotAllowed
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.api.population_schemas import Charge, Population, TogetherAnswer, WindowAnswer
+from fieldfare_server.api.outlook import WindowAnswer
+from fieldfare_server.api.population_schemas import Charge, Population, TogetherAnswer
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import actor, on_ledger, on_service
 from fieldfare_server.cli.command import CommandResult, on_home
