@@ -133,14 +133,15 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
         yield ""
         return
     with contextlib.ExitStack() as stack:
+
+        def served(port: int) -> str:
+            app = create_app(home.ledger, Settings(), home.root)
+            return stack.enter_context(serve_in_thread(config(app, port=port)))
+
         try:
-            address = stack.enter_context(
-                serve_in_thread(config(create_app(home.ledger, Settings(), home.root), port=port))
-            )
+            address = served(port)
         except BadInput:
-            address = stack.enter_context(
-                serve_in_thread(config(create_app(home.ledger, Settings(), home.root), port=0))
-            )
+            address = served(0)
         yield address
 
 
