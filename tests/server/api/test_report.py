@@ -15,7 +15,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.api import create_app
 from fieldfare_server.cli.progress import local_grid
-from fieldfare_server.evidence.deployments_registry import Curator, registry_entry
+from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
@@ -143,19 +143,9 @@ def test_the_registry_entry_has_the_registrys_fields(ledger: Ledger) -> None:
     }
     assert deployment["privacy_loss"]["privacy_parameters"]["epsilon"] == ledger.run("final").spent_epsilon
     assert deployment["model"]["model_name"] == "Central"
-    assert "deployment.product.data_curators" in entry["missing"]
-    told = Curator(
-        name="Late arrivals",
-        data_curators=("A. Curator",),
-        intended_use="forecast",
-        data_product_region="US",
-        data_product_sector="Transport",
-        description="a model",
-        justification="because",
-        sources="none",
-        registry_authors=("A. Curator",),
-    )
-    assert registry_entry(ledger, "final", told)["missing"] == []
+    product = ("name", "data_curators", "intended_use", "data_product_region", "description", "data_product_sector")
+    others = ("implementation.justification", "resources.sources", "resources.registry_authors")
+    assert entry["missing"] == [f"deployment.{name}" for name in (*(f"product.{each}" for each in product), *others)]
 
 
 def test_both_are_served(ledger: Ledger, ledger_url: str) -> None:

@@ -171,8 +171,9 @@ class Receiver:
     def _look(self, grid: Grid, slots: ReplySlots) -> Iterator[ReceivedReply]:
         if not self._one_by_one:
             try:
-                for ids in _split(slots.waiting, self._batch):
-                    for reply in _pull(grid, ids):
+                ids = slots.waiting
+                for first in range(0, len(ids), self._batch):
+                    for reply in _pull(grid, ids[first : first + self._batch]):
                         yield slots.take(reply)
                 return
             except _Undecodable as error:
@@ -199,11 +200,6 @@ def _send_in_time(grid: Grid, messages: Sequence[Message], deadline: float, tick
                 return [""] * len(messages)
             tick()
             time.sleep(LONGEST_PAUSE)
-
-
-def _split(ids: list[str], most: int) -> Iterator[list[str]]:
-    """Return `ids` in order, at most `most` at a time."""
-    return (ids[start : start + most] for start in range(0, len(ids), most))
 
 
 class _Undecodable(Exception):

@@ -24,7 +24,7 @@ from fieldfare.schema import Arrays, Schema
 from fieldfare.trees import refuse_trees
 from fieldfare_flower.npy import BadReply, read_array, write_array
 from fieldfare_server.files.atomic import replace_file
-from fieldfare_server.run.round.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_variance
+from fieldfare_server.run.round.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_statistic, is_variance
 
 INITIAL = "initial.safetensors"
 """In the run's directory: the public arrays that it began with, and their roles."""
@@ -48,7 +48,7 @@ class OwnModel:
         self.values, self.roles = dict(arrays), roles
         names = roles.named("trained")
         self.schema = Schema(names, tuple(tuple(self.values[name].shape) for name in names))
-        self.weights = {name: buffer_weight if _is_statistic(name) else 1.0 for name in names}
+        self.weights = {name: buffer_weight if is_statistic(name) else 1.0 for name in names}
         """By trained name: the flat vector holds the array's value times this."""
         self.buffer_weight = buffer_weight
         scaled = {name: torch.from_numpy(np.asarray(self.values[name] * self.weights[name])) for name in names}
@@ -182,7 +182,3 @@ class OwnModel:
                 "its backup",
                 code="initial-arrays-unreadable",
             ) from None
-
-
-def _is_statistic(name: str) -> bool:
-    return name.rpartition(".")[2] in ("running_mean", "running_var")
