@@ -26,18 +26,17 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput, NotGiven, WrongForm
-from fieldfare.schema import Arrays, Schema
+from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
 from fieldfare_client import budget, witness
 from fieldfare_client.check import check_task
-from fieldfare_client.forked import trains_apart
 from fieldfare_client.masking import mask_reply, masking_of
 from fieldfare_client.questions import QuestionTask, asked_reference, asked_schema
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
 from fieldfare_client.told import refusal, without_text
-from fieldfare_client.training.clip import clip_with
+from fieldfare_client.training.clip import trainer_of
 from fieldfare_client.training.cores import CoreChoice, processes
 from fieldfare_client.training.schedule import steps_of
 from fieldfare_client.training.trainer import CohortUpdate, Trainer
@@ -158,13 +157,7 @@ def hosted(context: Context, content: RecordDict | None = None) -> Hosted:
 
 @lru_cache(maxsize=8)
 def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
-    settings = TrainingSettings.parse(json.loads(settings_json))
-    clip = clip_with(settings.clipping, Schema.of(task.build_model()))
-    seed, isolated, metrics = settings.seed, settings.isolated, settings.metrics
-    apart = trains_apart(task, settings.client, isolated, device)
-    return Trainer(
-        task, settings.client, clip, seed=seed, device=device, isolated=isolated, metrics=metrics, apart=apart
-    )
+    return trainer_of(task, TrainingSettings.parse(json.loads(settings_json)), device)
 
 
 class _Pool:
@@ -181,24 +174,14 @@ class _Pool:
 
     def get(self, node: Hosted, settings: TrainingSettings, workers: int, points: int, queries: int) -> WorkerTrainer:
         """Return a pool for these settings. The clipping may differ: it is given round by round."""
-        client, seed, isolated, metrics = settings.client, settings.seed, settings.isolated, settings.metrics
-        listed = "" if metrics is None else metrics.model_dump_json()
         # All that workers are told when they start: with another value they would train something else.
-        key = node.name, client.model_dump_json(), workers, seed, isolated, points, queries, listed
+        own = settings.client, settings.seed, settings.isolated, settings.metrics
+        key = node.name, workers, points, queries, *own
         if self._workers is None or self._key != key or not self._workers.alive:
             self.close()
             # For all users of the task, so that all nodes that this process simulates share it.
             self._workers = WorkerTrainer(
-                node.name,
-                client,
-                settings.clipping,
-                node.all_users,
-                workers=workers,
-                seed=seed,
-                isolated=isolated,
-                points=points,
-                queries=queries,
-                metrics=metrics,
+                node.name, settings, node.all_users, workers=workers, points=points, queries=queries
             )
             self._key = key
         return self._workers
@@ -221,7 +204,9 @@ atexit.register(_POOL.close)
 
 def _train(node: Hosted, instruction: TrainInstruction, settings: TrainingSettings) -> CohortUpdate:
     """Train the users of the instruction whom this node hosts, in workers where the plan and the machine allow it."""
-    points = [_flatten(node.schema, point) for point in instruction.points]
+    # Copies: arrays read from the wire are read-only views of the message; torch wants writable memory.
+    copies = [[torch.from_numpy(point[name].copy()) for name in node.schema.names] for point in instruction.points]
+    points = [torch.cat([part.reshape(-1) for part in parts]) for parts in copies]
     users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
 
     def alone() -> CohortUpdate:
@@ -328,8 +313,7 @@ def train(message: Message, context: Context) -> Message:
     """Train the users of the cohort whom this node hosts; reply with the sum of their clipped updates."""
     logs.configure_app()
     masking = masking_of(context, message.content)  # before anything is done for a server that it does not answer
-    with _shared:  # of the file that remembers the server's head
-        witness.watch(context, message.content)
+    witness.watch(context, message.content)
     budget.charge(message)  # before anybody trains, or is asked
     node = hosted(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
@@ -363,11 +347,6 @@ def _answer(
         content = mask_reply(masking, instruction.occasion, context, update.numpy(), result.users, counts)
     own_data.note(result.users, result.failures, content)
     return Message(content, reply_to=message)
-
-
-def _flatten(schema: Schema, point: Arrays) -> torch.Tensor:
-    # Copies: arrays read from the wire are read-only views of the message; torch wants writable memory.
-    return torch.cat([torch.from_numpy(point[name].copy()).reshape(-1) for name in schema.names])
 
 
 def _device() -> str:

@@ -194,8 +194,7 @@ class _Check:
             return self.trainer.train([self.initial], [1.0], self.table, users[place : place + 1], at_round=0).update
 
         try:
-            # What a file or a network carries on is found in children too; what memory carries, where there
-            # are none.
+            # What a file or a network carries on is found in children too; what memory carries, where there are none.
             for apart in (True,) if self.client.isolation == "process" else (False, True):
                 require_independent(train, [str(user) for user in users], UP_TO_ROUNDING, apart)
         except Dependent as found:

@@ -98,9 +98,7 @@ def is_apart(setting: str, wanted: bool) -> tuple[bool, str]:
 
 
 def has_own_python(task: Task) -> bool:
-    """Return whether code that did not come with Fieldfare trains: its loss, its `prepare`, its model, or a
-    part of them.
-    """
+    """Return whether code that did not come with Fieldfare trains: loss, `prepare`, model, or a part of them."""
     return any(
         not kind.__module__.startswith(("fieldfare.", "fieldfare_client.", "fieldfare_research.", "abc", "builtins"))
         for kind in type(task).__mro__
@@ -168,9 +166,7 @@ def ask(work: Callable[[], Answer], until: float = math.inf, into: NDArray[Any] 
 
 
 def ask_once(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
-    """Return what `work` tells first, in a child; None where it ends without a word. Raises `BadInput` as
-    `why_not` has it.
-    """
+    """Return what `work` tells first, in a child; None where it ends without a word. Raises `BadInput` as `why_not`."""
     if why := why_not():
         raise Unsupported("this process", f"cannot be forked: {why}.", "a fresh process, before a GPU is used")
     return _ask(work)

@@ -218,9 +218,7 @@ class QuestionTask(Task):
         return Values(np.concatenate(numbers), np.concatenate(owner), len(table))
 
     def _update_norms(self, task: Task, table: UserTable) -> Floats:
-        """Return the norm of each user's update, not clipped, shape (users,); NaN without rows, and where
-        training fails.
-        """
+        """Return the norm of each user's update, not clipped, (users,); NaN without rows, or if training fails."""
         trainer = Trainer(task, self.client, lambda updates: None)
         runs = self.question.runs
         model = _released(task, runs[0]) if runs else task.build_model()

@@ -200,8 +200,7 @@ class LocalGrid(Grid, metaclass=Shown):
         def begin(messages: Iterable[Message]) -> None:
             for message in messages:
                 node = message.metadata.dst_node_id
-                # In a copy of this thread's context: lines of the log belong to the same run, and show the
-                # same time.
+                # In a copy of this thread's context: lines of the log belong to the same run, and show the same time.
                 last[node] = pool.submit(copy_context().run, answer, message, last.get(node))
                 begun.append((message, last[node]))
 
@@ -212,8 +211,7 @@ class LocalGrid(Grid, metaclass=Shown):
                 begin(islice(messages, 1))
                 yield reply
         finally:
-            # Where it ends early, nodes that train end first: none may still use the data of a run that is
-            # over.
+            # Where it ends early, nodes that train end first: none may still use the data of a run that is over.
             pool.shutdown(wait=True, cancel_futures=True)
             self._waiting.update({message.metadata.message_id: message for message, _ in begun})
 

@@ -216,9 +216,7 @@ def _tar(package: Package, raw: BinaryIO) -> tarfile.TarFile:
 
 
 def _member_of_ar(raw: BinaryIO, name: bytes) -> BinaryIO:
-    """Return a member of the `ar` archive that a Debian package is: headers of 60 bytes, data padded to even
-    lengths.
-    """
+    """Return a member of the `ar` archive that a Debian package is: headers of 60 bytes, data padded to even length."""
     if raw.read(8) != b"!<arch>\n":
         raise tarfile.ReadError("it is no Debian package")
     while len(header := raw.read(60)) == 60:

@@ -142,9 +142,7 @@ def write(path: Path, tables: Iterable[UserTable]) -> None:
 
 
 def write_arrays(folder: Path, table: UserTable) -> None:
-    """Write users to a new folder, for other processes of this machine: it needs no pyarrow, and lasts as
-    long as they do.
-    """
+    """Write users to a new folder, for other processes of this machine: needs no pyarrow, and lasts as long as they."""
     folder.mkdir()
     rows = table.rows(np.arange(len(table)))
     arrays: dict[str, NDArray[np.generic]] = {"users": rows.users, "names": np.array([*rows.columns], np.str_)}
@@ -260,8 +258,7 @@ def _rows(partition: Mapping[str, Any], name: str) -> NDArray[np.generic]:
 
 def _row(value: object, dtype: np.dtype[np.generic] | None) -> NDArray[np.generic]:
     row = np.asarray(value)
-    # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a
-    # list.
+    # Text stays text, to be refused by its name; a declared dtype is what numbers had before they became a list.
     return row if dtype is None or row.dtype.kind in "USO" else row.astype(dtype)
 
 

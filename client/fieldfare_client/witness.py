@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,8 @@ log = logging.getLogger("fieldfare.client")
 VARIABLE = "FIELDFARE_WITNESS"
 FIRST = "fieldfare.ledger"
 """In Flower's directory of the account: the first head that a node of it was shown for real people."""
+_ONE = threading.Lock()
+"""Held by the node of this process that looks into these files."""
 
 
 def remembered(context: Context) -> SignedHead | None:
@@ -61,16 +64,17 @@ def watch(context: Context, content: RecordDict) -> None:
     people's users of this account belong to another ledger.
     """
     head, rows = read_head(content)
-    held, keys, path = remembered(context), read_keys(content), _path()
-    newest = follow(held, head, rows, keys)
-    # A node's own budget names the ledgers that its users agreed to.
-    if head is not None and path is None and is_of_people(content) and not budget.is_kept():
-        _require_first(head, rows, keys)
-    if newest is None or newest == held:
-        return
-    context.state[HEAD] = ConfigRecord({"head": str(newest)})
-    if path is not None:
-        _keep(path, newest)
+    with _ONE:
+        held, keys, path = remembered(context), read_keys(content), _path()
+        newest = follow(held, head, rows, keys)
+        # A node's own budget names the ledgers that its users agreed to.
+        if head is not None and path is None and is_of_people(content) and not budget.is_kept():
+            _require_first(head, rows, keys)
+        if newest is None or newest == held:
+            return
+        context.state[HEAD] = ConfigRecord({"head": str(newest)})
+        if path is not None:
+            _keep(path, newest)
 
 
 def _require_first(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str]) -> None:

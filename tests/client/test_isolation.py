@@ -19,9 +19,11 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task, seeded
 from fieldfare_client import app as client_app
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.storage import write
 from fieldfare_client.tasks.flights import FlightsMLPTask, FlightsTask
+from fieldfare_client.training import clip
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.loop import LoopEngine
@@ -296,7 +298,7 @@ def test_workers_train_alone_and_report_failures_to_their_node() -> None:
     columns["y"][table.offsets[3] : table.offsets[4]] = 99  # type: ignore[index]
     hostile = UserTable(table.pseudonyms, table.offsets, columns)
     alone = Trainer(task, ClientSpec(), clip_with(spec, Schema.of(task.build_model())), isolated=True)
-    with WorkerTrainer("digits", ClientSpec(), spec, hostile, workers=1, isolated=True) as pool:
+    with WorkerTrainer("digits", TrainingSettings(ClientSpec(), spec, 0, True), hostile, workers=1) as pool:
         result = pool.train([start(task)], [1.0], np.arange(20), at_round=0)
         expected = alone.train([start(task)], [1.0], hostile, np.arange(20), at_round=0)
     assert (result.users, result.failures) == (20, expected.failures)
@@ -388,11 +390,11 @@ def test_users_train_alone_where_it_is_secret_who_does(
             made.append(isolated)
             super().__init__(*args, isolated=isolated, **named)
 
-    def record_pool(*args: Any, isolated: bool, **named: Any) -> WorkerTrainer:
-        made.append(isolated)
-        return WorkerTrainer(*args, isolated=isolated, **named)
+    def record_pool(task: str, settings: TrainingSettings, *args: Any, **named: Any) -> WorkerTrainer:
+        made.append(settings.isolated)
+        return WorkerTrainer(task, settings, *args, **named)
 
-    monkeypatch.setattr(client_app, "Trainer", Recorder)
+    monkeypatch.setattr(clip, "Trainer", Recorder)
     monkeypatch.setattr(client_app, "WorkerTrainer", record_pool)
     sampled = {"participation": {"scheme": "poisson", "rate": 0.5}, "run__cohort": 12, "run__min_reports": None}
     described = plan(

@@ -26,6 +26,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema, pseudonyms
 from fieldfare_client import app as client_app
 from fieldfare_client import private
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training import workers
 from fieldfare_client.training.schedule import user_keys
@@ -207,7 +208,7 @@ def make_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], WorkerTr
     pools: list[WorkerTrainer] = []
 
     def make() -> WorkerTrainer:
-        pools.append(WorkerTrainer("support.federation:DeadlyTask", CLIENT, FLAT, DeadlyTask().users(), workers=2))
+        pools.append(WorkerTrainer("support.federation:DeadlyTask", SETTINGS, DeadlyTask().users(), workers=2))
         return pools[-1]
 
     yield make
@@ -220,6 +221,7 @@ def make_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], WorkerTr
 
 CLIENT = ClientSpec(batch_size=3, learning_rate=0.1, engine="loop")
 FLAT = clipping.parse({"kind": "flat", "norm": 0.5})
+SETTINGS = TrainingSettings(CLIENT, FLAT, 0, False)
 
 
 def cohorts_of(pool: WorkerTrainer) -> list[np.ndarray]:  # type: ignore[type-arg]

@@ -14,6 +14,7 @@ from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
+from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.training.clip import clip_with
@@ -35,7 +36,7 @@ def test_workers_give_what_one_process_gives() -> None:
     task = DigitsTask()
     table, users = task.users(), np.arange(0, 100, 3)
     one = Trainer(task, CLIENT, clip_with(QUANTILE, Schema.of(task.build_model())), seed=4)
-    with WorkerTrainer("digits", CLIENT, QUANTILE, table, workers=2, seed=4, points=2) as pool:
+    with WorkerTrainer("digits", TrainingSettings(CLIENT, QUANTILE, 4, False), table, workers=2, points=2) as pool:
         for at_round, (points, weights) in enumerate([([start()], [1.0]), ([start(), start(0.9)], [0.5, 0.5])]):
             expected = one.train(points, weights, table, users, at_round=at_round)
             cohort = pool.train(points, weights, users, at_round=at_round)
@@ -52,7 +53,9 @@ def test_workers_answer_several_queries() -> None:
     task = DigitsTask()
     table, users = task.users(), np.arange(0, 100, 3)
     one = Trainer(task, CLIENT, clip_with(FLAT, Schema.of(task.build_model())), seed=4)
-    with WorkerTrainer("digits", CLIENT, FLAT, table, workers=2, seed=4, points=2, queries=3) as pool:
+    with WorkerTrainer(
+        "digits", TrainingSettings(CLIENT, FLAT, 4, False), table, workers=2, points=2, queries=3
+    ) as pool:
         points, weights = [start(), start(0.9)], [1.0, 0.0, -4.0, 4.0, 0.0, 0.0]
         expected = one.train(points, weights, table, users, at_round=7, queries=3)
         cohort = pool.train(points, weights, users, at_round=7, queries=3)
@@ -68,14 +71,14 @@ def test_workers_map_a_file_of_which_their_node_hosts_some_users(tmp_path: Path)
     mine = open_table(tmp_path / "digits.arrow").partition(0, 2)
     some = np.arange(len(mine))
     one = Trainer(task, CLIENT, clip_with(FLAT, Schema.of(task.build_model())), seed=4)
-    with WorkerTrainer("digits", CLIENT, FLAT, mine, workers=1, seed=4) as pool:
+    with WorkerTrainer("digits", TrainingSettings(CLIENT, FLAT, 4, False), mine, workers=1) as pool:
         expected = one.train([start()], [1.0], mine, some, at_round=0)
         cohort = pool.train([start()], [1.0], some, at_round=0)
         torch.testing.assert_close(cohort.update, expected.update, rtol=1e-4, atol=1e-5)
 
 
 def test_a_dead_worker_is_an_error_and_leaves_nothing_behind() -> None:
-    pool = WorkerTrainer("digits", CLIENT, FLAT, DigitsTask().users(), workers=1)
+    pool = WorkerTrainer("digits", TrainingSettings(CLIENT, FLAT, 0, False), DigitsTask().users(), workers=1)
     folder, process = Path(pool._folder.name), pool._processes[0]
     os.kill(process.pid, signal.SIGKILL)
     for _ in range(2):
@@ -88,4 +91,4 @@ def test_a_dead_worker_is_an_error_and_leaves_nothing_behind() -> None:
 
 def test_no_workers_are_refused() -> None:
     with pytest.raises(BadInput, check=coded("out-of-range", "workers = 0")):
-        WorkerTrainer("digits", CLIENT, FLAT, DigitsTask().users(), workers=0)
+        WorkerTrainer("digits", TrainingSettings(CLIENT, FLAT, 0, False), DigitsTask().users(), workers=0)

@@ -37,8 +37,7 @@ HELD_OUT_USERS = 800
 FORMAT = 1
 """Of the cache file: raise it whenever what is stored changes."""
 
-# Public vocabularies, fixed here so that the features do not depend on the users. An unlisted value has no
-# feature.
+# Public vocabularies, fixed here so that the features do not depend on the users. An unlisted value has no feature.
 CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
 ORIGINS = ("EWR", "JFK", "LGA")
 HOURS = [str(hour) for hour in range(5, 24)]

@@ -163,8 +163,7 @@ class BatchedEngine(Engine):
             if self._keyed:
                 keys = torch.from_numpy(step_keys(batches.keys, step)).to(device)
             gradients: list[torch.Tensor] = []
-            # Users with equally long batches are mapped together: model and loss never see padding, and may
-            # mix rows.
+            # Users with equally long batches are mapped together: model and loss never see padding, and may mix rows.
             for group in batches.groups[step]:
                 users, rows = group.slots, batches.rows[step, group.slots, : group.count]
                 local = {name: weight[users] for name, weight in zip(names, moving, strict=True)}
@@ -190,8 +189,7 @@ class BatchedEngine(Engine):
         # A linear layer also takes sequences: as many more rows of each user.
         inner, features = inputs.shape[1:-1], inputs.shape[-1]
         self._loss_gradient.begin()
-        # The users are ordered so that those who train come first; the others' updates are set to 0 at the
-        # end.
+        # The users are ordered so that those who train come first; the others' updates are set to 0 at the end.
         first, trained = self.layers[0], out[: batches.training]
         if batches.fixed and isinstance(first, Linear):
             inputs, starts[first.weight] = _aligned(inputs), _aligned(starts[first.weight])
@@ -250,15 +248,12 @@ class BatchedEngine(Engine):
     def _wide_input(
         self, first: Linear, starts: list[torch.Tensor], inputs: torch.Tensor, schedule: BatchSchedule, batches: Batches
     ) -> tuple[InputLayer | None, torch.Tensor]:
-        """Return the first layer in its own way, where that pays, else None; and the rows of every batch in
-        its inputs.
-        """
+        """Return the first layer in its own way, where that pays, else None; and every batch's rows in its inputs."""
         weight, bias = starts[first.weight], None if first.bias is None else starts[first.bias]
         users, rows, rate = batches.training, batches.rows, self.client.learning_rate
         sizes, used = schedule.sizes[:users], schedule.counts[:users].sum(1)
         if users and (sizes == sizes[0]).all() and (used >= sizes).all():
-            # Each row is used, and users lie as far apart: their rows stay where they are, whatever the
-            # epochs.
+            # Each row is used, and users lie as far apart: their rows stay where they are, whatever the epochs.
             pay = pays(int(sizes[0]), weight.shape[1], weight.shape[0])
             return (InputLayer(inputs.reshape(users, int(sizes[0]), -1), weight, bias, rate) if pay else None), rows
         slots = len(batches.active) * batches.width
@@ -270,9 +265,7 @@ class BatchedEngine(Engine):
 
 
 def _take(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return values[rows] for `rows` (users, count). `index_select` copies whole rows, where brackets copy by
-    number.
-    """
+    """Return values[rows] for `rows` (users, count). `index_select` copies whole rows, brackets number by number."""
     return values.index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
 
 

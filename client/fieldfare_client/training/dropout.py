@@ -62,9 +62,7 @@ class KeyedDropout(nn.Module):
 
 
 def _mask_shape(values: torch.Tensor, channels: int) -> tuple[int, ...]:
-    """Return one mask element a value; with `channels`, one a channel: (rows, channels, 1, ...), or
-    (channels, 1, ...).
-    """
+    """Return one mask element a value; with `channels`, one a channel: (rows, channels, 1, ...), (channels, 1, ...)."""
     if not channels:
         return tuple(values.shape)
     # As torch: dropout over 2-d channels reads three dimensions as (rows, channels, length).

@@ -138,9 +138,7 @@ class Batches:
         ]
 
     def _slots(self, sizes: Sizes) -> list[int]:
-        """Return the slots that fit, of each step. They do not shrink for a few users less, because each size
-        is tried first.
-        """
+        """Return the slots that fit, of each step. A few users less do not shrink them: each size is tried first."""
         slots: list[int] = []
         for users in self.active:
             few = not slots or 4 * users <= 3 * slots[-1]
@@ -160,8 +158,7 @@ class Batches:
                 for part in sizes.parts(len(users), self.width, count):
                     real, users = users[:part], users[part:]
                     owners = torch.from_numpy(real).to(device)
-                    # Slots beyond the real users train the last of them again; `owners` leaves those results
-                    # out.
+                    # Slots beyond the real users train the last of them again; `owners` leaves those results out.
                     filled = torch.from_numpy(np.pad(real, (0, part - len(real)), mode="edge")).to(device)
                     groups.append(Group(filled, count, owners, len(real)))
                 continue

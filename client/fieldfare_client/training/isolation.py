@@ -157,8 +157,7 @@ class Isolation:
         # Some of them, from both ends and between, in other slots of the smallest chunk and next to others.
         some = max(2, min(slots, self.base) - self.base // 4)
         for kept in (np.linspace(0, slots - 1, some).astype(np.int64), chance.choice(slots, some, replace=False)):
-            # -1 is a user with infinite numbers: what one user's numbers do to another's shows most with
-            # those.
+            # -1 is a user with infinite numbers: what one user's numbers do to another's shows most with those.
             seated = np.full(self.base, -1)
             seated[1::2] -= np.arange(slots, slots + len(seated[1::2]))
             seats = chance.permutation(self.base)[: len(kept)]

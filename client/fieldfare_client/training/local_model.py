@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from fieldfare_client.task_faults import show_dtype
 from fieldfare_client.training.dropout import key_dropout, unkeyed
 
 
@@ -37,7 +38,7 @@ def why_alone(model: nn.Module) -> str:
             )
     for name, value in model.named_parameters():
         if value.requires_grad and value.dtype != torch.float32:
-            return f"parameter {name} is {_short(value.dtype)}, and batches of users train in float32"
+            return f"parameter {name} is {show_dtype(value.dtype)}, and batches of users train in float32"
     if module_name := unkeyed(model):
         return f"{module_name} has dropout that cannot be keyed by user and round"
     return ""
@@ -47,10 +48,6 @@ def one_dtype(model: nn.Module) -> torch.dtype | None:
     """Return the dtype of all floating-point parameters of `model`; None where there are several."""
     dtypes = {value.dtype for value in model.parameters() if value.is_floating_point()}
     return dtypes.pop() if len(dtypes) == 1 else None
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 class Buffers:
@@ -85,14 +82,14 @@ class Buffers:
         """Return whether any buffer differs from what was kept."""
         for module, name, value, kept in self._kept:
             now = module._buffers.get(name)
-            if now is not value or (now is not None and kept is not None and not _same(now, kept)):
+            if now is not value or (now is not None and kept is not None and not same_numbers(now, kept)):
                 return True
         # Nothing that was there differs: another number of buffers means that some were added.
         count = sum(len(module._buffers) for module in self._model.modules())
         return count != len(self._kept)
 
 
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same_numbers(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Compare bit for bit but for the kind of NaN."""
     equal = a.shape == b.shape and a.dtype == b.dtype
     return equal and bool(torch.all((a == b) | ((a != a) & (b != b))))

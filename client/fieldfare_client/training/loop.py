@@ -73,8 +73,7 @@ class LoopEngine(Engine):
             batches = sum(count > 0 for count in counts)
             for first in range(0, batches, together):
                 last = min(first + together, batches)
-                # One gather for several batches, and views of it: indexing costs as much as a small layer
-                # does.
+                # One gather for several batches, and views of it: indexing costs as much as a small layer does.
                 gathered = own_rows[first * width : last * width]
                 inputs, targets = self.gather(chunk.inputs, gathered), chunk.targets.index_select(0, gathered)
                 for step, count in enumerate(counts[first:last]):

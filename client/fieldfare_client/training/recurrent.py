@@ -34,8 +34,7 @@ def _forward(inputs: torch.Tensor, into: torch.Tensor, across: torch.Tensor, bia
     """
     steps, users, rows, _ = inputs.shape
     hidden = across.shape[2]
-    # A product of all steps at once, and then steps that lie one after another in memory: both are what BLAS
-    # likes.
+    # A product of all steps at once, and then steps that lie one after another in memory: both are what BLAS likes.
     ahead = torch.baddbmm(bias.unsqueeze(1), _by_user(inputs), into.transpose(1, 2)).view(users, steps, rows, -1)
     gates = inputs.new_empty(steps, users, rows, 4 * hidden)
     outputs, cells = (inputs.new_empty(steps, users, rows, hidden) for _ in range(2))
@@ -74,8 +73,7 @@ def _backward(
     at_output = torch.zeros_like(outputs[0])
     for step in range(steps - 1, -1, -1):
         i, f, g, o = gates[step].chunk(4, -1)
-        # Views: what is written into them are the gradients at the gates, before their sigmoid or tanh in the
-        # end.
+        # Views: what is written into them are the gradients at the gates, before their sigmoid or tanh in the end.
         at_i, at_f, at_g, at_o = changes[step].chunk(4, -1)
         # From the last step back: what the loss asks of this step's output, and what later steps ask of it.
         at_output = at_output + at_outputs[step]
@@ -92,8 +90,7 @@ def _backward(
         sigmoid_backward.grad_input(both, gates[step][..., : 2 * hidden], grad_input=both)
         sigmoid_backward.grad_input(at_o, o, grad_input=at_o)
         if step:
-            # On to the step before: along the cell by the forget gate, along the output by the recurrent
-            # weights.
+            # On to the step before: along the cell by the forget gate, along the output by the recurrent weights.
             at_cell = at_cell.mul_(f)
             at_output = torch.bmm(changes[step], across)
     whole = _by_user(changes)
@@ -187,9 +184,7 @@ class _LayerBackward(torch.autograd.Function):
 
 
 def _run(module: nn.LSTM, whole: Callable[..., object], inputs: torch.Tensor, hx: object = None) -> object:
-    """Return what `module` gives for `inputs` (rows, steps, in) or (steps, rows, in); `whole` gives what is
-    left out here.
-    """
+    """Return what `module` gives for `inputs` (rows, steps, in) or (steps, rows, in); `whole` gives the rest."""
     if hx is not None or not isinstance(inputs, torch.Tensor) or inputs.ndim != 3 or inputs.dtype != torch.float32:
         return whole(inputs, hx)
     values = inputs.transpose(0, 1) if module.batch_first else inputs
@@ -209,9 +204,7 @@ def _run(module: nn.LSTM, whole: Callable[..., object], inputs: torch.Tensor, hx
 
 @contextmanager
 def mapped_recurrence(model: nn.Module) -> Iterator[None]:
-    """Run the LSTMs of `model` as written above inside the block, as far as they are plain: one direction, no
-    projection.
-    """
+    """Run the LSTMs of `model` as written above inside the block, if plain: one direction, no projection."""
     ours = [m for m in model.modules() if type(m) is nn.LSTM and not (m.bidirectional or m.proj_size or m.dropout)]
     ours = [module for module in ours if "forward" not in vars(module)]
     try:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fieldfare.task import Task
+from fieldfare_client.task_faults import show_dtype
 
 _WIDER = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int64, torch.float64: torch.float32}
 
@@ -52,8 +53,7 @@ def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def describe_conversion(name: str, before: torch.dtype, after: torch.dtype) -> str:
     """Return one line for a person; empty where nothing is converted."""
-    short = [str(dtype).removeprefix("torch.") for dtype in (before, after)]
-    return "" if before == after else f"{name} are {short[0]} and are trained as {short[1]}"
+    return "" if before == after else f"{name} are {show_dtype(before)} and are trained as {show_dtype(after)}"
 
 
 def add_rows_(total: torch.Tensor, rows: torch.Tensor) -> None:

@@ -314,9 +314,7 @@ class Trainer:
     def _train_apart(
         self, train: Callable[[NDArray[np.int64]], CohortUpdate], users: list[int], trained: CohortUpdate
     ) -> CohortUpdate:
-        """Add to `trained` what `train` returns for each user, called in a child process. A child that dies
-        adds zero.
-        """
+        """Add to `trained` what `train` returns for each user, called in a child process. One that dies adds zero."""
         shared = np.frombuffer(mmap.mmap(-1, trained.update.nbytes), np.float64)
         total, counts, failures = trained.update.numpy(), list(trained.counts), trained.failures
         for user in users:
@@ -407,8 +405,7 @@ class Trainer:
                 raise
             again = self._train_each if self.isolated else self._train_again
             combined = again(engine, work, users, width, failures)
-        # One sum over all users first: it is not finite if any element is not, and costs a fraction of
-        # looking at each.
+        # One sum over all users first: it is not finite if any element is not, and costs a fraction of looking at each.
         if not all(bool(updates.sum().isfinite()) for updates in combined):
             finite = torch.stack([updates.isfinite().all(dim=1) for updates in combined]).all(dim=0)
             for updates in combined:
@@ -445,9 +442,7 @@ class Trainer:
     def _train_again(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
-        """Do as `_train_chunk`, after `engine` raised: find out for whom, train the others together, and
-        those alone.
-        """
+        """Do as `_train_chunk`, after `engine` raised: find out for whom; train the others together, those alone."""
         alone = [users[place : place + 1] for place in range(len(users))]
         filled = np.flatnonzero(work.table.sizes_of(users)).tolist()
         failing = [place for place in filled if not self._trains(engine, work, alone[place])]

@@ -32,18 +32,15 @@ from numpy.typing import NDArray
 from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.hashing import all_differ
-from fieldfare.metrics import MetricsSpec
-from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import load_task
-from fieldfare_client.forked import trains_apart
 from fieldfare_client.main_guard import GUARD, one_thread
+from fieldfare_client.settings import TrainingSettings
+from fieldfare_client.shared_users import SHARED
 from fieldfare_client.storage import open_table, write_arrays
-from fieldfare_client.training.clip import clip_with
+from fieldfare_client.training.clip import clip_with, trainer_of
 from fieldfare_client.training.schedule import steps_of
 from fieldfare_client.training.trainer import CohortUpdate, Trainer
 from fieldfare_client.users import UserTable
-
-SHARED = Path("/dev/shm")  # noqa: S108 (a new folder is made in it, which only this user can enter)
 
 
 @dataclass(frozen=True)
@@ -51,11 +48,7 @@ class _Job:
     """The constants of a worker's life."""
 
     task: str
-    client: str
-    clipping: ClippingSpec
-    seed: int
-    isolated: bool
-    metrics: MetricsSpec | None
+    settings: TrainingSettings
     table: str
     shape: tuple[int, int]
     sums: tuple[int, int]
@@ -86,8 +79,7 @@ class _Memory:
             return self.free.pop()
         path, size = Path(f"{self.stem}-{self.made}"), self.dtype.itemsize * self.shape[0] * self.shape[1]
         self.made += 1
-        # The bytes are really written: a full file system must raise here, not kill the process that touches
-        # the map.
+        # The bytes are really written: a full file system must raise here, not kill the process that touches the map.
         path.write_bytes(bytes(size))
         return path, np.memmap(path, self.dtype, "r+", shape=self.shape)
 
@@ -108,16 +100,12 @@ class WorkerTrainer:
 
     Args:
         task: a name that `fieldfare.task.load_task` finds; every worker loads it.
-        client: the local training of the plan.
-        spec: the clipping of the first round.
+        settings: of the first round.
         table: whose users are trained; unless it is a mapped file, its rows are written to shared memory
             once.
         workers: how many processes.
-        seed: as for `Trainer`.
-        isolated: as for `Trainer`.
         points: the most points that a round trains from.
         queries: how many queries a round asks.
-        metrics: as for `Trainer`.
 
     Raises:
         BadInput: there are no workers, or the task's model is one that `Trainer` refuses.
@@ -126,23 +114,19 @@ class WorkerTrainer:
     def __init__(
         self,
         task: str,
-        client: ClientSpec,
-        spec: ClippingSpec,
+        settings: TrainingSettings,
         table: UserTable,
         *,
         workers: int,
-        seed: int = 0,
-        isolated: bool = False,
         points: int = 1,
         queries: int = 1,
-        metrics: MetricsSpec | None = None,
     ) -> None:
         if workers < 1:
             raise OutOfRange(f"workers = {workers}", "must be at least 1.", "1")
-        self.client, self.table = client, table
+        self.client, self.table = settings.client, table
         loaded = load_task(task)
         # Refuses here the models that the workers would refuse.
-        self.schema = Trainer(loaded, client, lambda updates: None).schema
+        self.schema = Trainer(loaded, settings.client, lambda updates: None).schema
         self._folder = tempfile.TemporaryDirectory(prefix="fieldfare-", dir=SHARED if SHARED.is_dir() else None)
         self._pipes: list[Connection] = []
         self._starting: list[Connection] = []
@@ -170,7 +154,7 @@ class WorkerTrainer:
             context = multiprocessing.get_context("spawn")
             for _ in range(workers):
                 shapes = self._points.shape, self._sums.shape
-                job = _Job(task, client.model_dump_json(), spec, seed, isolated, metrics, str(source), *shapes)
+                job = _Job(task, settings, str(source), *shapes)
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, job), daemon=True)
                 with one_thread():
@@ -199,10 +183,8 @@ class WorkerTrainer:
         """Do as `Trainer.train`, to round-off: every worker trains users with about as many batches in all.
 
         Args:
-            points: as for `Trainer.train`.
-            weights: as for `Trainer.train`.
-            users: as for `Trainer.train`, indices into the pool's table.
-            at_round: as for `Trainer.train`.
+            points, weights, at_round: as for `Trainer.train`.
+            users: as there, indices into the pool's table.
             spec: the clipping from this round on, where it has changed.
             queries: as for `Trainer.train`; the number that the pool was made for.
 
@@ -300,9 +282,7 @@ class WorkerTrainer:
         return share.reply
 
     def ready(self) -> bool:
-        """Return whether all workers have loaded the task. Does not wait. Raises as `train` where one failed
-        at that.
-        """
+        """Return whether all workers have loaded the task. Does not wait. Raises as `train` where one failed to."""
         try:
             with self._changed:
                 while self._starting and self._starting[0].poll():
@@ -369,18 +349,7 @@ def _serve(pipe: Connection, job: _Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         table = open_table(Path(job.table))
-        task, client = load_task(job.task), ClientSpec.model_validate_json(job.client)
-        apart = trains_apart(task, client, job.isolated)
-        trainer = Trainer(
-            task,
-            client,
-            lambda updates: None,
-            seed=job.seed,
-            isolated=job.isolated,
-            metrics=job.metrics,
-            apart=apart,
-        )
-        trainer.clip = clip_with(job.clipping, trainer.schema)
+        trainer = trainer_of(load_task(job.task), job.settings)
     except Exception as error:  # the parent raises it
         pipe.send(f"{type(error).__name__}: {error}")
         return

@@ -166,7 +166,7 @@ class Alerts:
             log.warning("no alert is sent: the file of those that were cannot be used (%s)", type(error).__name__)
 
     def _look(self, sent: set[str]) -> None:
-        for alert in list(self._found()):
+        for alert in filter(None, [Alert.of(each) for each in every(self._answers.populations)]):
             for channel in self._channels:
                 name = f"{channel.name} {alert.id}"
                 if name in sent:
@@ -180,11 +180,6 @@ class Alerts:
                         "alert %s of %s was not sent by %s (%s)",
                         *(alert.id, alert.population, channel.name, type(error).__name__),
                     )
-
-    def _found(self) -> Iterator[Alert]:
-        """Yield the alerts of all budgets."""
-        populations = every(self._answers.populations)
-        yield from (alert for each in populations if (alert := Alert.of(each)) is not None)
 
     @contextmanager
     def watching(self, seconds: float = SECONDS) -> Iterator[None]:

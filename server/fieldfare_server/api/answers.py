@@ -31,7 +31,6 @@ from fieldfare_server.api.population_schemas import (
 from fieldfare_server.api.refusal import allowed, known
 from fieldfare_server.api.run_answers import RunAnswers
 from fieldfare_server.api.schemas import Page
-from fieldfare_server.api.schemas import utc as utc
 from fieldfare_server.ledger import Ledger, views, watch
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.history import history
@@ -105,8 +104,7 @@ class Answers(RunAnswers, JournalAnswers):
             view = snapshot.population(name)
             return Population.of(view, outlook(snapshot, view, self._demand), snapshot.together(view)), view.active_run
 
-        # All but the end that is expected changes only with a row of the journal, and calendar windows at
-        # midnight.
+        # All but the end that is expected changes only with a row of the journal, and calendar windows at midnight.
         answer, active = self._populations.get(head, f"{name} {day_of(snapshot.now())}", read)
         return (
             answer if active is None else answer.model_copy(update={"projected_end": projected_end(snapshot, active)})

@@ -25,8 +25,7 @@ from fieldfare_server.evidence import deployments_registry, statement, verify  #
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning import what_if  # noqa: F401
 
-# `Answers` imports evidence and prices when it is asked for them. Here they are imported at once: no request
-# waits.
+# `Answers` imports evidence and prices when it is asked for them. Here they are imported at once: no request waits.
 
 
 def create_app(

@@ -11,6 +11,8 @@ import hashlib
 import logging
 import threading
 import time
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
@@ -19,10 +21,9 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from fieldfare.errors import LedgerError
-from fieldfare_server.api.answers import utc
-from fieldfare_server.api.guard import Buckets, Known
 from fieldfare_server.api.problems import ProblemError
-from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, is_loopback
+from fieldfare_server.api.schemas import utc
+from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, host_name, is_loopback
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import Scope
 from fieldfare_server.ledger.views import TokenView
@@ -33,6 +34,37 @@ _LONGEST_SECRET = 200
 _KNOWN, _KNOWN_SECONDS = 1024, 5.0
 """How many valid tokens are remembered, and for how long."""
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
+class Buckets:
+    """Token buckets by key. The number of keys is bounded: the least recently used key is forgotten."""
+
+    def __init__(
+        self, per_minute: float, burst: int, *, keys: int = 4096, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate, self._burst, self._keys, self._clock = per_minute / 60.0, float(burst), keys, clock
+        self._state: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> float:
+        """Use up one token of `key` and return 0; or, without one, the seconds until there is one."""
+        now = self._clock()
+        tokens, then = self._state.get(key, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - then) * self._rate)
+        if tokens < 1.0:
+            return (1.0 - tokens) / self._rate
+        self._state[key] = (tokens - 1.0, now)
+        self._state.move_to_end(key)
+        while len(self._state) > self._keys:
+            self._state.popitem(last=False)
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Known:
+    """A valid token: its id, and whether its scopes have admin."""
+
+    id: str
+    admin: bool
 
 
 @dataclass(frozen=True)
@@ -108,9 +140,7 @@ class Authenticator:
         return known[0] if known is not None and time.monotonic() < known[1] else None
 
     def look_up(self, header: str) -> Known | None:
-        """Return the valid token of an Authorization header, which is then remembered for some seconds; None
-        if none is.
-        """
+        """Return the valid token of an Authorization header, which is then remembered for some seconds; or None."""
         scheme, _, secret = header.partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(secret) <= _LONGEST_SECRET:
             return None
@@ -131,10 +161,9 @@ class Authenticator:
         # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The
         # Host check stops a web page that rebinds its own name to 127.0.0.1 from reading through the
         # visitor's browser.
-        host = request.headers.get("host", "")
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        host = host_name(request.headers.get("host", ""))
         forwarded = any(header in request.headers for header in _FORWARDED)
-        return is_loopback(address) and not forwarded and name.lower() in LOOPBACK_HOSTS
+        return is_loopback(address) and not forwarded and host in LOOPBACK_HOSTS
 
     def _record_use(self, token: TokenView) -> None:
         """Append an audit row for the token, at most one every `token_audit_seconds`."""
@@ -147,8 +176,7 @@ class Authenticator:
         try:
             self._ledger.record_token_use(token.id, "read", actor=f"token {token.name}")
         except LedgerError as error:
-            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be
-            # looked at.
+            # A ledger that takes no row, because an old copy was put back or its disk is full, can still be looked at.
             log.warning("the use of token %s is not recorded: %s", token.id, error)
 
 

@@ -12,15 +12,19 @@ from pydantic import BaseModel
 def conditional(request: Request, answer: BaseModel) -> Response:
     """Return `answer` as JSON with an ETag, or 304 Not Modified."""
     body = answer.model_dump_json().encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    # The answer depends on the caller, so no shared cache may keep it, and the caller must revalidate it each
-    # time.
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
-    if _matches(request.headers.getlist("if-none-match"), tag):
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    # The answer depends on the caller, so no shared cache may keep it, and the caller must revalidate it each time.
+    headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
+    return tagged(request, body, tag_of(body), "application/json", headers)
 
 
-def _matches(headers: list[str], tag: str) -> bool:
-    candidates = [part.strip().removeprefix("W/") for header in headers for part in header.split(",")]
-    return tag in candidates or "*" in candidates
+def tag_of(body: bytes) -> str:
+    """Return the ETag of these bytes."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def tagged(request: Request, body: bytes, tag: str, media_type: str, headers: dict[str, str]) -> Response:
+    """Return `body` under `tag`, or 304 for a caller who names it, weakly too: a proxy that compresses makes it so."""
+    named = ",".join(request.headers.getlist("if-none-match")).split(",")
+    known = {tag, "*"}.intersection(part.strip().removeprefix("W/") for part in named)
+    headers = {"ETag": tag, **headers}
+    return Response(status_code=304, headers=headers) if known else Response(body, 200, headers, media_type)

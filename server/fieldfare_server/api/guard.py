@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Protocol
-from urllib.parse import urlsplit
 
 from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldfare_server.api import connections
+from fieldfare_server.api.auth import Authenticator, Buckets, Known
 from fieldfare_server.api.problems import problem
-from fieldfare_server.api.settings import Settings
+from fieldfare_server.api.settings import Settings, host_name
 
 log = logging.getLogger(__name__)
 
@@ -60,47 +55,6 @@ SECURITY_HEADERS = {
 }
 
 
-class Buckets:
-    """Token buckets by key. The number of keys is bounded: the least recently used key is forgotten."""
-
-    def __init__(
-        self, per_minute: float, burst: int, *, keys: int = 4096, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._rate, self._burst, self._keys, self._clock = per_minute / 60.0, float(burst), keys, clock
-        self._state: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, key: str) -> float:
-        """Use up one token of `key` and return 0; or, without one, the seconds until there is one."""
-        now = self._clock()
-        tokens, then = self._state.get(key, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - then) * self._rate)
-        if tokens < 1.0:
-            return (1.0 - tokens) / self._rate
-        self._state[key] = (tokens - 1.0, now)
-        self._state.move_to_end(key)
-        while len(self._state) > self._keys:
-            self._state.popitem(last=False)
-        return 0.0
-
-
-@dataclass(frozen=True)
-class Known:
-    """A valid token: its id, and whether its scopes have admin."""
-
-    id: str
-    admin: bool
-
-
-class TokenChecks(Protocol):
-    """What the guard asks of tokens; `auth.Authenticator`."""
-
-    def remembered(self, header: str) -> Known | None:
-        """Return the valid token of an Authorization header, if it was looked up a moment ago."""
-
-    def look_up(self, header: str) -> Known | None:
-        """Return the valid token of an Authorization header, from the ledger."""
-
-
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that gives `body` once and then passes on the messages of the connection (its end)."""
     given = False
@@ -118,7 +72,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 class Guard:
     """ASGI middleware. It checks host, target length, rate and declared size, then the size and time that arrive."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, tokens: TokenChecks) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, tokens: Authenticator) -> None:
         self._app, self._settings, self._tokens = app, settings, tokens
         self._checks = CapacityLimiter(CHECKS)
         self._ordinary, self._anonymous = asyncio.Semaphore(ORDINARY), asyncio.Semaphore(ANONYMOUS)
@@ -206,7 +160,7 @@ class Guard:
         path = scope["path"]
         headers = Headers(scope=scope)
         names = headers.getlist("host")
-        if len(names) != 1 or not self._known(names[0]):
+        if len(names) != 1 or host_name(names[0]) not in self._hosts:
             return problem(
                 421,
                 "unknown-host",
@@ -250,13 +204,6 @@ class Guard:
             headers={"Retry-After": str(int(wait) + 1)},
         )
 
-    def _known(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").netloc.rpartition(":")[0] if _has_port(host) else host
-        except ValueError:
-            return False
-        return name.lower() in self._hosts
-
     def _too_large(self, scope: Scope) -> ASGIApp:
         return problem(
             413,
@@ -275,8 +222,3 @@ def _began(scope: Scope) -> float:
     """Return when the request's first byte came, by the loop's clock."""
     connection = scope.get("state", {}).get(connections.CONNECTION)
     return asyncio.get_running_loop().time() if connection is None else float(connection.began)
-
-
-def _has_port(host: str) -> bool:
-    # The colons of a bare `[::1]` begin no port.
-    return host.rpartition(":")[2].isdigit() and not host.endswith("]") and ":" in host

@@ -87,11 +87,7 @@ def _budgets(populations: tuple[Population, ...]) -> Iterator[Metric]:
     yield gauge("privacy_epsilon_spent", spent, lambda p: p.spent.epsilon)
     yield gauge("privacy_epsilon_committed", "Spent and reserved, composed", lambda p: p.committed.epsilon)
     yield gauge("privacy_delta", "The delta that every epsilon of the population is at", lambda p: p.delta)
-    yield gauge(
-        "privacy_budget_committed_ratio",
-        "Committed epsilon over the limit",
-        lambda p: None if p.committed.epsilon is None else p.committed.epsilon / p.epsilon,
-    )
+    yield gauge("privacy_budget_committed_ratio", "Committed epsilon over the limit", lambda p: p.committed_share)
     yield gauge("rounds_left", "Rounds the running plan may still commit", lambda p: p.rounds_left)
 
 

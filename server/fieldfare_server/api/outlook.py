@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from pydantic import Field
+
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, leak_of_run, reserve
 from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BudgetRefused
 from fieldfare.participation import hides_presence
-from fieldfare_server.api.schemas import utc
+from fieldfare_server.api.schemas import Answer, Time, like, utc
 from fieldfare_server.ledger import views, watch
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.state import budget
@@ -37,6 +39,26 @@ MOST_RUNS: Final = 1000
 """More runs than these are not counted."""
 
 
+class WindowAnswer(Answer):
+    """What may begin in one calendar window, beside the budget: runs that start, and charges that are reserved."""
+
+    model_config = like(
+        epsilon=1.0,
+        every="week",
+        begun_epsilon=0.61,
+        remaining_epsilon=0.72,
+        renews_at="2026-01-05T00:00:00Z",
+        runs_left=1,
+    )
+
+    epsilon: float = Field(description="what may begin in one window, at the population's delta")
+    every: Every = Field(description="its length, in UTC; weeks begin on Mondays")
+    begun_epsilon: float = Field(description="what began in the window of now: a gauge")
+    remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that may still begin in it")
+    renews_at: Time = Field(description="when the next one begins")
+    runs_left: int | None = Field(description="runs like the last one that may still begin in it; null: no run yet")
+
+
 @dataclass(frozen=True)
 class Outlook:
     """The fields of `Population` that say how it goes on."""
@@ -48,20 +70,7 @@ class Outlook:
     runs_left_users: int | None = None
     lasts_until: float | None = None
     """Seconds since 1970."""
-    window: Paced | None = None
-
-
-@dataclass(frozen=True)
-class Paced:
-    """What of a calendar window is used, and what it still holds."""
-
-    epsilon: float
-    every: Every
-    begun_epsilon: float
-    remaining_epsilon: float
-    renews_at: float
-    runs_left: int | None
-    """Of runs like the last one; None without one."""
+    window: WindowAnswer | None = None
 
 
 def outlook(
@@ -79,8 +88,7 @@ def outlook(
     hidden = hides_presence(view.adjacency)
     if view.state != "open":
         return Outlook(share, level, False, 0, None if hidden else 0, window=_paced(window, 0))
-    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one
-    # took.
+    # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
     leak = run.leak if leak_of_run(run.planned, 1.0) is None else None
     demand = demand_of(snapshot, run) if run.accounting == "individual" else None
     price = budget.quote(run.planned, position.alike, position.terms, leak)
@@ -108,10 +116,17 @@ def outlook(
     return Outlook(share, level, fits, runs, None if hidden else users, until, _paced(window, soon))
 
 
-def _paced(window: Window | None, runs: int | None) -> Paced | None:
+def _paced(window: Window | None, runs: int | None) -> WindowAnswer | None:
     if window is None:
         return None
-    return Paced(window.terms.epsilon, window.every, window.gauge, window.left, window.renews, runs)
+    return WindowAnswer(
+        epsilon=window.terms.epsilon,
+        every=window.every,
+        begun_epsilon=window.gauge,
+        remaining_epsilon=window.left,
+        renews_at=utc(window.renews),
+        runs_left=runs,
+    )
 
 
 def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: Demand | None) -> Admission | None:

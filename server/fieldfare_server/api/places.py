@@ -27,8 +27,7 @@ class PlacesCollector(Collector):
                 usage = shutil.disk_usage(path)
             except OSError:
                 continue
-            # In whole percent: where presence is secret, the bytes that a ledger has grown by would count its
-            # users.
+            # In whole percent: where presence is secret, the bytes that a ledger has grown by would count its users.
             free.add_metric([place], int(100 * usage.free / usage.total) / 100)
         yield free
         age = GaugeMetricFamily("fieldfare_backup_age_seconds", "Seconds since the newest backup of the ledger")

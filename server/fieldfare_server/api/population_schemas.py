@@ -10,37 +10,16 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare.participation import PRESENCE
-from fieldfare_server.api.outlook import MOST_RUNS, Outlook
+from fieldfare_server.api.outlook import MOST_RUNS, Outlook, WindowAnswer
 from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, LossAnswer, Proposal, Time, like
 from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import budget_in_words, identified, odds_factor
 from fieldfare_server.ledger import states, views
-from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.planning.bound import Bound
 
 if TYPE_CHECKING:
     from fieldfare_server.planning.expected import Expected
     from fieldfare_server.planning.what_if import WhatIfCost as Price
-
-
-class WindowAnswer(Answer):
-    """What may begin in one calendar window, beside the budget: runs that start, and charges that are reserved."""
-
-    model_config = like(
-        epsilon=1.0,
-        every="week",
-        begun_epsilon=0.61,
-        remaining_epsilon=0.72,
-        renews_at="2026-01-05T00:00:00Z",
-        runs_left=1,
-    )
-
-    epsilon: float = Field(description="what may begin in one window, at the population's delta")
-    every: Every = Field(description="its length, in UTC; weeks begin on Mondays")
-    begun_epsilon: float = Field(description="what began in the window of now: a gauge")
-    remaining_epsilon: float = Field(description="epsilon, taken alone, of the largest run that may still begin in it")
-    renews_at: Time = Field(description="when the next one begins")
-    runs_left: int | None = Field(description="runs like the last one that may still begin in it; null: no run yet")
 
 
 class TogetherAnswer(Answer):

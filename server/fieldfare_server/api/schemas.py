@@ -271,8 +271,7 @@ class Round(Answer):
     @classmethod
     def of(cls, view: views.RoundView) -> Self:
         """Return an attempt of the ledger."""
-        # The users in the sum of a committed round; the replies that came in for a void one; not yet known
-        # while open.
+        # The users in the sum of a committed round; the replies that came in for a void one; not yet known while open.
         reports = {"open": None, "committed": view.participants, "void": view.reports}[view.state]
         own = {"cohort": view.cohort_size, "reports": reports, "reason": view.reason or None}
         return cls.model_validate(vars(view) | own)

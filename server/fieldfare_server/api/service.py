@@ -165,9 +165,7 @@ class Service(ABC):
         return self._get("/v1/audit/verification", Verification)
 
     def signed_head(self, since: int | None = None) -> NewestHead:
-        """Return the newest head that the coordinator signed, and the hash of row `since`. Needs read for all
-        populations.
-        """
+        """Return the newest signed head, and the hash of row `since`. Needs read for all populations."""
         return self._get("/v1/audit/head", NewestHead, {} if since is None else {"since": str(since)})
 
     def watch_head(self, kept: Path) -> None:

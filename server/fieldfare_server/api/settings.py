@@ -37,6 +37,12 @@ class Settings(BaseModel):
     hsts: bool = Field(default=False, description="send Strict-Transport-Security; set it when TLS is on")
 
 
+def host_name(host: str) -> str:
+    """Return the name in a Host header: without its port, in lower case."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()
+
+
 def is_loopback(address: str | None) -> bool:
     """Return whether `address` is an IP address of this machine's loopback interface; a name is never one."""
     try:

@@ -44,8 +44,7 @@ def main() -> None:
     with refusals("--json" in sys.argv):
         require_servable(sys.argv[1:])
     if command not in TRAINING:
-        # Unless told otherwise: starting a thread for each core takes longer than what these commands
-        # compute.
+        # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.
         for name in THREADS:
             os.environ.setdefault(name, "1")
     # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.

@@ -121,9 +121,7 @@ def assemble(wanted: str | None = None) -> typer.Typer:
 
 
 def overview() -> typer.Typer:
-    """Return the program with the names and summaries of its commands, none of which is imported: for help
-    and version.
-    """
+    """Return the program with its commands' names and summaries, none of which is imported: for help and version."""
     program = _program()
     for name, summary in (COMMANDS | GROUPS).items():
         program.command(name, help=summary)(lambda: None)

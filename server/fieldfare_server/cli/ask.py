@@ -18,7 +18,7 @@ from fieldfare.questions import Question
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
 from fieldfare_server.cli.output import print_progress, print_text, print_warnings
-from fieldfare_server.cli.progress import local_grid, run_here
+from fieldfare_server.cli.progress import check_known_users, local_grid, run_here
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.evidence.population_size import check_population_size
@@ -77,6 +77,7 @@ def ask(
             if dry_run:
                 found = Offer.of(plan, cost)
             else:
+                check_known_users(directory, plan, accept_delta)
                 found = put_to_nodes(directory, plan, asked, superlink, certificates)
         else:
             found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)

@@ -25,9 +25,7 @@ Action = Literal["reserve", "commit", "release"]
 def charge(
     population: Annotated[str, typer.Argument(help="whose budget")],
     key: Annotated[str, typer.Option(help="idempotency key: repeating a command with it changes nothing")],
-    action: Annotated[
-        Literal["reserve", "commit", "release"], typer.Option(help="reserve before it happens")
-    ] = "reserve",
+    action: Annotated[Action, typer.Option(help="reserve before it happens")] = "reserve",
     mu: Annotated[float | None, typer.Option(help="of Gaussian DP")] = None,
     trials: Annotated[
         int | None, typer.Option(help="with --mu: so many sealed trials of it, of which only the best is ever shown")

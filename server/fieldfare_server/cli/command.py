@@ -65,8 +65,7 @@ def asking(
             elif answer is not None:
                 answer.tell()
 
-    # Typer reads options from the signature, so the command shows the function's parameters and the shared
-    # ones.
+    # Typer reads options from the signature, so the command shows the function's parameters and the shared ones.
     more: dict[str, object] = dict.fromkeys(options)
     if hints["return"] is not NoneType and not is_told:
         more["json_"] = False

@@ -87,8 +87,7 @@ def demo(
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
-        # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo
-        # waits.
+        # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo waits.
         both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": PRESENCE, "simulated": True}
         if all_:
             ledger.create_population(AT_WILL, BUDGET["epsilon"], BUDGET["delta"], **both)
@@ -116,9 +115,7 @@ def demo_plan(
     sampling: dict[str, object] | None = None,
     masked: bool = False,
 ) -> Plan:
-    """Return the demo's plan for a task and a mechanism; with `sampling` as its participation, where presence
-    is secret.
-    """
+    """Return the demo's plan for a task and a mechanism; with `sampling` as its participation, in secret presence."""
     plan = {**PLAN, "run": {**PLAN["run"], "task": task}, "mechanism": mechanism or PLAN["mechanism"]}
     if sampling is not None:
         plan |= {"participation": sampling}
@@ -136,14 +133,15 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
         yield ""
         return
     with contextlib.ExitStack() as stack:
+
+        def served(port: int) -> str:
+            app = create_app(home.ledger, Settings(), home.root)
+            return stack.enter_context(serve_in_thread(config(app, port=port)))
+
         try:
-            address = stack.enter_context(
-                serve_in_thread(config(create_app(home.ledger, Settings(), home.root), port=port))
-            )
+            address = served(port)
         except BadInput:
-            address = stack.enter_context(
-                serve_in_thread(config(create_app(home.ledger, Settings(), home.root), port=0))
-            )
+            address = served(0)
         yield address
 
 

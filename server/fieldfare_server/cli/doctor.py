@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import BadInput, Conflict, NotFound, NotGiven
+from fieldfare.errors import BadInput, Conflict, NotFound
 from fieldfare_server.cli.doctor_masks import check_blinder, check_masks
-from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
+from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption, trusted
 from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
 from fieldfare_server.doctor import Finding, guard, machine, skipped
 from fieldfare_server.doctor.budget_api import check_api
@@ -69,8 +69,8 @@ def doctor(
         apart = node or blinder is not None
         if apart and (home or ledger or url):
             raise Conflict("doctor", "node and blinder have neither a ledger nor an API.", "--superlink, --secrets")
-        if superlink and insecure == (root_certificates is not None):
-            raise NotGiven("doctor", "say how the SuperLink is trusted.", "--root-certificates ca.crt, or --insecure")
+        if superlink:
+            trusted("doctor", root_certificates, insecure)
         if root_certificates is not None and not os.path.isfile(root_certificates):
             raise NotFound(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
         if secrets is not None and not os.path.isdir(secrets):

@@ -72,9 +72,7 @@ def check_export(path: Path) -> None:
 
 
 def _is_export(path: Path) -> bool:
-    """Return whether the file holds the columns of an export: only such a file is replaced. An empty one
-    holds nothing.
-    """
+    """Return whether the file holds the columns of an export, or nothing: only such a file is replaced."""
     if path.stat().st_size == 0:
         return True
     try:
@@ -159,8 +157,7 @@ class RoundExport:
         if self._path.suffix == ".csv":
             self._csv()
         elif self._path.suffix == ".parquet":
-            # A Parquet file cannot grow, so every update rewrites it; updates get at most a tenth of the
-            # time.
+            # A Parquet file cannot grow, so every update rewrites it; updates get at most a tenth of the time.
             if not last and time.monotonic() - self._rested < 9 * self._took:
                 return
             began = time.monotonic()

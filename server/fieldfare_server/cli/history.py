@@ -13,8 +13,8 @@ from fieldfare.signed_head import FORMAT, SignedHead
 from fieldfare_server.api.schemas import Run
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
-from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import out, print_json, print_table, print_text, refusals
+from fieldfare_server.cli.options import JsonOption
+from fieldfare_server.cli.output import out, print_json, print_table, print_text
 from fieldfare_server.cli.progress import local_grid
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.run_evidence import describe_canaries
@@ -26,9 +26,9 @@ from fieldfare_server.ledger.events.base import Unfit
 from fieldfare_server.ledger.sql.segments import Segments
 
 
+@on_home
 def verify(
-    home: HomeOption = None,
-    ledger: LedgerOption = None,
+    directory: StateDirectory,
     against: Annotated[
         str | None, typer.Option(help="URL of another copy of this ledger: name the round in which the two part")
     ] = None,
@@ -46,55 +46,53 @@ def verify(
 
     Destroys first what a crash left of the keys and checkpoints of ended runs.
     """
-    with refusals(json_):
-        from fieldfare_server.run.ending import destroy_left_behind  # imports Flower
+    from fieldfare_server.run.ending import destroy_left_behind  # imports Flower
 
-        if head is not None and hold:
-            raise Conflict("--head, --hold", "a head was kept, or none was.", "one of the two")
-        directory = StateDirectory.of(home, ledger)
-        file = HeadFile(directory.head_file)
-        given = head is not None or hold
-        with Ledger.open(directory.ledger, head_file=None if given else directory.head_file) as opened:
-            if head is None:
-                own = None if hold else file.read()
-                seen = [] if own is None else [own]
-            else:
-                # A head that was kept elsewhere adds to what this home has seen, which may be newer.
-                seen = [*kept_heads(head, opened.head().ledger), *_readable(file, opened.head().ledger)]
-            if not given:
-                destroy_left_behind(directory, opened, actor())
-            newest = max(seen, key=lambda each: each.count, default=None)
-            result = check(opened, directory.root, recompute=recharge, held=newest)
-            if result.ok:
-                result = replace(result, fault=_contradiction(opened, seen))
-            if result.ok and against is not None:
-                with Ledger.open(against) as other:
-                    result = replace(result, fault=find_fork(opened, other))
-            copy = Segments.beside(directory.head_file)
-            if hold and result.ok and any(opened.row_hash(end.count) != end.hash for end in list(copy.heads())[-1:]):
-                copy.set_aside()  # the ledger as it is does not go on from them
-        if given and result.ok and result.head is not None:
-            file.write(result.head, again=True)
-        if json_:
-            print_json(
-                {
-                    "ok": result.ok,
-                    "fault": str(result.fault) if result.fault else None,
-                    "checked": result.checked,
-                    "not_recomputed": {**result.missing, **result.unpinned},
-                }
-            )
-        elif result.ok:
-            out.print("The ledger is whole: " + ", ".join(f"{n} {what}" for what, n in result.checked.items()) + ".")
-            for run, why in result.unpinned.items():
-                print_text(f"The charges of run {run} cannot be recomputed: {why}")
-        if result.fault:
-            # Only a damaged ledger is replaced: the backup of a whole one would give back what is spent.
-            ledger_is_whole = result.fault.table == "checkpoints"
-            remedy = "a copy of the run's directory; the ledger is whole" if ledger_is_whole else "its backup"
-            raise LedgerError(f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", remedy)
-        for run, why in result.missing.items():
-            raise LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
+    if head is not None and hold:
+        raise Conflict("--head, --hold", "a head was kept, or none was.", "one of the two")
+    file = HeadFile(directory.head_file)
+    given = head is not None or hold
+    with Ledger.open(directory.ledger, head_file=None if given else directory.head_file) as opened:
+        if head is None:
+            own = None if hold else file.read()
+            seen = [] if own is None else [own]
+        else:
+            # A head that was kept elsewhere adds to what this home has seen, which may be newer.
+            seen = [*kept_heads(head, opened.head().ledger), *_readable(file, opened.head().ledger)]
+        if not given:
+            destroy_left_behind(directory, opened, actor())
+        newest = max(seen, key=lambda each: each.count, default=None)
+        result = check(opened, directory.root, recompute=recharge, held=newest)
+        if result.ok:
+            result = replace(result, fault=_contradiction(opened, seen))
+        if result.ok and against is not None:
+            with Ledger.open(against) as other:
+                result = replace(result, fault=find_fork(opened, other))
+        copy = Segments.beside(directory.head_file)
+        if hold and result.ok and any(opened.row_hash(end.count) != end.hash for end in list(copy.heads())[-1:]):
+            copy.set_aside()  # the ledger as it is does not go on from them
+    if given and result.ok and result.head is not None:
+        file.write(result.head, again=True)
+    if json_:
+        print_json(
+            {
+                "ok": result.ok,
+                "fault": str(result.fault) if result.fault else None,
+                "checked": result.checked,
+                "not_recomputed": {**result.missing, **result.unpinned},
+            }
+        )
+    elif result.ok:
+        out.print("The ledger is whole: " + ", ".join(f"{n} {what}" for what, n in result.checked.items()) + ".")
+        for run, why in result.unpinned.items():
+            print_text(f"The charges of run {run} cannot be recomputed: {why}")
+    if result.fault:
+        # Only a damaged ledger is replaced: the backup of a whole one would give back what is spent.
+        ledger_is_whole = result.fault.table == "checkpoints"
+        remedy = "a copy of the run's directory; the ledger is whole" if ledger_is_whole else "its backup"
+        raise LedgerError(f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", remedy)
+    for run, why in result.missing.items():
+        raise LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
 
 
 def kept_heads(value: str, ledger: str) -> list[Head]:

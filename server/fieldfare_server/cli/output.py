@@ -151,9 +151,7 @@ def _cell(value: object) -> tuple[str, bool]:
 
 
 def visible(text: str) -> str:
-    """Return `text` without control characters: names come from plans, nodes and token holders, and the
-    terminal obeys ESC.
-    """
+    """Return `text` without control characters: strangers choose names, and the terminal obeys ESC."""
     return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
 
 

@@ -12,7 +12,8 @@ from fieldfare.errors import Conflict, NotAllowed
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
-from fieldfare_server.api.population_schemas import Charge, Population, TogetherAnswer, WindowAnswer
+from fieldfare_server.api.outlook import WindowAnswer
+from fieldfare_server.api.population_schemas import Charge, Population, TogetherAnswer
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import actor, on_ledger, on_service
 from fieldfare_server.cli.command import CommandResult, on_home
@@ -299,9 +300,7 @@ def odometers(state: StateDirectory, name: Name) -> CommandResult:
 
 
 def _asks(opened: Ledger, two_persons: bool, token_file: Path | None, name: str, what: str) -> tuple[str, str | None]:
-    """Return (who asks, for the journal; the id of the token that says so). Raises `BadInput` where it must
-    be known.
-    """
+    """Return (who asks, for the journal; the id of the token that says so). Raises `BadInput` if it must be known."""
     if token_file is not None:
         token = _admin(opened, token_file, name)
         return f"token {token.name}", token.id

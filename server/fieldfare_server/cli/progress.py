@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fieldfare.cost import Cost
-from fieldfare.errors import TooFew
+from fieldfare.costing import cost_of
+from fieldfare.errors import BadInput, TooFew
 from fieldfare.plan import Plan, ServerOptimizerSpec
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
-from fieldfare_server.cli.task import check_here, print_check_warnings
+from fieldfare_server.cli.task import check_here
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
@@ -118,7 +119,7 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
     from fieldfare_client.app import user_names  # imports PyTorch
 
     report = check_here(plan.task_reference, plan.client, quiet=quiet)
-    print_check_warnings(report)
+    print_warnings(report.warnings)
     names = user_names(plan.task_reference)
     warnings = [*admit(plan, None, None, names).warnings]
     print_warnings(warnings + check_population_size(plan, len(names), accepted=accept_delta))
@@ -152,6 +153,23 @@ def priced_here(home: StateDirectory, plan: Plan) -> tuple[Cost, dict[str, bytes
     return cost, decided
 
 
+def check_known_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
+    """Raise `BudgetRefused` for a federation's run that the population would refuse, with the users of earlier runs.
+
+    Too few users are a warning: further ones may join, and the coordinator counts who is there before its
+    first round. A certified plan is priced by its coordinator, which writes the seed down first.
+    """
+    with Ledger.open(directory.ledger, head_file=directory.head_file) as ledger:
+        known = [view for view in ledger.populations() if view.name == plan.privacy.population]
+        if known and not plan.draws_its_price:
+            try:
+                admit(plan, cost_of(plan, Decisions(plan, directory.root)), ledger)
+            except BadInput as refusal:
+                print_warnings([f"with the users of earlier runs the run cannot reach its end: {refusal}"])
+    if known and known[0].users:  # None where their number is secret
+        print_warnings(check_population_size(plan, known[0].users, accepted=accepted))
+
+
 LEAST_REACH = 1e-3
 """Share of its ball's radius that a mirror step must be able to move the model over the run."""
 LEAST_CHANGE = 0.002
@@ -159,9 +177,7 @@ LEAST_CHANGE = 0.002
 
 
 def geometry_warnings(session: Session) -> list[str]:
-    """Return what speaks against the plan's l_p geometry before anything is trained: a ball that the steps
-    cannot cross.
-    """
+    """Return what speaks against the plan's l_p geometry before any training: a ball that the steps cannot cross."""
     spec, plan, cost = session.plan.server_optimizer, session.plan, session.cost
     if not isinstance(spec, FTRLSpec) or cost is None:
         return []

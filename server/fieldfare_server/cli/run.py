@@ -8,20 +8,17 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput, Conflict, NotGiven
+from fieldfare.errors import Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
-from fieldfare_server.cli.output import out, print_progress, print_warnings
+from fieldfare_server.cli.output import out, print_progress
+from fieldfare_server.cli.progress import check_known_users
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
-from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan, require_task
-from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger, new_run_id
-from fieldfare_server.planning.admission import admit
 
 
 @on_home
@@ -53,7 +50,7 @@ def run(
         text, task = path.read_text(), plan.task_reference
         if create_population and plan.privacy.epsilon is not None:
             _create_population(directory, plan, plan.privacy.epsilon)
-        _check_users(directory, plan, accept_delta)
+        check_known_users(directory, plan, accept_delta)
     else:
         with Ledger.open(directory.ledger) as opened:
             require_task(resume, Plan.stored(opened.run(resume).plan))
@@ -82,23 +79,6 @@ def run(
     return CommandResult({"run": run_id, "followed": not detach}, lambda: out.print(text))
 
 
-def _check_users(directory: StateDirectory, plan: Plan, accepted: bool) -> None:
-    """Raise `BudgetRefused` for a run that the population would refuse, with the users of earlier runs.
-
-    Too few users are a warning: further ones may join, and the coordinator counts who is there before its
-    first round. A certified plan is priced by its coordinator, which writes the seed down first.
-    """
-    with Ledger.open(directory.ledger, head_file=directory.head_file) as ledger:
-        known = [view for view in ledger.populations() if view.name == plan.privacy.population]
-        if known and not plan.draws_its_price:
-            try:
-                admit(plan, cost_of(plan, Decisions(plan, directory.root)), ledger)
-            except BadInput as refusal:
-                print_warnings([f"with the users of earlier runs the run cannot reach its end: {refusal}"])
-    if known and known[0].users:  # None where their number is secret
-        print_warnings(check_population_size(plan, known[0].users, accepted=accepted))
-
-
 def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) -> None:
     name = plan.privacy.population
     if plan.run.noise_seed is None:
@@ -107,5 +87,7 @@ def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) ->
     with Ledger.open(directory.ledger, create=True, head_file=directory.head_file) as ledger:
         if name not in {view.name for view in ledger.populations()}:
             # A fixed noise seed is for tests, so its population must never hold people.
-            simulated = plan.run.noise_seed is not None
-            ledger.create_population(name, epsilon, plan.privacy.delta, simulated=simulated, actor=actor())
+            privacy, simulated = plan.privacy, plan.run.noise_seed is not None
+            ledger.create_population(
+                name, epsilon, privacy.delta, adjacency=privacy.adjacency, simulated=simulated, actor=actor()
+            )

@@ -15,7 +15,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptNoiseOption, JsonOption
-from fieldfare_server.cli.output import err, out, print_progress
+from fieldfare_server.cli.output import err, out, print_warnings
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.ledger import Ledger
@@ -71,7 +71,7 @@ def check(
     def tell() -> None:
         for line in report.lines:
             out.print(f"ok  {line}", markup=False)
-        print_check_warnings(report)
+        print_warnings(report.warnings)
         tried = (name or "").partition("?")[0]
         out.print(f"Task {tried} is right ({report.seconds:.1f} s). Nothing was charged.", markup=False)
 
@@ -79,9 +79,7 @@ def check(
 
 
 def is_simulated(home: StateDirectory, plan: Plan) -> bool:
-    """Return whether the ledger says that the users of the plan's population are not people. Without such a
-    population no.
-    """
+    """Return whether the ledger says that the users of the plan's population are not people. No if it has none such."""
     try:
         with Ledger.open(home.ledger) as opened:
             return opened.population(plan.privacy.population).simulated
@@ -90,9 +88,7 @@ def is_simulated(home: StateDirectory, plan: Plan) -> bool:
 
 
 def judge(cost: Cost, report: TaskReport, public: bool, accepted: bool) -> list[str]:
-    """Return `require_signal` with what a check saw, as far as it may decide: a norm of people's updates is
-    left out.
-    """
+    """Return `require_signal` with what a check saw, as far as it may decide: no norm of people's updates."""
     norm = report.update_norm if public else None
     return require_signal(cost, report.numel, norm, accepted=accepted)
 
@@ -119,9 +115,3 @@ def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = Fal
         if not quiet and (trace := fault.trace()):
             err.print(trace, markup=False)
         raise
-
-
-def print_check_warnings(report: TaskReport) -> None:
-    """Print warnings on standard error, so that `--json` stays JSON."""
-    for warning in report.warnings:
-        print_progress(f"warning: {warning}")

@@ -56,9 +56,7 @@ class CanaryEstimates(BaseModel):
 
 
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:
-    """Return the allowed patterns that take part as often and as close together as possible, one for each
-    first round.
-    """
+    """Return the allowed patterns that take part as often and as close together as possible, one a first round."""
     separation, most = participation.separation_and_count(rounds)
     starts = min(rounds, max(separation, -(-rounds // most)))
     return [_densest_from(start, participation, rounds) for start in range(starts)]

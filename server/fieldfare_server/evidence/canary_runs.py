@@ -108,9 +108,7 @@ def attack(
 
 
 def _with_canaries(cost: Cost, count: int) -> Plan:
-    """Return the plan of `cost` for canaries: as many users a round as make each of them take part as often
-    as it may.
-    """
+    """Return the plan of `cost` for canaries: with as many users a round as let each take part as often as it may."""
     plan, rounds = cost.plan, cost.plan.run.rounds
     keys = {"evaluate_every": rounds, "round_seconds": None, "min_reports": None, "min_available": None}
     if not plan.presence_is_secret:

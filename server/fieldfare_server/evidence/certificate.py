@@ -129,6 +129,8 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     digest = hashlib.sha256(b"".join(leaves[number] for number in named)).hexdigest()
     line = f"rows {population.name} {run_id} {len(kept)} {digest}"
     key = HeadFile(home.head_file).key()
+    # How the price follows, where the log's rows do not say it.
+    discrete = {"discrete": {"scale": own.cells, "values": own.values}} if own.cells else {}
     content = {
         "accounting": accounting,
         "assumptions": ASSUMPTIONS,
@@ -141,7 +143,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
         "others": [each.hex() for each in tree.others(named)],
         "participants": [base64.b64encode(blob).decode() for blob in blobs],
         "plan": own.row.plan,
-        "price": {"leak": own.price.leak, "mu_squared": mu_squared, **_detail(own)},
+        "price": {"leak": own.price.leak, "mu_squared": mu_squared, **discrete},
         "rows": [[each[name] for name in _SHOWN] for each in kept],
         "run": run_id,
         "theorems": sorted(theorems),
@@ -195,11 +197,6 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     mu_squared = discretised.on_cells(loss, cells)
     own_leak = values * 4.2 * math.exp(-8 * math.pi**2) / float(ndtr(-math.sqrt(mu_squared) / 2))
     return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)
-
-
-def _detail(own: _Priced) -> dict[str, object]:
-    """Return how the price follows, where the log's rows do not say it."""
-    return {"discrete": {"scale": own.cells, "values": own.values}} if own.cells else {}
 
 
 def _worst(cost: Cost, b: Floats) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from fieldfare.errors import NotAllowed
 from fieldfare.names import is_question, mechanism_word, task_words
 from fieldfare.text import decimal
@@ -23,25 +21,7 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.state.formats import SEEDED
 
 
-class Curator(BaseModel):
-    """The fields that a person must fill in, because no ledger knows them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str | None = Field(default=None, description="of the data product")
-    data_curators: tuple[str, ...] = ()
-    intended_use: str | None = None
-    data_product_region: str | None = None
-    data_product_sector: str | None = None
-    description: str | None = None
-    justification: str | None = Field(default=None, description="why these choices were made")
-    sources: str | None = None
-    registry_authors: tuple[str, ...] = ()
-
-
-def registry_entry(
-    ledger: Reader, run_id: str, curator: Curator | None = None, root: Path | None = None
-) -> dict[str, object]:
+def registry_entry(ledger: Reader, run_id: str, root: Path | None = None) -> dict[str, object]:
     """Return a tier 3 entry, as a dict for JSON. root: the state directory, see `plan_facts`.
 
     Raises:
@@ -53,7 +33,6 @@ def registry_entry(
             f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private."
         )
     population = ledger.population(run.population)
-    curator = curator or Curator()
     facts = plan_facts(run, root)
     card = guarantee(run, population, facts)
     entry = {
@@ -61,13 +40,13 @@ def registry_entry(
         "status": "Draft",
         "tier": 3,
         "deployment": {
-            "product": _product(run, curator),
+            "product": _product(run),
             "dp_flavor": _flavor(run, population, card),
             "privacy_loss": _loss(run, population),
             "model": _model(run, population),
             "accounting": _accounting(run, population),
-            "implementation": _implementation(run, population, curator, facts, card),
-            "resources": {"sources": curator.sources, "registry_authors": list(curator.registry_authors)},
+            "implementation": _implementation(run, population, facts, card),
+            "resources": {"sources": None, "registry_authors": []},
         },
     }
     return entry | {"missing": missing(entry)}
@@ -84,17 +63,17 @@ def missing(entry: dict[str, object], path: str = "") -> list[str]:
     return names
 
 
-def _product(run: views.RunView, curator: Curator) -> dict[str, object]:
+def _product(run: views.RunView) -> dict[str, object]:
     ended, asks = run.ended_at, is_question(run.plan)
     return {
-        "name": curator.name,
-        "data_curators": list(curator.data_curators),
-        "intended_use": curator.intended_use,
+        "name": None,
+        "data_curators": [],
+        "intended_use": None,
         "data_product_type": "Statistics" if asks else "Machine learning model",
-        "data_product_region": curator.data_product_region,
-        "description": curator.description,
+        "data_product_region": None,
+        "description": None,
         "publication_date": None if ended is None else datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%d"),
-        "data_product_sector": curator.data_product_sector,
+        "data_product_sector": None,
     }
 
 
@@ -117,7 +96,7 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, obj
         "privacy_parameters": parameters,
         "privacy_parameters_description": (
             f"Spent by this run. All runs on the same {population.unit}s together are limited to epsilon "
-            f"{population.epsilon:g} at delta {decimal(population.delta)}; "
+            f"{population.bound_epsilon:g} at delta {decimal(population.bound_delta)}; "
             f"{population.spent_epsilon:.6g} of it is used."
         ),
     }
@@ -154,7 +133,7 @@ def _accounting(run: views.RunView, population: views.PopulationView) -> dict[st
 
 
 def _implementation(
-    run: views.RunView, population: views.PopulationView, curator: Curator, facts: PlanFacts | None, card: Guarantee
+    run: views.RunView, population: views.PopulationView, facts: PlanFacts | None, card: Guarantee
 ) -> dict[str, object]:
     lines = [f"{fact.name}: {fact.value}." for fact in card.facts if fact.name not in ("Unit", "Adjacency")]
     lines += list(card.not_covered)
@@ -165,5 +144,5 @@ def _implementation(
             + (f", task {task_words(run.plan)}." if facts else ".")
         ),
         "mechanisms": "\n".join(f"- {line}" for line in lines),
-        "justification": curator.justification,
+        "justification": None,
     }

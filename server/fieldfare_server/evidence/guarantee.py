@@ -199,21 +199,15 @@ def _together(population: PopulationView) -> str:
     committed = f"{round_up(population.committed_epsilon)} committed of {population.epsilon:g}."
     if population.overdrawn:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
-    if population.accounting == "individual":
-        return (
-            f"For each of {population.users} users, given who answered when, all runs charged to {population.name} "
-            f"together stay ({population.epsilon:g}, {decimal(population.delta)})-differentially private, however each "
-            f"is chosen: {committed} Users who are exhausted and are no longer asked: {population.exhausted}."
-            + (
-                f" Of delta, D = {decimal(population.leak, 3)} is kept for runs whose cohorts are drawn in secret."
-                if population.leak > PLAIN_SHARE * population.delta
-                else ""
-            )
-        )
+    # A limit that was tightened is no bound for runs that were chosen under a larger one.
+    bound = f"({population.bound_epsilon:g}, {decimal(population.bound_delta)})-differentially private"
+    stay = f"all runs charged to {population.name} together stay {bound}, however each is chosen: {committed}"
+    if population.accounting != "individual":
+        return f"A{stay[1:]}"
+    kept = f" Of delta, D = {decimal(population.leak, 3)} is kept for runs whose cohorts are drawn in secret."
     return (
-        f"All runs charged to {population.name} together stay "
-        f"({population.bound_epsilon:g}, {decimal(population.bound_delta)})-differentially private, "
-        f"however each is chosen: {committed}"
+        f"For each of {population.users} users, given who answered when, {stay} Users who are exhausted and are no "
+        f"longer asked: {population.exhausted}." + (kept if population.leak > PLAIN_SHARE * population.delta else "")
     )
 
 

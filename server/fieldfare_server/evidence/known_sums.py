@@ -230,9 +230,7 @@ def _known_reply(
     index: int,
     occasion: Occasion,
 ) -> tuple[TrainReply, Float]:
-    """Return the reply of `count` users to round `index`, and what it adds to the sum before it is snapped,
-    shape (n,).
-    """
+    """Return the reply of `count` users to round `index`, and what it adds to the sum before that is snapped, (n,)."""
     ramp = torch.linspace(-1.0, 1.0, schema.numel)
     sums, over = [], 0
     for query in range(len(shares)):

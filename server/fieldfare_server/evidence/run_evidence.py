@@ -67,24 +67,20 @@ def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence
     run = ledger.run(run_id)
     facts = plan_facts(run, root)
     population = ledger.population(run.population)
+    others = views.every(partial(ledger.runs, population=run.population))
     return RunEvidence(
         run=run,
         population=population,
         facts=facts,
         card=guarantee(run, population, facts),
         counts=ledger.participation_histogram(run_id),
-        charged=_charged_runs(ledger, run),
+        charged=[each for each in others if each.id != run_id and each.spent_epsilon > 0],
         test=watch.newest_row(ledger, run_id, Audited.action),
         head=ledger.head(),
         price=next(each.charge.price for each in ledger.priced_runs(run.population) if each.seq == run.seq),
         together=ledger.together(population),
         others=tuple(each for each in ledger.charges(run.population) if each.state != "released"),
     )
-
-
-def _charged_runs(ledger: Reader, run: views.RunView) -> list[views.RunView]:
-    others = views.every(partial(ledger.runs, population=run.population))
-    return [other for other in others if other.id != run.id and other.spent_epsilon > 0]
 
 
 def format_time(seconds: float | None) -> str:

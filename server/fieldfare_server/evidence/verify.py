@@ -87,8 +87,7 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> DueCharge:
 
     Raises `StrategyError` where the stored strategy is not there.
     """
-    # A certified charge is computed again from its seed: the bound that the strategy's file records is not
-    # believed.
+    # A certified charge is computed again from its seed: the bound that the strategy's file records is not believed.
     cost = strategy.cost(json.loads(plan_json)).certified_again()
     charge = cost.realised()
     return DueCharge(
@@ -117,35 +116,12 @@ def verify(
         held: the end of the journal as it is known outside the database.
         strategies: the directory of the runs' files, for strategies alone (None: `store_root`).
     """
+    verification = Verification(ledger.url, store_root, recompute, held, strategies)
     try:
         with ledger.database.read() as connection:
-            return verify_on(connection, ledger.url, store_root, recompute=recompute, held=held, strategies=strategies)
+            return verification.report(connection)
     except FieldfareError as error:
         return VerifyReport(ledger.url, None, Unfit("database", ledger.url, str(error)))
-
-
-def verify_on(
-    connection: Connection,
-    name: str,
-    store_root: Path | None = None,
-    *,
-    recompute: Recompute | None = None,
-    held: Head | None = None,
-    strategies: Path | None = None,
-) -> VerifyReport:
-    """`verify` in the transaction of `connection`; `name` is the ledger's name in the report."""
-    verification = _Verification(name, store_root, recompute, held, strategies or store_root)
-    fault: Unfit | None = None
-    try:
-        verification.run(connection)
-    except Unfit as unfit:
-        fault = unfit
-    except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
-        # Damage can turn any value into one of another type, length or sign.
-        fault = Unfit("database", name, f"{type(error).__name__}: {error}")
-    return VerifyReport(
-        name, verification.head, fault, verification.checked, verification.missing, verification.unpinned
-    )
 
 
 _STREAM = {"yield_per": 1000}
@@ -162,18 +138,20 @@ _TAKEN = select(_t.index, _t.spent, _q.count, _q.users, _q.charges).join_from(
 _TAKEN = _TAKEN.where(_t.run_seq == bindparam("seq")).order_by(_t.index)
 
 
-class _Verification(Replay):
+class Verification(Replay):
+    """One check. name: the ledger's in the report; the others are as `verify`'s."""
+
     def __init__(
         self,
         name: str,
-        store_root: Path | None,
-        recompute: Recompute | None,
-        held: Head | None,
-        strategies: Path | None,
+        store_root: Path | None = None,
+        recompute: Recompute | None = None,
+        held: Head | None = None,
+        strategies: Path | None = None,
     ) -> None:
         super().__init__(name, thorough=True)
         self._root, self._recompute, self._held = store_root, recompute, held
-        self._files = strategies or Path()
+        self._files = strategies or store_root or Path()
         self.head: Head | None = None
         self.checked: dict[str, int] = {}
         self.missing: dict[str, str] = {}
@@ -210,7 +188,19 @@ class _Verification(Replay):
             raise Unfit("audit", str(record.number), str(error)) from None
         self._signers.setdefault(str(record.run), set()).add(receipt.key)
 
-    def run(self, connection: Connection) -> None:
+    def report(self, connection: Connection) -> VerifyReport:
+        """Return what is found in the transaction of `connection`."""
+        fault: Unfit | None = None
+        try:
+            self._run(connection)
+        except Unfit as unfit:
+            fault = unfit
+        except (FieldfareError, SQLAlchemyError, OSError, ArithmeticError, TypeError, ValueError) as error:
+            # Damage can turn any value into one of another type, length or sign.
+            fault = Unfit("database", self._name, f"{type(error).__name__}: {error}")
+        return VerifyReport(self._name, self.head, fault, self.checked, self.missing, self.unpinned)
+
+    def _run(self, connection: Connection) -> None:
         if connection.dialect.name == "sqlite":
             for (line,) in connection.execute(text("PRAGMA integrity_check(1)")).all():
                 if line != "ok":
@@ -345,9 +335,7 @@ class _Verification(Replay):
 
 
 def _require_same_units(label: str, recorded: Units, right: Units) -> None:
-    """Require equal units but for rounding: another machine may add in another order, which moves a float's
-    last bits.
-    """
+    """Require equal units but for rounding: another machine may add in another order, which moves last bits."""
     close = np.abs(recorded - right) <= 2 + (right >> 30)
     if recorded.shape != right.shape or not close.all():
         raise Unfit("participations", label, "its plan and participation give other charges for single users")

@@ -24,9 +24,7 @@ def true_positive_rate(mu: float, leak: float = 0.0, false_positives: float = FA
 
 
 def bounded_rate(epsilon: float, delta: float, false_positives: float = FALSE_POSITIVES) -> float:
-    """Return the same where only (epsilon, delta) is known: both inequalities of the definition (Kairouz et
-    al. 2015).
-    """
+    """Return the same where only (epsilon, delta) is known: both its inequalities (Kairouz et al. 2015)."""
     if epsilon > 700:  # exp overflows
         return 1.0
     growing = math.exp(epsilon) * false_positives + delta

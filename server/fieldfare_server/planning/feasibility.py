@@ -21,6 +21,7 @@ from fieldfare.participation import SAMPLED, FixedOrder, Participation
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare.plan import Plan
 from fieldfare_server.run.presence.availability import SimulatedAvailability
+from fieldfare_server.run.presence.patience import MOST_VOIDS
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Selector, Users
 
 TRIALS = 20
@@ -29,8 +30,6 @@ VISITS = 2e8
 """Users x rounds that all trials together may look at; larger plans get fewer trials."""
 MOST_MADE_UP = 1_000_000
 """Made-up users; more of them could only fill more rounds."""
-RETRIES = 20
-"""Attempts at one round before a run gives up (`run.patience.MOST_VOIDS`)."""
 
 
 def is_feasible(participation: Participation, rounds: int, cohort: int, users: int) -> bool:
@@ -158,7 +157,7 @@ def _reach_once(plan: Plan, names: NDArray[np.uint64], generator: np.random.Gene
                 round, available, taken.last_and_count, generator, generator.random, None if plan.samples else everyone
             )
 
-        for _ in range(RETRIES):
+        for _ in range(MOST_VOIDS):
             try:
                 reported = model.answering(round, model.wait(round, everyone, select))
             except NotEnoughUsers:

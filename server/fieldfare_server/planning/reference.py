@@ -172,9 +172,7 @@ def _explain_section(section: PlanSection, *, keys: bool) -> str:
 
 
 def json_schema() -> dict[str, object]:
-    """Return the JSON Schema of a plan file, with the tables of every kind. It checks types and ranges, not
-    what must fit.
-    """
+    """Return the JSON Schema of a plan file, with every kind's tables: of types and ranges, not of what must fit."""
     schema = Plan.model_json_schema()
     tables: dict[str, Any] = schema["$defs"]
     choices: dict[str, list[dict[str, str]]] = {}

@@ -11,7 +11,7 @@ run, and no data are touched.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,9 +188,7 @@ def _fitted(plan: Plan, users: int) -> Plan:
         require_feasible(plan, users)
         return plan
     asked = {"cohort": min(plan.run.cohort, max(1, users // 2))}
-    table = changed(
-        {key: _copy(value) for key, value in plan.model_dump(mode="json", exclude_none=True).items()}, asked
-    )
+    table = changed(plan.model_dump(mode="json", exclude_none=True), asked)
     return Plan.parse({**table, "participation": _spread(plan.run.rounds, asked["cohort"], users)})
 
 
@@ -254,14 +252,10 @@ def _tables(plan: Plan, users: int | None, norm: float | None, work: float, cert
             if rounds * cohort > work * plan.run.rounds * plan.run.cohort or rounds > MOST_ROUNDS:
                 continue
             asked = {"rounds": rounds, "cohort": cohort} | ({} if clip == plan.clipping.norm else {"clip": clip})
-            shape = changed({key: _copy(value) for key, value in whole.items()}, asked)
+            shape = changed(whole, asked)
             _keep_distance(shape, plan, norm)
             for mechanism, participation in _ways(plan, shape, users, certified):
                 yield {**shape, "mechanism": mechanism, "participation": participation}
-
-
-def _copy(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _keep_distance(shape: Table, plan: Plan, norm: float | None) -> None:

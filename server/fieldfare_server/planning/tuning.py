@@ -27,6 +27,7 @@ from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.accounting.sealed import largest_mu
 from fieldfare.cost import Cost
 from fieldfare.errors import Conflict, OutOfRange, Unknown, Unsupported
+from fieldfare.participation import adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.questions.choice import Choose
 from fieldfare.text import decimal
@@ -113,9 +114,7 @@ class Tuning:
         return Plan.parse(final.model_copy(update=changed).model_dump(mode="json", exclude_none=True))
 
     def question(self, runs: Sequence[str], users: int) -> Asked | None:
-        """Return what compares the released models of `runs` on the share, of `users` users; None: their
-        public scores do.
-        """
+        """Return what compares the released models of `runs` on the share, of `users` users; None: public scores do."""
         if self.asks is None:
             return None
         measure, low, high = self.asks
@@ -123,7 +122,6 @@ class Tuning:
         assert tuning is not None
         mu = math.sqrt(price_with_model(plan).loss.mu_squared / self.parts)
         privacy = plan.privacy
-        factor = 2.0 if privacy.adjacency == "replace_one" else 1.0
         return Asked.of(
             {
                 "question": {"kind": "choose", "measure": measure, "models": runs, "low": low, "high": high},
@@ -131,7 +129,7 @@ class Tuning:
                 "task": plan.task,
                 "privacy": {
                     "population": privacy.population,
-                    "noise_multiplier": factor / mu * _ROUNDING,
+                    "noise_multiplier": adjacency_factor(privacy.adjacency) / mu * _ROUNDING,
                     "delta": privacy.delta,
                     "adjacency": privacy.adjacency,
                 },

@@ -98,9 +98,7 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
     Raises:
         BadInput: the changed plan is impossible, takes too long to price here, or another is being priced.
     """
-    table = changed(
-        {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}, changes
-    )
+    table = changed(stored, changes)
     plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
@@ -144,13 +142,12 @@ def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
     return cost_without_amplification(plan, resolution), "without amplification"
 
 
-def changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what must follow from
-    them.
+def changed(plan: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what must follow from them.
 
-    `table` and the tables in it are changed and must be the caller's own. The samplers' rates follow the
-    cohort.
+    The samplers' rates follow the cohort.
     """
+    table = {key: dict(value) if isinstance(value, Mapping) else value for key, value in plan.items()}
     run, privacy, participation = table["run"], table["privacy"], table.setdefault("participation", {})
     cohort = changes.get("cohort")
     if cohort is not None:

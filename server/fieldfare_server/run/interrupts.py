@@ -61,9 +61,7 @@ class Interrupts:
 
     @contextmanager
     def allowed(self, at_once: bool = True) -> Iterator[None]:
-        """Let a Ctrl-C be raised where it comes, inside the block; or, within such a part, it waits again for
-        the end of this one.
-        """
+        """Let a Ctrl-C be raised where it comes, inside the block; or, within such a part, wait for its end."""
         before = self._at_once
         try:
             self._at_once = at_once

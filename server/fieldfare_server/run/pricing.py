@@ -124,9 +124,7 @@ def ring_of(privatiser: Privatiser, sums: tuple[float, int, int]) -> Ring | None
 
 
 def _schema_of(task: Task) -> Schema:
-    """Return the schema of the task's model, which is built unless the task's own class states it: that needs
-    no PyTorch.
-    """
+    """Return the schema of the task's model, built unless the task's own class states it, which needs no PyTorch."""
     # A subclass may build another model, so what it inherits counts for nothing.
     known = vars(type(task)).get("known_schema")
     return known(task) if known else Schema.of(task.build_model())

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from types import TracebackType
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import OpenRound, Outcome, RunHandle
-from fieldfare_server.ledger.states import EndState, Request
 
 Statistics = dict[str, float | str | list[float] | list[float | str] | None]
 """Public or privatised values of a round; a number that is not finite is None."""
@@ -55,23 +52,9 @@ class Rehearsal:
     def patterns(self, indices: ArrayLike) -> list[tuple[int, ...]]:
         return self._taken_part.patterns(indices)
 
-    def allowance(self, indices: ArrayLike) -> None:
-        return
-
-    def pledged(self, indices: ArrayLike) -> None:
-        return
-
     def open_round(self, cohort: ArrayLike) -> OpenRound:
         self._attempts += 1
         return OpenRound(self._next_round, self._attempts, self._next_round, np.asarray(cohort, np.int64), 0)
-
-    def void_round(
-        self, round: OpenRound, reason: str, *, reports: int = 0, rejects: Mapping[str, int] | None = None
-    ) -> None:
-        return
-
-    def close_round(self, round: OpenRound, closing: str, nodes: int) -> OpenRound:
-        raise NotImplementedError("a rehearsal stores nothing that could be opened again")
 
     def receipts(self) -> list[str]:
         return []
@@ -80,28 +63,15 @@ class Rehearsal:
         self._taken_part.add(round.index, np.asarray(outcome.participants, np.int64))
         self._next_round = round.index + 1
 
-    def begin_groups(self) -> None:
-        return
+    def _nothing(self, *arguments: object, **keywords: object) -> None:
+        """What a ledger would note or answer, and a rehearsal does not: nobody has a budget, and nothing lasts."""
 
-    def hold_round(self, round: OpenRound, outcome: Outcome) -> None:
-        raise NotImplementedError("a rehearsal has no transactions to save")
+    allowance = pledged = request = begin_groups = commit_group = heartbeat = void_round = finish = __exit__ = _nothing
 
-    def commit_group(self, checkpoint_digest: str) -> None:
-        return
+    def _never(self, *arguments: object, **keywords: object) -> NoReturn:
+        raise NotImplementedError("a rehearsal stores nothing: no round is closed, or held for a transaction")
 
-    def heartbeat(self) -> None:
-        return
-
-    def request(self) -> Request | None:
-        return None
-
-    def finish(self, state: EndState, message: str = "") -> None:
-        return
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return
+    close_round = hold_round = _never
 
 
 Account: TypeAlias = RunHandle | Rehearsal

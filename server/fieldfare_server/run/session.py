@@ -175,15 +175,13 @@ class Session:
                 ledger.close()
                 raise
         cost, strategy = settle(cost, decided)
-        # Key and strategy are durable before the ledger can name them: a run that exists can always be
-        # resumed.
+        # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
         files.create(key)
         try:
             StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)
             model = TaskModel(plan.task_reference) if model is None else model
             model.save(files.directory)
-            # Noted before the start, so that a resume with other data is refused even if nothing was ever
-            # committed.
+            # Noted before the start, so that a resume with other data is refused even if nothing was ever committed.
             if users is not None:
                 files.has_users(users(plan.task_reference))
             new = NewRun(
@@ -416,8 +414,7 @@ class Session:
             path = write_model(self.files, self.model.tensors(self.params))
         if self._lease_keeper is not None:
             self._lease_keeper.stop()
-        # First the ledger, then the files: a key that is destroyed while its run goes on could not be
-        # resumed.
+        # First the ledger, then the files: a key that is destroyed while its run goes on could not be resumed.
         self.account.finish(state, message)
         self.ended = True
         if self._ledger is not None and self._home is not None:
@@ -440,9 +437,7 @@ class Session:
 
 
 def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
-    """Choose Fieldfare's own messages; of a run that asks about released models, with these. Raises
-    `BadInput` without one.
-    """
+    """Choose Fieldfare's own messages; for a question about released models, with them. Raises `BadInput` without."""
     if plan.run.task != QUESTION:
         return CohortDialect()
     runs = questions.parse(plan.task["question"]).runs  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput
 from fieldfare_server.api import create_app
 from fieldfare_server.cli.progress import local_grid
-from fieldfare_server.evidence.deployments_registry import Curator, registry_entry
+from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.residual_test import run_residual_test
 from fieldfare_server.evidence.statement import privacy_statement
@@ -143,19 +143,9 @@ def test_the_registry_entry_has_the_registrys_fields(ledger: Ledger) -> None:
     }
     assert deployment["privacy_loss"]["privacy_parameters"]["epsilon"] == ledger.run("final").spent_epsilon
     assert deployment["model"]["model_name"] == "Central"
-    assert "deployment.product.data_curators" in entry["missing"]
-    told = Curator(
-        name="Late arrivals",
-        data_curators=("A. Curator",),
-        intended_use="forecast",
-        data_product_region="US",
-        data_product_sector="Transport",
-        description="a model",
-        justification="because",
-        sources="none",
-        registry_authors=("A. Curator",),
-    )
-    assert registry_entry(ledger, "final", told)["missing"] == []
+    product = ("name", "data_curators", "intended_use", "data_product_region", "description", "data_product_sector")
+    others = ("implementation.justification", "resources.sources", "resources.registry_authors")
+    assert entry["missing"] == [f"deployment.{name}" for name in (*(f"product.{each}" for each in product), *others)]
 
 
 def test_both_are_served(ledger: Ledger, ledger_url: str) -> None:
@@ -181,6 +171,17 @@ def test_a_finished_run_is_told_in_the_past_and_a_running_one_with_what_may_come
     going = privacy_statement(ledger, "going").summary
     assert "once all" in going
     assert "so far" in going
+
+
+def test_a_limit_that_was_tightened_is_no_promise_for_runs_before(ledger: Ledger) -> None:
+    """Individual accounting too: the runs were chosen under the larger budget."""
+    ledger.tighten_population("aircraft", epsilon=6.0, reason="less is needed", actor="officer")
+    assert ledger.population("aircraft").accounting == "individual"
+    said = privacy_statement(ledger, "final").summary
+    assert "together stay (8, 1e-5)-differentially private" in said
+    assert "committed of 6." in said
+    loss = registry_entry(ledger, "final")["deployment"]["privacy_loss"]  # type: ignore[index]
+    assert "limited to epsilon 8 at delta 1e-5" in loss["privacy_parameters_description"]
 
 
 def test_what_is_not_charged_is_told_as_information(ledger: Ledger) -> None:

@@ -46,6 +46,21 @@ batch_size = 8
 learning_rate = 0.3
 """
 
+QUESTION = """
+[question]
+kind = "mean"
+measure = "rows"
+low = 0
+high = 50
+[run]
+task = "digits"
+cohort = 50
+[privacy]
+population = "writers"
+epsilon = 1.0
+delta = 0.01
+"""
+
 Run = Callable[..., Result]
 
 
@@ -176,6 +191,17 @@ def test_submitting_a_first_plan_makes_ledger_and_population(
     (tmp_path / "home" / "ledger.sqlite3").unlink()
     again = fieldfare("run", plan_file(), "--insecure", "--create-population", "--detach", "--json")
     assert (again.exit_code, "would forget" in again.stdout) == (2, True), again.output
+
+
+def test_a_plan_makes_a_population_of_its_own_adjacency(
+    fieldfare: Run, plan_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of another would refuse the run, and keep its adjacency for good."""
+    monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *arguments, **options: "")
+    path = plan_file(**{"[privacy]": '[privacy]\nadjacency = "replace_one"'})
+    done = fieldfare("run", path, "--insecure", "--create-population", "--detach", "--json")
+    assert done.exit_code == 0, done.output
+    assert said(fieldfare("budget", "writers", "--json"))[0]["adjacency"] == "replace_one"
 
 
 def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
@@ -340,6 +366,14 @@ def test_run_knows_the_users_of_earlier_runs(
     accepted = fieldfare("run", path, *terms, "--accept-delta")
     assert accepted.exit_code == 0, accepted.output
     assert "warning: privacy.delta = 0.01" in accepted.stderr
+    assert len(submitted) == 1
+    # A question to nodes is asked the same.
+    monkeypatch.setattr("fieldfare_server.cli.ask.submit", lambda *_, **terms: submitted.append(terms["run_id"]))
+    question = tmp_path / "question.toml"
+    question.write_text(QUESTION)
+    refused = fieldfare("ask", question, "--superlink", "127.0.0.1:1", *terms[:1], *terms[2:])
+    assert refused.exit_code == 2
+    assert "0.0005, or --accept-delta" in refused.stderr
     assert len(submitted) == 1
 
 

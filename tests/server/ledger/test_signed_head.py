@@ -6,6 +6,8 @@ import os
 import secrets
 import shutil
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -413,3 +415,24 @@ def test_a_forged_signed_head_in_the_ledger_is_refused_at_the_next_charge(tmp_pa
             with pytest.raises(Disproved, check=coded("disproved")):
                 ledger.proof.require(link)
         link.rollback()
+
+
+def test_nodes_of_one_process_look_into_the_file_one_after_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two at once wrote one temporary file, and the second found it gone."""
+    monkeypatch.setenv(witness.VARIABLE, str(tmp_path / "head"))
+    inside, keep, seen = [0], witness._keep, list[int]()
+
+    def slowly(path: Path, newest: SignedHead, first: bool = False) -> None:
+        inside[0] += 1
+        seen.append(inside[0])
+        time.sleep(0.05)
+        keep(path, newest, first)
+        inside[0] -= 1
+
+    monkeypatch.setattr(witness, "_keep", slowly)
+    shown = RecordDict({HEAD: write_head(head(5), {})})
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: witness.watch(context(), shown), range(4)))
+    assert seen == [1]

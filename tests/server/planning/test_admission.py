@@ -22,8 +22,7 @@ from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Refused
 from fieldfare.participation import MinSeparation
 from fieldfare.plan import Plan
 from fieldfare_client.app import user_names
-from fieldfare_server.cli.progress import priced_here
-from fieldfare_server.cli.run import _check_users
+from fieldfare_server.cli.progress import check_known_users, priced_here
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.state.admission import count
@@ -120,7 +119,7 @@ def private_strategy(state: StateDirectory, a_plan: Plan) -> None:
 def submitted(state: StateDirectory, a_plan: Plan) -> None:
     """As `fieldfare run` asks: too few users are a warning, because further ones may join."""
     with warnings_of_run() as told:
-        _check_users(state, a_plan, True)
+        check_known_users(state, a_plan, True)
     if any("cannot reach its end" in text for text in told):
         raise BadInput("a run", told[0])
 
@@ -129,7 +128,7 @@ def submitted(state: StateDirectory, a_plan: Plan) -> None:
 def warnings_of_run() -> Iterator[list[str]]:
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fieldfare_server.cli.run.print_warnings", told.extend)
+        patch.setattr("fieldfare_server.cli.progress.print_warnings", told.extend)
         yield told
 
 

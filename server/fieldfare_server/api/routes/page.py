@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from importlib import resources
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from fieldfare_server.api.etag import tag_of, tagged
 from fieldfare_server.api.problems import ProblemError
 
 router = APIRouter(include_in_schema=False)
@@ -27,7 +27,7 @@ def _load() -> dict[str, tuple[bytes, str, str]]:
         kind = _TYPES.get(entry.name.rpartition(".")[2])
         if kind is not None:
             body = entry.read_bytes()
-            files[entry.name] = (body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+            files[entry.name] = (body, kind, tag_of(body))
     return files
 
 
@@ -39,10 +39,7 @@ def _file(request: Request, name: str) -> Response:
     if name not in _FILES:
         raise ProblemError(404, "not-found", "there is no such file.")
     body, kind, tag = _FILES[name]
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type=kind, headers=headers)
+    return tagged(request, body, tag, kind, {"Cache-Control": "no-cache"})
 
 
 @router.get("/")

@@ -108,9 +108,7 @@ class SimulatedAvailability:
 
 
 def is_simulated(grid: Grid | None) -> bool:
-    """Return whether all nodes of this grid are simulated here: in this process, by Flower's simulation, or
-    as is stated.
-    """
+    """Return whether all nodes of this grid are simulated: in this process, by Flower's simulation, or as stated."""
     from fieldfare_flower.own_data import is_flowers_simulation  # Flower, which no price needs
 
     stated = os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"

@@ -144,9 +144,7 @@ class Public(Counts):
         return max(1, plan.report_goal) if plan.run.min_available is None else plan.run.min_available
 
     def _say_what_is_missing(self, deadline: float) -> None:
-        """Say once, at the first look that finds too few users: how many are needed, and how long they are
-        waited for.
-        """
+        """Say once, at the first look that finds too few users: how many are needed, how long they are awaited."""
         here, left = self.roster.reserve().size, max(0.0, deadline - time.monotonic())
         if not self._said and here < self._needed:
             log.warning("%d users needed, %d here: waiting for at most %.0f s", self._needed, here, left)

@@ -214,9 +214,7 @@ class Failures:
         return BadInput(self._part, f"{self._describe()}.", self._advise(), code="nodes-fail")
 
     def _journal_refused(self) -> JournalRefused:
-        """Return the refusal for an older journal, the gravest of what may be wrong, so no other fault is
-        named beside it.
-        """
+        """Return the refusal for an older journal, the gravest of faults: no other is named beside it."""
         seen, shown = self._rows
         kinds = "; ".join(f"{count} x {REASONS[why]}" for why, count in self._journal.most_common())
         rows = (

@@ -69,9 +69,7 @@ def has_key(node: GridNode) -> bool:
 
 
 def key_pseudonym(key: bytes) -> int:
-    """Return the 64-bit name of the user whose node has this public key: stable, and apart from names of
-    other origin.
-    """
+    """Return the 64-bit name of the user whose node has this public key: stable, and apart from other names."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8, person=b"fieldfare.node").digest(), "little")
 
 

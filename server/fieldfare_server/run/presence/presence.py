@@ -279,9 +279,7 @@ class Scheduled(Federation):
         self._at_scheduled_time = False
 
     def await_release(self) -> None:
-        """Wait for the scheduled time, however soon the replies came. Until then the sum is raw, and a crash
-        voids the round.
-        """
+        """Wait for the scheduled time, however soon replies came. Until then the sum is raw; a crash voids the round"""
         self.roster.look(self.grid)
         self._pace.wait(lambda left: self.tick())
         self._at_scheduled_time = True

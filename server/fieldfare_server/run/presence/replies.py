@@ -146,15 +146,13 @@ class Receiver:
         slots = ReplySlots(_send_in_time(grid, messages, deadline, tick))
         while slots.waiting:
             before, left = len(slots.waiting), deadline - time.monotonic()
-            # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told
-            # less.
+            # Within a look, Flower waits for the rest of a reply whose upload broke off: minutes, unless told less.
             limit_part_waits(max(left, 0.0))
             if limit is not None:  # in every look: `tick` may have pulled other messages
                 self.limit(grid, limit)
             yield from self.look(grid, slots)
             tick()
-            # `left` was taken before the look: one look begins after the deadline, for replies that came
-            # meanwhile.
+            # `left` was taken before the look: one look begins after the deadline, for replies that came meanwhile.
             if not slots.waiting or left <= 0:
                 return
             pause = SHORTEST_PAUSE if len(slots.waiting) < before else min(pause * 1.25, LONGEST_PAUSE)
@@ -173,8 +171,9 @@ class Receiver:
     def _look(self, grid: Grid, slots: ReplySlots) -> Iterator[ReceivedReply]:
         if not self._one_by_one:
             try:
-                for ids in _split(slots.waiting, self._batch):
-                    for reply in _pull(grid, ids):
+                ids = slots.waiting
+                for first in range(0, len(ids), self._batch):
+                    for reply in _pull(grid, ids[first : first + self._batch]):
                         yield slots.take(reply)
                 return
             except _Undecodable as error:
@@ -203,19 +202,12 @@ def _send_in_time(grid: Grid, messages: Sequence[Message], deadline: float, tick
             time.sleep(LONGEST_PAUSE)
 
 
-def _split(ids: list[str], most: int) -> Iterator[list[str]]:
-    """Return `ids` in order, at most `most` at a time."""
-    return (ids[start : start + most] for start in range(0, len(ids), most))
-
-
 class _Undecodable(Exception):
     """Flower's own decoding of a reply failed."""
 
 
 def _pull(grid: Grid, ids: list[str]) -> Iterator[Message]:
-    """Yield `grid.pull_messages`, with errors of decoding told from those of the connection, which are raised
-    as they are.
-    """
+    """Yield `grid.pull_messages`; errors of the connection are raised as they are, those of decoding told apart."""
     pulled: Iterator[Message] | None = None
     while True:
         try:

@@ -115,8 +115,7 @@ class Roster:
         """
         self._query = query
         self._schema, self._run_id, self._register_users = schema, run_id, register_users
-        # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no
-        # node.
+        # By user index: the hosting node's id, and the pseudonym. Flower's node ids are 64 bits; 0 means no node.
         self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._answered: set[int] = set()
@@ -360,9 +359,7 @@ class Roster:
             self.bindings.save()
 
     def _forget(self) -> None:
-        """Forget what was counted, because who is there has changed: the next question about it costs as much
-        as there are users, and no later one.
-        """
+        """Forget what was counted: who is there has changed. The next question costs as much as there are users."""
         self._available, self._known = None, {}
 
     def _assign(self, node: int, names: NDArray[np.uint64], indices: Users) -> None:
@@ -430,9 +427,7 @@ class Roster:
         return kept
 
     def known(self, without: Iterable[int] = ()) -> Users:
-        """Return the indices of the users whom a node has claimed in this process, online or not, and not one
-        of `without`.
-        """
+        """Return indices of the users whom a node, and none of `without`, claimed in this process, online or not."""
         left_out = frozenset(without)
         if left_out not in self._known:
             claimed = (self._owner != 0) & ~np.isin(self._owner, np.fromiter(left_out, np.uint64))

@@ -238,8 +238,7 @@ class Selector:
             cohort, lots = pool[included], tossed[included]
             if isinstance(self.participation, TruncatedPoisson):
                 self._require_enrolled(known, users)
-                # Below the rate a coin is uniform, whatever the rate: the smallest are a lot among those who
-                # are drawn.
+                # Below the rate a coin is uniform, whatever the rate: the smallest are a lot among those who are drawn.
                 cohort = cohort[np.argsort(lots, kind="stable")[: self.participation.cap]]
             return np.sort(self._solvent(round, cohort))
         everyone = pool if known is None else self._in_place(round, np.asarray(known, dtype=np.int64))
@@ -247,8 +246,7 @@ class Selector:
         # whether later rounds can be filled.
         plenty = self._has_plenty(round, self._count_whole(everyone))
         if plenty and pool.size > 8 * self.asked:
-            # Distinct users in uniformly random order: the first eligible ones among them are a uniform
-            # cohort.
+            # Distinct users in uniformly random order: the first eligible ones among them are a uniform cohort.
             drawn = pool[generator.choice(pool.size, 2 * self.asked, replace=False)]
             fit = self._solvent(round, drawn[self._eligible(round, *taken(drawn))])
             if fit.size >= self.asked:
@@ -302,8 +300,7 @@ class Selector:
             standing = self.standing(round, known, taken)
             raise NotEnoughUsers(round, max(1, self.fewest), standing, self.rounds - round)
 
-    # Under fixed order, only the rounds of one place concern its users: among those, they may take part in
-    # every one.
+    # Under fixed order, only the rounds of one place concern its users: among those, they may take part in every one.
 
     @property
     def _apart(self) -> int:
@@ -409,7 +406,5 @@ class _Places:
 
 
 def users_asked(cohort: int, over_selection: float) -> int:
-    """Return how many users are asked so that `cohort` of them report. Poisson schemes ask those whom the
-    coins choose.
-    """
+    """Return how many users are asked so that `cohort` of them report. Poisson schemes ask those that coins choose."""
     return math.ceil(cohort * over_selection)

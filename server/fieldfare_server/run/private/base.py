@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
@@ -207,32 +207,16 @@ class _NoNodes(Grid):
     def get_node_ids(self) -> Iterable[int]:
         return list(self._nodes)
 
-    def create_message(self, *arguments: object, **keywords: object) -> Message:
-        raise self._refusal()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise self._refusal()
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise self._refusal()
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        raise self._refusal()
-
-    def set_run(self, run: object) -> None:
-        raise self._refusal()
-
-    @property
-    def run(self) -> Any:
-        raise self._refusal()
-
-    def _refusal(self) -> BadInput:
-        return BadInput(
+    def _refuse(self, *arguments: object, **keywords: object) -> NoReturn:
+        raise BadInput(
             "base.configure_train",
             "it talks to nodes itself, and answers would leave un-noised.",
             "config=",
             code="talks-to-nodes",
         )
+
+    create_message = push_messages = pull_messages = send_and_receive = set_run = _refuse
+    run = property(_refuse)
 
 
 _NoNodes.__abstractmethods__ = frozenset()  # later versions of Flower may ask for more

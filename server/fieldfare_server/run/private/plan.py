@@ -160,9 +160,7 @@ def plan_from(
 
 
 def spread_participation(run: Mapping[str, Any], nodes: int) -> dict[str, Any]:
-    """Return the participation in which `nodes` users take turns: each takes part again only when all others
-    could have.
-    """
+    """Return the participation in which `nodes` users take turns: each again only when all others could have."""
     try:
         asked = math.ceil(int(run["cohort"]) * float(run.get("over_selection", 1.0)))
         separation = max(1, min(int(run["rounds"]), nodes // max(1, asked)))

@@ -53,7 +53,6 @@ from fieldfare_server.ledger.views import PopulationView, RoundView, every
 from fieldfare_server.run.presence.availability import require_simulated
 from fieldfare_server.run.presence.identity import GridNode, Kind, has_key, identity_is_stable, kind_of, list_nodes
 from fieldfare_server.run.private.base import NEVER_CALLED, Base, refuse_overrides, refuse_replaced
-from fieldfare_server.run.private.no_evaluation import WithoutNodeEvaluation
 from fieldfare_server.run.private.plan import KEYWORDS, PREFIX, plan_from, read_run_config, refuse_unknown
 from fieldfare_server.run.private.shown_rounds import (
     Evaluate,
@@ -93,7 +92,7 @@ class There(NamedTuple):
     kind: Kind
 
 
-class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
+class PrivateStrategy(Strategy, metaclass=Shown):
     """A Flower strategy whose released models are differentially private for every user of a population.
 
     The plan is given by keywords, or by `plan`. A user is a node (dialect "plain", with any ClientApp), or
@@ -371,6 +370,16 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
         """Refuse: see `configure_train`."""
         raise _only_start()
 
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return no instruction at all: metrics ride in the rounds, or would leave un-noised."""
+        return ()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return nothing, whatever is handed in."""
+        return None
+
     def initialize_parameters(self, *arguments: object, **keywords: object) -> NoReturn:
         """Refused: what Flower's older interface calls first."""
         why = "Flower's older interface (server_fn, ServerAppComponents, start_server) knows no private rounds."
@@ -619,8 +628,7 @@ class PrivateStrategy(WithoutNodeEvaluation, metaclass=Shown):
                     actor="PrivateStrategy",
                 )
             except BadInput:
-                # Another first run may have made it since it was looked for: then its budget is this run's
-                # too.
+                # Another first run may have made it since it was looked for: then its budget is this run's too.
                 known = [view for view in ledger.populations() if view.name == privacy.population]
                 if not known:
                     raise

@@ -161,8 +161,7 @@ class Aggregate:
             self.reject(NON_FINITE)
             return False
         bound = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
-        # The charge needs no more than this bound. So a reply that is too long is cut, and neither trusted
-        # nor dropped.
+        # The charge needs no more than this bound. So a reply that is too long is cut, and neither trusted nor dropped.
         if max(norms) > bound and reply.clipped_by_node:
             self.reject("over-norm, clipped again")
         # The factor 1 - 1e-12 keeps the scaled norm below the bound in spite of float64 rounding.

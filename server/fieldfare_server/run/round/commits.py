@@ -136,8 +136,7 @@ class Commits:
             return
         last = self._held[-1]
         digest = self._write_checkpoint(last.record, last.released, *self._held_noise)
-        # One transaction for all: either every held round is charged, or a crash repeats them all under fresh
-        # nonces.
+        # One transaction for all: either every held round is charged, or a crash repeats them all under fresh nonces.
         self._account.commit_group(digest)
         self._promote(digest)
         held, self._held, self._held_noise = self._held, [], ({}, {})

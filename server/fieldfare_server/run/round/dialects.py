@@ -73,9 +73,7 @@ Configure: TypeAlias = "Callable[[int, torch.Tensor], ConfigRecord]"
 
 
 def same_config(config: ConfigRecord) -> Configure:
-    """Return the user's `train_config` in every round, with Flower's `server-round`, which counts committed
-    rounds from 1.
-    """
+    """Return the user's `train_config` in every round, with Flower's `server-round`, counted from 1."""
     return lambda index, _: ConfigRecord({**config, "server-round": index + 1})
 
 
@@ -284,9 +282,7 @@ def read_plain_reply(
 
 
 def read_evaluation(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
-    """Return one user's metrics in [-1, 1], from the reply to an evaluation. Raises `BadReply` where it has
-    no listed one.
-    """
+    """Return one user's metrics in [-1, 1], from the reply to an evaluation. Raises `BadReply` without a listed one."""
     if not any(name in record for record in records_of(content, MetricRecord).values() for name in spec.names):
         raise BadReply("schema", "no metric that the plan lists")
     return read_metrics(spec, content)

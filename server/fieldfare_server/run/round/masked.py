@@ -103,8 +103,7 @@ class MaskedSum:
             # Whatever a crafted reply makes Flower's records raise, it is one reply that cannot be used.
             self.reject("schema")
             return False
-        # Overflow is meant: masks and sums count modulo the ring, and nothing here can be read before they
-        # are off.
+        # Overflow is meant: masks and sums count modulo the ring, and nothing here can be read before they are off.
         self.words += words
         self.users += users
         self.seals.append(seal)
@@ -204,7 +203,7 @@ class MaskedSums:
         self._admitted: frozenset[str] = frozenset()
         self._receipts: Receipts | None = None
         """Those of this ledger; None: not read yet."""
-        self._closed: ClosedSum | None = None
+        self.closed: ClosedSum | None = None
         """The round that is closed and not committed."""
 
     def meet(self, blinder: BlinderLike) -> None:
@@ -259,21 +258,15 @@ class MaskedSums:
     def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
         """Make the set final, durably, before anything of it is opened; returns the round, closed."""
         closed = ClosedSum(opened, total, tuple(nodes), tuple(reported))
-        # First the file, then the row: whatever crash comes between, a round that the log calls closed has
-        # its set.
+        # First the file, then the row: whatever crash comes between, a round that the log calls closed has its set.
         digest = closed.write(self._files)
         opened = self._account.close_round(opened, digest, len(nodes))
-        self._closed = ClosedSum(opened, total, closed.nodes, closed.reported)
+        self.closed = ClosedSum(opened, total, closed.nodes, closed.reported)
         return opened
 
     def left_closed(self, opened: OpenRound) -> None:
         """A crash left `opened` closed: the same set is opened, and no other. Raises as `ClosedSum.read`."""
-        self._closed = ClosedSum.read(opened, self._account.id, self._files)
-
-    @property
-    def closed(self) -> ClosedSum | None:
-        """The round that is closed and not committed."""
-        return self._closed
+        self.closed = ClosedSum.read(opened, self._account.id, self._files)
 
     def open(self, opened: OpenRound, total: object) -> OpenedSum:
         """Ask the blinder, and take the masks off. The same question has the same answer, after a crash too.
@@ -283,7 +276,7 @@ class MaskedSums:
             Refused: the blinder does not answer.
             CheckpointError: what it answered does not belong to the question.
         """
-        closed = self._closed
+        closed = self.closed
         if closed is None or closed.total is not total or opened.closing is None:
             raise OutOfTurn(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
         assert self._blinder is not None
@@ -307,7 +300,7 @@ class MaskedSums:
 
     def done(self) -> None:
         """The round is committed: what would open it again goes."""
-        self._closed = None
+        self.closed = None
         self._files.discard()
 
 

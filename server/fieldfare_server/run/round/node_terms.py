@@ -30,9 +30,7 @@ MOST_BYTES = 1 << 18
 def terms_record(
     home: StateDirectory, ledger: Ledger, handle: RunHandle, plan: Plan, cost: Cost
 ) -> dict[str, ConfigRecord]:
-    """Return the record, by its name, of the terms of a run; {} where nothing is signed yet, or they are too
-    long to send.
-    """
+    """Return the record, by its name, of a run's terms; {} where nothing is signed yet, or they are too long."""
     head, name = ledger.signed_head(), plan.privacy.population
     if head is None:
         return {}

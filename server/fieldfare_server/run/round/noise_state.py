@@ -77,8 +77,7 @@ class NoiseState:
         position = {name: value for name, value in facts.items() if name not in (NOISE_BASE, _BASE_ROUND)}
         if NOISE_BASE in facts:
             self._restore_base(str(facts[NOISE_BASE]), int(facts[_BASE_ROUND]))
-        # Draws again what the position alone does not hold; the comparison below finds another key or other
-        # nonces.
+        # Draws again what the position alone does not hold; the comparison below finds another key or other nonces.
         stream.skip(int(facts["round"]))
         if stream.position() != position:
             raise CheckpointError(

@@ -24,7 +24,7 @@ from fieldfare.schema import Arrays, Schema
 from fieldfare.trees import refuse_trees
 from fieldfare_flower.npy import BadReply, read_array, write_array
 from fieldfare_server.files.atomic import replace_file
-from fieldfare_server.run.round.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_variance
+from fieldfare_server.run.round.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_statistic, is_variance
 
 INITIAL = "initial.safetensors"
 """In the run's directory: the public arrays that it began with, and their roles."""
@@ -48,7 +48,7 @@ class OwnModel:
         self.values, self.roles = dict(arrays), roles
         names = roles.named("trained")
         self.schema = Schema(names, tuple(tuple(self.values[name].shape) for name in names))
-        self.weights = {name: buffer_weight if _is_statistic(name) else 1.0 for name in names}
+        self.weights = {name: buffer_weight if is_statistic(name) else 1.0 for name in names}
         """By trained name: the flat vector holds the array's value times this."""
         self.buffer_weight = buffer_weight
         scaled = {name: torch.from_numpy(np.asarray(self.values[name] * self.weights[name])) for name in names}
@@ -104,9 +104,7 @@ class OwnModel:
         return self._cast_and_encode(params)[1]
 
     def _cast_and_encode(self, params: torch.Tensor) -> tuple[Arrays, dict[str, Array]]:
-        """Return `sent` and `encoded`. A released model is asked for by its finite check, the result and the
-        next round.
-        """
+        """Return `sent` and `encoded`. Finite check, result and next round ask for the same released model."""
         if self._newest is None or self._newest[0] is not params:
             cast = self._cast(params)
             trained = {name: write_array(value) for name, value in cast.items()}
@@ -146,9 +144,7 @@ class OwnModel:
     # -- in the run's directory ------------------------------------------------------------------------------
 
     def layout(self) -> str:
-        """Return the SHA-256 of names, types, shapes and roles: what a resumed run must find again. Values
-        are not part of it.
-        """
+        """Return the SHA-256 of names, types, shapes and roles, not of values: what a resumed run must find again."""
         described = [[name, value.dtype.name, value.shape] for name, value in self.values.items()]
         text = json.dumps([described, dict(self.roles.of), dict(self.roles.first_names), self.buffer_weight])
         return hashlib.sha256(text.encode()).hexdigest()
@@ -186,7 +182,3 @@ class OwnModel:
                 "its backup",
                 code="initial-arrays-unreadable",
             ) from None
-
-
-def _is_statistic(name: str) -> bool:
-    return name.rpartition(".")[2] in ("running_mean", "running_var")

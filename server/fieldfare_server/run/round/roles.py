@@ -52,6 +52,11 @@ class Roles:
         return tuple(name for name, held in self.of.items() if held == role)
 
 
+def is_statistic(name: str) -> bool:
+    """Return whether an array holds a running statistic of BatchNorm's, by its name."""
+    return name.rpartition(".")[2] in STATISTICS
+
+
 def is_variance(name: str) -> bool:
     """Return whether an array holds variances, by its name."""
     return name.rpartition(".")[2] == "running_var"
@@ -99,7 +104,7 @@ def assign_roles(
         of: dict[str, Role] = {name: "trained" if name in floating else role for name, role in roles.of.items()}
         roles = replace(roles, of=of)
     else:
-        statistics = (name for name in roles.named("buffer") if name.rpartition(".")[2] in STATISTICS)
+        statistics = filter(is_statistic, roles.named("buffer"))
         roles = replace(roles, changing=tuple(statistics))
     if not any(arrays[name].size for name in roles.named("trained")):
         refuse_tree_bytes("initial_arrays", arrays.values())
@@ -110,8 +115,7 @@ def assign_roles(
 
 def _by_name(arrays: Mapping[str, NDArray[np.generic]]) -> Roles:
     def role(name: str, value: NDArray[np.generic]) -> Role:
-        statistic = name.rpartition(".")[2] in STATISTICS
-        return "buffer" if statistic or value.dtype.name not in FLOATS else "trained"
+        return "buffer" if is_statistic(name) or value.dtype.name not in FLOATS else "trained"
 
     return Roles({name: role(name, value) for name, value in arrays.items()}, {})
 

@@ -162,9 +162,7 @@ class Rounds:
         return self.cost.increments(self._charge.growth(index, users))
 
     def affords(self, index: int, users: Users) -> NDArray[np.bool_] | None:
-        """Return which of `users` have enough left for round `index`, shape (n,); None: all of them, whatever
-        the round.
-        """
+        """Return which of `users` have enough left for round `index`, shape (n,); None: all, whatever the round."""
         left = self.account.allowance(users)
         return None if left is None else np.asarray(self.costs(index, users) <= left)
 
@@ -216,8 +214,7 @@ class Rounds:
         update = mean.mul_(self._update_scale() / self.plan.run.cohort).float()
         params, optimizer_state = self.optimizer.step(current.optimizer_state, current.params, update, info)
         faults.point("strategy.stepped")
-        # The coordinates behind the update: counts for adaptive clipping, then metrics. They were noised with
-        # it.
+        # The coordinates behind the update: counts for adaptive clipping, then metrics. They were noised with it.
         riding = noised[numel:]
         clip = self._step_clip(riding, total.users)
         metrics = self.metrics.add(current.metrics, riding[self.riders.indicators :], total.users)
@@ -348,8 +345,7 @@ class Rounds:
                 f"there are nonces of {len(self._nonces)} rounds before it.",
                 "resume the run",
             )
-        # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as
-        # well.
+        # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as well.
         digest = hashlib.sha256(self.model.schema.digest().encode() + b"\0")
         total.feed(digest)
         self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
@@ -424,9 +420,7 @@ def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tens
 
 
 def noise_spread(shares: Sequence[float]) -> float:
-    """Return noise in `unstack_queries` relative to that in the stack: root mean square over the queries that
-    were asked.
-    """
+    """Return noise in `unstack_queries` relative to that in the stack: root mean square over the queries asked."""
     variances = [1.0 / share for share in shares if share]
     return math.sqrt(math.fsum(variances) / len(variances))
 

@@ -60,9 +60,7 @@ class TaskModel:
         return self.task.score_name
 
     def evaluate(self, params: torch.Tensor) -> dict[str, float]:
-        """Return the task's scores of the parameters `params`, flat float32 (d,). The task gets the model in
-        eval mode.
-        """
+        """Return the task's scores of the parameters `params`, flat float32 (d,), with the model in eval mode."""
         named = self.schema.split(params)
         with torch.no_grad():
             for name, parameter in self._module.named_parameters():
