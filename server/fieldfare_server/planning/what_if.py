@@ -145,8 +145,7 @@ def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
 
 
 def changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what must follow from
-    them.
+    """Return a plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what follows from them.
 
     `table` and the tables in it are changed and must be the caller's own. The samplers' rates follow the
     cohort.
