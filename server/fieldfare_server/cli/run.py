@@ -13,7 +13,7 @@ from fieldfare.errors import BadInput, Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
-from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
+from fieldfare_server.cli.options import AcceptDeltaOption, trusted
 from fieldfare_server.cli.output import out, print_progress, print_warnings
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.population_size import check_population_size
@@ -31,7 +31,7 @@ def run(
     superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
     root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
-    resume: Annotated[str, typer.Option(metavar="RUN", callback=named, help="continue this run")] = "",
+    resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run")] = "",
     create_population: Annotated[
         bool,
         typer.Option(
