@@ -17,10 +17,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from fieldfare.errors import BadInput
 from fieldfare_client.app import user_names
 from fieldfare_server.cli import main
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.output import refusals
+from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger
 from support.ledgers import start
 
@@ -384,6 +386,14 @@ def test_output_that_cannot_be_written_is_one_sentence(command: list[str]) -> No
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
     assert ended.stderr.startswith(b"Refused.")
+
+
+def test_a_plan_of_five_thousand_brackets_and_a_horizon_beyond_memory_are_refused(tmp_path: Path) -> None:
+    """Both ended in a traceback."""
+    (tmp_path / "deep.toml").write_text("a = " + 5000 * "[" + 5000 * "]")
+    with pytest.raises(BadInput, match="is not TOML"):
+        read_plan(tmp_path / "deep.toml")
+    assert CliRunner().invoke(application, ["mechanisms", "--rounds", "99999999999"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
