@@ -24,14 +24,21 @@ tools: $(VENV)/.tools
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# PyPI's PyTorch for Linux brings CUDA, 4 GB of it; the CPU build lies on PyTorch's own index. TORCH_INDEX= takes what pip finds.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+$(VENV)/.torch: | $(VENV)/bin/python
+	$(if $(TORCH_INDEX),$(PIP) --no-compile --no-deps --retries 1 --index-url $(TORCH_INDEX) torch \
+		|| echo "No CPU build of PyTorch at $(TORCH_INDEX): pip installs what it finds; on Linux that brings CUDA.")
+	touch $@
+
 # Python compiles what is used when it is first used; pip would compile all of it: half of the time and 0.3 GB.
-$(VENV)/.installed-$(EXTRAS): pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.installed-$(EXTRAS): pyproject.toml constraints.txt | $(VENV)/bin/python $(if $(filter service,$(EXTRAS)),,$(VENV)/.torch)
 	$(PIP) --no-compile --editable '.[$(EXTRAS)]'
 	touch $@
 
 # LOCKED=1 installs the very files that locks/dev.lock names, as the workflows do; PyTorch is exempt (deploy/supply/lock.py).
 # The add-on with research tasks and forecast, which evidence pages and tests need, comes with the tools.
-$(VENV)/.tools: pyproject.toml benchmarks/research/pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.tools: pyproject.toml benchmarks/research/pyproject.toml constraints.txt | $(VENV)/bin/python $(VENV)/.torch
 ifdef LOCKED
 	PIP_CONSTRAINT=locks/dev.lock $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement locks/dev.lock
 endif

@@ -66,11 +66,9 @@ class Ring:
 
 @dataclass(frozen=True)
 class StoredPrice:
-    """What a run was priced at when it began. Whoever charges it later reads this: nothing is searched for
-    again.
+    """What a run was priced at when it began. Whoever charges it later reads this, and searches nothing.
 
-    A search or a Monte Carlo ends elsewhere on another processor, so a price that is computed twice is two
-    prices.
+    A search or a Monte Carlo ends elsewhere on another processor: a price computed twice is two prices.
     """
 
     loss: PrivacyLoss
@@ -93,8 +91,7 @@ class StoredPrice:
 
 @dataclass(frozen=True, repr=False)
 class Cost:
-    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge; no execution is charged
-    more.
+    """A plan with its calibrated mechanism. `loss` is the whole run's planned charge: none costs more.
 
     It shows itself as `fieldfare plan` shows it: as text, and as a table in a notebook.
     """
@@ -143,8 +140,7 @@ class Cost:
         return replace(self, noise_multiplier=sigma, loss=loss, resolution=r * r, certificate=certificate)
 
     def certified_again(self) -> Cost:
-        """Return this cost with its certificate computed again from the seed; itself without a certificate.
-        Takes its time.
+        """Return this cost with its certificate computed again from the seed, slowly; itself without one.
 
         The strategy matrix, the noise and the seed decide everything; no recorded bound is used. Raises
         `BadInput` where the result is below what a test without samples reaches (`sampling_free`).
@@ -192,8 +188,7 @@ class Cost:
         return Execution(self.resolution, discrete, self.sampling.holds).in_full(loss) + leaks
 
     def charged(self, loss: PrivacyLoss, before: PrivacyLoss | None = None) -> PrivacyLoss:
-        """Return `in_full`, to the last bit a part of what was planned, and no less than what was spent
-        `before`.
+        """Return `in_full`, to the last bit a part of what was planned, and no less than `before`, spent so far.
 
         Another processor adds up to other last digits. The run's rounds are then still events of the planned
         noise, its charge does not shrink, and its last round costs no more than what it reserved.
@@ -209,8 +204,7 @@ class Cost:
         return leak_of_noise(self.loss, self.plan.privacy.rounding == "discrete")
 
     def priced(self) -> dict[float, float]:
-        """Return {d / delta: epsilon of the run's price at this d, alone in a population with D = d}; {}
-        unless sampled.
+        """Return {d / delta: epsilon of its price at d, alone in a population with D = d}; {} unless sampled.
 
         Across runs a sampled run is charged its price (`filter`), which is above its epsilon: by a percent
         for runs of many rounds, by several times for one or a few.
@@ -223,9 +217,7 @@ class Cost:
         }
 
     def realised(self) -> RealisedCharge:
-        """Return a fresh running charge for one execution of the plan, from the users who really take part;
-        see `charged`.
-        """
+        """Return a fresh running charge for one execution, from the users who take part; see `charged`."""
         setting = (self.mechanism, self.participation, self.noise_multiplier, self.plan.privacy.adjacency)
         return RealisedCharge(*setting, whole=self.whole)
 
@@ -433,8 +425,6 @@ class Cost:
 
 
 def unit_margin(mechanism: Mechanism, count: int) -> float:
-    """Return how much `count` increments may exceed the planned mu^2, relative to it, before they are rounded
-    to units.
-    """
+    """Return by what share `count` increments may exceed the planned mu^2 before they are rounded to units."""
     # 2^-40: patterns and the planned maximum may be found by other formulas.
     return 1.02 * round_off(mechanism.rounds) * count * count + 2.0**-40

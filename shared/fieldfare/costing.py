@@ -95,8 +95,7 @@ class Sealed(dict[str, bytes]):
 def cost_as_priced(
     plan: Plan, cache: MutableMapping[str, bytes], price: StoredPrice, *, resolution: float = 0.0
 ) -> Cost:
-    """Build the mechanism of a run that has begun, at the price that is stored with it. Nothing is searched
-    for.
+    """Build the mechanism of a run that has begun, at the price stored with it. Nothing is searched for.
 
     The charge is that of `price` to the last bit, whatever machine computes it again.
 
@@ -148,8 +147,7 @@ def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
             )
         return
     ratio = price.loss.epsilon(plan.privacy.delta) / plan.privacy.epsilon
-    # Without a stored multiplier, the noise is only known by the charge: too small a charge claims too much
-    # noise.
+    # Without a stored multiplier the charge alone tells the noise: too small a one claims too much of it.
     least = 1 - _SEARCH_ERROR if price.noise_multiplier is None and price.certificate is None else 0.0
     if not least <= ratio <= 1 + 1e-9:
         raise Differs(
@@ -161,8 +159,7 @@ def _require_target(plan: Plan, cost: Cost, price: StoredPrice) -> None:
 def implied_noise(
     planned: PrivacyLoss, mechanism: Mechanism, participation: Participation, plan: Plan, resolution: float
 ) -> float:
-    """Return the noise multiplier for which a run of `plan` is charged `planned`: the inverse of
-    `Cost.in_full`.
+    """Return the noise multiplier at which a run of `plan` is charged `planned`: `Cost.in_full` inverted.
 
     Up to the last digits. nan where no one multiplier is: of certified charges, and of losses that are no
     run's.
@@ -179,8 +176,7 @@ def implied_noise(
 
 
 def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
-    """Return `cost_of` a certified plan as if every user's rounds were known: a bound for its charge, found
-    at once.
+    """Return `cost_of` a certified plan as if every user's rounds were known: a bound, found at once.
 
     The mechanism is the one that is best without sampling. A run needs less noise, or spends less epsilon.
     """
@@ -192,8 +188,7 @@ def cost_without_amplification(plan: Plan, resolution: float = 0.0) -> Cost:
 def cost_with_resolution(
     plan: Plan, cache: MutableMapping[str, bytes] | None, clip: float, numel: int, users: int, draw: Draw | None = None
 ) -> Cost:
-    """Return `cost_of` a new run of `plan`, with the charge for the resolution of floats: see
-    `with_resolution`.
+    """Return `cost_of` a new run of `plan`, charged for the resolution of floats too: see `with_resolution`.
 
     Args:
         plan: of a run that has not begun.
@@ -367,9 +362,7 @@ def _at_noise(bare: Cost, sigma: float) -> Cost:
 
 
 def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, plan: Plan) -> float:
-    """Return the multiplier of sampled rounds that are charged, with their floats' resolution, as rounds of
-    `charged`.
-    """
+    """Return the multiplier of sampled rounds that cost, with their resolution, what rounds of `charged` do."""
     if resolution == 0:
         return charged
     column = float(mechanism.sensitivity(Single()))
@@ -380,9 +373,7 @@ def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, pl
 
 
 def _room_for_units(plan: Plan, mechanism: Mechanism, participation: Participation) -> float:
-    """Return mu^2 that a run calibrated to an epsilon leaves free, so that a user's increments fit in the
-    same epsilon.
-    """
+    """Return mu^2 that a run calibrated to an epsilon leaves free, so that a user's increments fit in it."""
     if plan.privacy.accounting == "worst-case" or plan.privacy.epsilon is None:
         return 0.0
     count = participation.separation_and_count(mechanism.rounds)[1]
@@ -393,8 +384,7 @@ def _room_for_units(plan: Plan, mechanism: Mechanism, participation: Participati
 def _least_discrete(
     mechanism: Mechanism, participation: Participation, plan: Plan, gaussian: float, extra: PrivacyLoss
 ) -> float:
-    """Return the least multiplier of discrete noise that costs no more than the plan's epsilon, where
-    `gaussian` is the least of Gaussian noise."""
+    """Return the least multiplier of discrete noise within the plan's epsilon; `gaussian`: of Gaussian noise."""
     privacy = plan.privacy
     assert privacy.epsilon is not None
     sigma = gaussian * math.sqrt(discretised.SHARE)

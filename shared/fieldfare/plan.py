@@ -390,7 +390,7 @@ class Plan(Table, metaclass=PlanType):
         """Validate a plan file's text. Raises `BadInput` with all faults and their lines."""
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise BadInput("plan", f"is not TOML: {error}.", code="not-toml") from None
         try:
             return cls.parse(table)

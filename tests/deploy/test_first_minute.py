@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -68,3 +69,21 @@ def test_what_is_above_its_aim_is_told(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_an_empty_environment_serves_the_page_and_trains(extras: str, tmp_path: Path) -> None:
     took = script().first_minute(sys.executable, extras, tmp_path)
     assert set(script().AIMS[extras]) <= set(took)
+
+
+@pytest.mark.parametrize(
+    ("said", "steps"),
+    [
+        ((), ["--index-url https://download.pytorch.org/whl/cpu torch", ".[demo]"]),
+        (("TORCH_INDEX=",), [".[demo]"]),
+        (("EXTRAS=service",), [".[service]"]),
+    ],
+)
+def test_one_command_installs_the_cpu_build_of_pytorch_first(
+    said: tuple[str, ...], steps: list[str], tmp_path: Path
+) -> None:
+    command = ["make", "--dry-run", "install", f"VENV={tmp_path}/venv", *said]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    installs = [line for line in told.splitlines() if " pip install " in line]
+    assert len(installs) == len(steps)
+    assert all(step in line for step, line in zip(steps, installs, strict=True))

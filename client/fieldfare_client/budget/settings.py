@@ -67,7 +67,7 @@ def _parsed(text: str, path: Path) -> tuple[Path, Terms, dict[str, Agreed]]:
     what = f"the node's budget {str(path)!r}"
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise Unreadable(what, f"is not TOML: {error}.") from None
     _require_keys(what, table, _TOP)
     named = table.get("populations")

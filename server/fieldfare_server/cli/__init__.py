@@ -36,12 +36,14 @@ def main() -> None:
         assemble,
         called,
         overview,
+        require_said,
         require_servable,
     )
     from fieldfare_server.cli.output import refusals, written
 
     command = called(sys.argv[1:])
     with refusals("--json" in sys.argv):
+        require_said(sys.argv[1:])
         require_servable(sys.argv[1:])
     if command not in TRAINING:
         # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fieldfare import __version__
-from fieldfare.errors import Unsupported
+from fieldfare.errors import NotGiven, Unsupported
 from fieldfare_flower import logs
 from fieldfare_server.cli.output import refusals
 
@@ -89,6 +89,14 @@ def called(arguments: Sequence[str]) -> str | None:
     None without one: the program then only shows its help or its version.
     """
     return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
+def require_said(arguments: Sequence[str]) -> None:
+    """Raise `NotGiven` for an empty word, as an unset variable of a shell is: nothing starts by mistake."""
+    for before, word in zip(("fieldfare", *arguments), arguments, strict=False):
+        if not word.strip() or (word.startswith("--") and not word.partition("=")[2].strip() and "=" in word):
+            what = word.rstrip("= ") or f"what follows {before}"
+            raise NotGiven(what, "it is empty: is a variable of the shell unset? Nothing was started.")
 
 
 def require_servable(arguments: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from fieldfare.names import is_question
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
 from fieldfare_server.cli.command import CommandResult, on_home
-from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
+from fieldfare_server.cli.options import AcceptDeltaOption, trusted
 from fieldfare_server.cli.output import print_progress, print_text, print_warnings
 from fieldfare_server.cli.progress import check_known_users, local_grid, run_here
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
@@ -42,7 +42,7 @@ def ask(
     ] = False,
     resume: Annotated[
         str,
-        typer.Option(metavar="RUN", callback=named, help="the answer of this run, which was interrupted or has ended"),
+        typer.Option(metavar="RUN", help="the answer of this run, which was interrupted or has ended"),
     ] = "",
     clip_of: Annotated[
         Path | None,

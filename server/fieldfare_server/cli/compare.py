@@ -81,7 +81,7 @@ def _spec(text: str) -> dict[str, object]:
         return {"kind": text}
     try:
         table = tomllib.loads(f"mechanism = {text}")["mechanism"]
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise Unreadable(
             f"--mechanism {text!r}", f"is not a TOML table: {error}.", '{kind = "nu", nu = 0.01}'
         ) from None

@@ -45,7 +45,7 @@ CHOSEN: dict[str, object] = {
 def init(
     home: StateDirectory,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="where to write; made if there is none")] = Path(),
-    users: Annotated[int | None, typer.Option(min=2, max=10**9, help="people in your file, a public number")] = None,
+    users: Annotated[int | None, typer.Option(min=10, max=10**9, help="people in your file, a public number")] = None,
 ) -> None:
     """Write a commented plan and a task over a CSV file into a directory: they run at once.
 

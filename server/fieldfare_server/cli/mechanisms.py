@@ -16,7 +16,7 @@ from fieldfare_server.cli.output import out, print_table
 
 @command
 def mechanisms(
-    rounds: Annotated[int, typer.Option(min=1)] = 2000,
+    rounds: Annotated[int, typer.Option(min=1, max=1_000_000)] = 2000,
     separation: Annotated[int, typer.Option(min=1)] = 100,
     max_participations: Annotated[int | None, typer.Option(min=1, help="of a user [20, or as many as fit]")] = None,
     slow: Annotated[bool, typer.Option(help="also mechanisms that take minutes to optimise")] = False,

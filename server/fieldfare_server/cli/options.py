@@ -6,16 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from click.core import ParameterSource
 
 from fieldfare.errors import NotGiven
-
-
-def named(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
-    """Refuse a name that was given and is empty, as an unset variable of a shell is: nothing new starts by mistake."""
-    if context.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT and not value.strip():
-        raise typer.BadParameter("it is empty: is a variable of the shell unset? Nothing was started.")
-    return value
 
 
 def trusted(command: str, root_certificates: Path | None, insecure: bool) -> Path | None:

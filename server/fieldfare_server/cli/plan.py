@@ -90,7 +90,7 @@ def plan(
 
 
 def _sections_with_task(path: Path | None) -> tuple[reference.PlanSection, ...]:
-    """Return all sections; that of the task with the parameters that the plan's task declares, if there is a plan."""
+    """Return all sections; where there is a plan, that of the task has the parameters of its task."""
     sections = tuple(reference.sections())
     if path is None and not HERE.is_file():
         return sections

@@ -28,7 +28,7 @@ def run(
     superlink: Annotated[str, typer.Option(help="host:port of the SuperLink")] = "127.0.0.1:8000",
     root_certificates: Annotated[Path | None, typer.Option(help="the federation's ca.crt")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="no TLS: for a quick look only")] = False,
-    resume: Annotated[str, typer.Option(metavar="RUN", callback=named, help="continue this run")] = "",
+    resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run")] = "",
     create_population: Annotated[
         bool,
         typer.Option(

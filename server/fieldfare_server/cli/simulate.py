@@ -12,7 +12,7 @@ from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
-from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument, named
+from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument
 from fieldfare_server.cli.output import out, print_progress, print_text, print_warnings
 from fieldfare_server.cli.progress import check_first, grid_of, priced_here, run_here, simulated_nodes, users_of
 from fieldfare_server.cli.task import is_simulated, judge
@@ -32,9 +32,7 @@ def simulate(
     engine: Annotated[
         Literal["local", "flower"], typer.Option(help="local: in this process; flower: `flwr run` with Ray")
     ] = "local",
-    resume: Annotated[
-        str, typer.Option(metavar="RUN", callback=named, help="continue this run instead of starting one")
-    ] = "",
+    resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run instead of starting one")] = "",
     export: Annotated[
         Path | None,
         typer.Option(help="write the rounds to this file as they come: .csv, .parquet, or a TensorBoard directory"),

@@ -13,8 +13,7 @@ TITLE = "Information, not charged"
 
 
 def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLoss) -> list[tuple[str, str]]:
-    """Return rows (name, value) of the bounds that hold for less than the run releases, or are looser than
-    its charge.
+    """Return rows (name, value) of bounds that hold for less than is released, or are looser than its charge.
 
     Args:
         plan: the run's plan.

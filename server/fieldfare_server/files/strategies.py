@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class StrategyError(CheckpointError):
     """The strategy of a run is missing, altered, or not what this version computes. The ledger is not in doubt."""
 
 
-class StrategyFiles(MutableMapping[str, bytes]):
+class StrategyFiles:
     """Optimised matrices by key, one file for each. The caller checks what it reads."""
 
     def __init__(self, directory: Path) -> None:
@@ -62,29 +62,20 @@ class StrategyFiles(MutableMapping[str, bytes]):
     def _path(self, key: str) -> Path:
         return self._directory / f"{hashlib.sha256(key.encode()).hexdigest()}.strategy"
 
-    def __getitem__(self, key: str) -> bytes:
+    def get(self, key: str) -> bytes | None:
+        """Return what was kept under `key`; None where nothing was."""
         try:
             return self._path(key).read_bytes()
         except OSError:
-            raise KeyError(key) from None
+            return None
 
     def __setitem__(self, key: str, value: bytes) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         replace_file(self._path(key), value, mode=0o644)
 
-    def __delitem__(self, key: str) -> None:
-        self._path(key).unlink()
-
-    def __iter__(self) -> Iterator[str]:
-        raise TypeError("keys are kept as hashes only")
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self._directory.glob("*.strategy"))
-
 
 class Decisions(dict[str, bytes]):
-    """What optimisers decide for one run: the cache that its price is computed with, and that is stored with
-    it.
+    """What optimisers decide for one run: the cache of its price, which is stored with it.
 
     Results that take minutes are looked up in `root`, and kept there for later runs.
     """
@@ -162,8 +153,7 @@ class StoredStrategy:
         return self.applied(table)[0]
 
     def applied(self, table: Mapping[str, Any]) -> tuple[Cost, dict[str, bytes]]:
-        """Return (The cost of the run's stored plan with the strategy that it applies, at its price; what
-        optimisers decided).
+        """Return (The cost of the run's stored plan with its strategy, at its price; what optimisers decided).
 
         Nothing is searched for.
 
@@ -211,8 +201,7 @@ class StoredStrategy:
 
 
 def describe_noising(mechanism: Mechanism, rounds: int | None = None) -> dict[str, object] | None:
-    """Return B's first `rounds` rows (None: all) as a certificate holds them; None for a matrix too large to
-    be written.
+    """Return B's first `rounds` rows (None: all) as a certificate holds them; None of too large a matrix.
 
     `{"tree": "online"}`, `{"toeplitz": first column}` or `{"dense": rows}`, arrays as in `encode_array`.
     """
@@ -236,9 +225,7 @@ def _decode(array: dict[str, Any]) -> Floats:
 
 
 def _agree(stored: dict[str, Any], now: dict[str, Any] | None) -> bool:
-    """Return whether two descriptions are of one noise, up to the last bits that another processor may round
-    otherwise.
-    """
+    """Return whether two descriptions are of one noise, but for last bits that another processor rounds."""
     if now is None or stored.keys() != now.keys():
         return False
     return all(before == now[form] or _close(_decode(before), _decode(now[form])) for form, before in stored.items())

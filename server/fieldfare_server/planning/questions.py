@@ -147,7 +147,7 @@ class Asked(Table):
         """Return the question in a TOML text. Raises `BadInput` with all faults and their lines."""
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise Unreadable("question file", f"cannot be read: {error}.") from None
         try:
             return cls.of(table)

@@ -25,7 +25,7 @@ WIDE = 2.0
 
 
 def clipped_length(plan: Plan, update_norm: float | None = None) -> float:
-    """Return the length of an update of norm `update_norm` when it is summed, in the units of the noise.
+    """Return the length that an update of norm `update_norm` has in the sum, in the units of the noise.
 
     Args:
         update_norm: None, or under a norm that follows the updates: as long as clipping lets it be.
@@ -37,7 +37,7 @@ def clipped_length(plan: Plan, update_norm: float | None = None) -> float:
 
 
 def noise_share(cost: Cost, update_norm: float | None = None) -> float:
-    """Return noise in a coordinate of the sum of a run's mean updates, over that sum's length if users agreed.
+    """Return noise in a coordinate of the sum of all mean updates, over its length if all users agreed.
 
     Root mean square over the run's prefixes, which is what `fieldfare plan` shows, after rounds x cohort
     visits. It does not change with the unit of the updates, and a clip norm above them only adds noise. Times
@@ -50,7 +50,7 @@ def noise_share(cost: Cost, update_norm: float | None = None) -> float:
 
 
 def noise_in_model(cost: Cost, numel: int) -> float | None:
-    """Return the norm that noise alone has in the last model of a whole run: root of its mean square.
+    """Return the norm that noise alone has in a run's last model: the root of its mean square.
 
     It follows from the plan: the server's steps are linear in the noised sums, so the model is a weighted sum
     of them. How noise comes back in what later users train from is no part of it.

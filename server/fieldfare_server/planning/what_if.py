@@ -143,7 +143,7 @@ def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
 
 
 def changed(plan: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what must follow from them.
+    """Return a plan's tables with other rounds, cohort, mechanism, clip or epsilon, and what follows from them.
 
     The samplers' rates follow the cohort.
     """

@@ -95,8 +95,7 @@ def _complete(run: RunView, files: RunFiles, tensors: dict[str, torch.Tensor]) -
 
 
 def write_safetensors(model: ReleasedModel, path: Path) -> None:
-    """Write the state dict: `module.load_state_dict(safetensors.torch.load_file(path))` loads it. Nothing is
-    pickled.
+    """Write the state dict, for `module.load_state_dict(safetensors.torch.load_file(path))`; no pickle.
 
     The header's metadata name the run, its rounds and what they cost.
     """

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -66,8 +66,7 @@ def pattern_square(gram: Matrix, pattern: Sequence[int]) -> float:
 
 
 def chain_bound(gram: Matrix, separation: int, count: int) -> float:
-    """Return an upper bound on `pattern_square` over all patterns of at most `count` rounds at least
-    `separation` apart.
+    """Return an upper bound on `pattern_square` over `count` rounds or fewer, at least `separation` apart.
 
     The next participation enters exactly. The l-th next one is at least l separations later, so its inner
     product is at most the largest from there on. O(count n^2) time.
@@ -101,8 +100,7 @@ def chain_bound(gram: Matrix, separation: int, count: int) -> float:
 def largest_released(
     strategy: Callable[[int], Matrix], participation: Participation, n: int
 ) -> tuple[float, bool] | None:
-    """Return the largest `pattern_square` of the first n rounds of a square lower-triangular C, and whether
-    it is exact.
+    """Return the largest `pattern_square` of n rounds of a square lower-triangular C; whether it is exact.
 
     Otherwise it is a proven upper bound. It never falls with n.
 
@@ -232,8 +230,7 @@ class WhitenedTree:
         self.shares, self.variances, self.weights = _online_tree(self.heights)
 
     def pattern_squares(self, patterns: NDArray[np.int64], released: int | None = None) -> Matrix:
-        """Return the square of equation (1) for each row of `patterns`, shape (users, participations),
-        increasing rounds.
+        """Return the square of equation (1) for each row of `patterns`: (users, participations), rising rounds.
 
         released: rounds released so far (default all); participations at or after it count nothing.
         """
@@ -266,17 +263,58 @@ class WhitenedTree:
             return float(self.pattern_squares(np.arange(n)[:, None], n).max()), True
         if separation == 1 and count >= n:  # every pattern is part of this one
             return float(self.pattern_squares(np.arange(n)[None, :], n)[0]), True
-        # The tables do not depend on `released`: a run makes them once if it always gives its horizon's
-        # count.
+        # The tables do not depend on `released`: a run that gives its horizon's count makes them once.
         tables = _online_tables(self.rounds, separation, min(count, -(-self.rounds // separation)))
-        return None if tables is None else (_best_roots(tables.left, n, separation, count), tables.exact)
+        return None if tables is None else (tables.best(n, separation, count), tables.exact)
 
 
 @dataclass(frozen=True)
+class _Steps:
+    """A matrix of few different rows and columns, kept small: `whole` is it again, to the bit."""
+
+    few: Matrix
+    row_of: NDArray[np.intp]
+    column_of: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, values: Matrix) -> _Steps:
+        if len(values) < _FEW:
+            return cls(values, np.arange(len(values)), np.arange(values.shape[1]))
+        rows, row_of = _runs(values)
+        columns, column_of = _runs(values[rows].T)
+        return cls(values[np.ix_(rows, columns)], row_of, column_of)
+
+    def whole(self) -> Matrix:
+        same = self.few.shape == (len(self.row_of), len(self.column_of))
+        return self.few if same else self.few[self.row_of][:, self.column_of]
+
+    def largest(self, other: _Steps) -> _Steps:
+        """Return the larger of both, entry by entry."""
+        return _Steps.of(np.maximum(self.whole(), other.whole()))
+
+
+@dataclass(frozen=True, eq=False)
 class _Tables:
-    left: list[dict[int, Matrix]]
+    left: list[dict[int, _Steps]]
     """By height and by participations in the node: the best cost of a node that is shown, shape (b, b)."""
     exact: bool
+
+    @lru_cache(maxsize=64)  # noqa: B019  (at most eight tables are kept anyway)
+    def best(self, n: int, b: int, k: int) -> float:
+        """Return the best cost of the roots of n's binary expansion, left to right, of at most k participations."""
+        row: dict[int, Matrix] = {0: np.where(np.arange(b) == 0, 0.0, _NEVER)}
+        for height in reversed(range(n.bit_length())):
+            if not n >> height & 1:
+                continue
+            following: dict[int, Matrix] = {}
+            for c_before, reached in row.items():
+                for c_here, cost in self.left[height].items():
+                    c = c_before + c_here
+                    if c <= k:
+                        value = (reached[:, None] + cost.whole()).max(axis=0)
+                        following[c] = np.maximum(following[c], value) if c in following else value
+            row = following
+        return max(float(value.max()) for value in row.values())
 
 
 @lru_cache(maxsize=8)
@@ -298,20 +336,20 @@ def _online_tables(n: int, b: int, k: int) -> _Tables | None:
     # Rows: the first offset that the past still allows. Columns: how many rounds after the node stay barred.
     absent = np.where(barred >= np.maximum(first - 1, 0), 0.0, _NEVER)
     present = np.where((first == 0) & (barred >= b - 1), 0.0, _NEVER)
-    below: dict[tuple[int, float], Matrix] = {(0, 0.0): absent, (1, 1.0): present}
-    left: list[dict[int, Matrix]] = []
+    below: dict[tuple[int, float], _Steps] = {(0, 0.0): _Steps.of(absent), (1, 1.0): _Steps.of(present)}
+    left: list[dict[int, _Steps]] = []
     exact, work = True, 0.0
     for height in range(n.bit_length()):
-        shown: dict[int, Matrix] = {}
+        shown: dict[int, _Steps] = {}
         for (c, r), cost in below.items():
-            value = cost + r * r / float(variances[height])
-            shown[c] = np.maximum(shown[c], value) if c in shown else value
+            value = replace(cost, few=cost.few + r * r / float(variances[height]))
+            shown[c] = shown[c].largest(value) if c in shown else value
         left.append(shown)
         if 2 << height > n:
             break
         share = float(shares[height + 1])
         most = min(k, -(-(2 << height) // b))
-        above: dict[tuple[int, float], Matrix] = {}
+        above: dict[tuple[int, float], _Steps] = {}
         coarse = len(below) > _MOST_STATES
         for c_left, before in shown.items():
             for (c_right, r_right), cost in below.items():
@@ -326,39 +364,21 @@ def _online_tables(n: int, b: int, k: int) -> _Tables | None:
                 # Costs rise with r, so rounding it up gives a bound.
                 key = (c, math.ceil(r * 64) / 64 if coarse else round(r, _KEY_DIGITS))
                 both = _through(before, cost)
-                above[key] = np.maximum(above[key], both) if key in above else both
+                above[key] = above[key].largest(both) if key in above else both
         exact = exact and not coarse
         below = above
     return _Tables(left, exact)
 
 
-def _best_roots(left: list[dict[int, Matrix]], n: int, b: int, k: int) -> float:
-    """Return the best cost of the roots of n's binary expansion, from left to right, with at most k participations."""
-    row: dict[int, Matrix] = {0: np.where(np.arange(b) == 0, 0.0, _NEVER)}
-    for height in reversed(range(n.bit_length())):
-        if not n >> height & 1:
-            continue
-        following: dict[int, Matrix] = {}
-        for c_before, reached in row.items():
-            for c_here, cost in left[height].items():
-                c = c_before + c_here
-                if c <= k:
-                    value = (reached[:, None] + cost).max(axis=0)
-                    following[c] = np.maximum(following[c], value) if c in following else value
-        row = following
-    return max(float(value.max()) for value in row.values())
-
-
-def _through(before: Matrix, after: Matrix) -> Matrix:
+def _through(before: _Steps, after: _Steps) -> _Steps:
     """Return the max-plus product: the best way through two neighbouring nodes, over the offset at their border."""
-    if len(after) < _FEW:
-        return _product(before, after)
-    # Both are steps with few values. Rounding keeps the order of sums, so of equal ways the best one speaks for all.
-    into, after = _merged(before.T, after)
-    after, into = _merged(after, into)
-    rows, row_of = _runs(into.T)
-    columns, column_of = _runs(after.T)
-    return _product(into.T[rows], after[:, columns])[row_of][:, column_of]
+    if len(before.row_of) < _FEW:
+        return _Steps.of(_product(before.whole(), after.whole()))
+    # Rounding keeps the order of sums, so of equal ways over the border the best one speaks for all.
+    into, onward = _merged(before.few[:, before.column_of].T, after.few[after.row_of])
+    onward, into = _merged(onward, into)
+    joined = _Steps.of(_product(into.T, onward))
+    return _Steps(joined.few, joined.row_of[before.row_of], joined.column_of[after.column_of])
 
 
 def _product(before: Matrix, after: Matrix) -> Matrix:

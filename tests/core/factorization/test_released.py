@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from fieldfare import mechanisms
 from fieldfare.factorization.released import (
+    _FEW,
     WhitenedTree,
+    _Steps,
     _through,
     chain_bound,
     climb,
@@ -107,13 +109,15 @@ def test_the_online_trees_worst_pattern_is_that_of_an_exhaustive_search(n: int, 
 
 def test_the_best_way_is_the_same_number_whether_equal_ways_are_merged_or_not() -> None:
     generator = np.random.default_rng(3)
-    for size in (24, 40):
+    for size in (20, 24, 40):
         steps = np.sort(generator.integers(0, 5, (2, size, size)) * 0.1, axis=1)
         before, after = np.where(generator.random((2, size, size)) < 0.2, -np.inf, steps)
         # What can be reached is a leading run of rows and a trailing run of columns, as `_product` asks.
         before, after = np.maximum.accumulate(before[::-1])[::-1], np.maximum.accumulate(after, axis=1)
         ways = (before[:, :, None] + after[None]).max(axis=1)
-        assert np.array_equal(_through(before, after), ways)
+        joined = _through(_Steps.of(before), _Steps.of(after))
+        assert np.array_equal(joined.whole(), ways)
+        assert size < _FEW or joined.few.size < size * size / 2
 
 
 def test_the_published_worst_pattern_of_gboard_attains_the_maximum() -> None:
@@ -126,7 +130,7 @@ def test_with_too_many_states_the_online_tree_gives_a_bound_and_says_so(monkeypa
 
     monkeypatch.setattr(released, "_MOST_STATES", 4)
     tables = released._online_tables.__wrapped__(32, 4, 6)
-    value = released._best_roots(tables.left, 32, 4, 6)
+    value = tables.best(32, 4, 6)
     assert not tables.exact
     assert 82.8601908040 <= value <= 82.8601908040 * 1.2
 

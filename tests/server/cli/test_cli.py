@@ -17,9 +17,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from fieldfare.errors import BadInput
 from fieldfare_client.app import user_names
+from fieldfare_server.cli import main
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.output import refusals
+from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger
 from support.ledgers import start
 
@@ -419,11 +422,35 @@ def test_output_that_cannot_be_written_is_one_sentence(command: list[str]) -> No
     assert ended.stderr.startswith(b"Refused.")
 
 
-@pytest.mark.parametrize("command", ["simulate", "run", "ask"])
-@pytest.mark.parametrize("empty", ["", " "])
-def test_an_empty_name_of_a_run_starts_nothing(command: str, empty: str, tmp_path: Path) -> None:
+def test_a_plan_of_five_thousand_brackets_and_a_horizon_beyond_memory_are_refused(tmp_path: Path) -> None:
+    """Both ended in a traceback."""
+    (tmp_path / "deep.toml").write_text("a = " + 5000 * "[" + 5000 * "]")
+    with pytest.raises(BadInput, match="is not TOML"):
+        read_plan(tmp_path / "deep.toml")
+    assert CliRunner().invoke(application, ["mechanisms", "--rounds", "99999999999"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("simulate", "--resume", empty) for empty in ("", " ")),
+        *((command, "--resume=") for command in ("run", "ask")),
+        ("simulate", "plan.toml", "--export", ""),
+        ("init", ""),
+        ("backup", ""),
+        ("plan", "plan.toml", "--explain", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_word_starts_nothing(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`--resume "$RUN"` with a variable that is unset started a new run, where a plan lay in the directory."""
-    result = CliRunner().invoke(application, [command, "--resume", empty, "--home", str(tmp_path / "home")])
-    assert result.exit_code == 2
-    assert "it is empty" in " ".join(result.output.split())
-    assert not (tmp_path / "home").exists()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["fieldfare", *words, "--home", "home"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    told = capsys.readouterr().err
+    assert "it is empty" in " ".join(told.split())
+    assert not any(tmp_path.iterdir())

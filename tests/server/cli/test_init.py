@@ -235,6 +235,11 @@ def test_a_plan_that_is_there_is_fitted_by_suggest(tmp_path: Path, fieldfare: Ca
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
 
 
+def test_so_few_people_that_one_would_be_trained_get_no_plan(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
+    assert fieldfare("init", "--users", "9").exit_code == 2
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_directory_that_is_a_file_is_refused(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
     (tmp_path / "file").write_text("")
     refused = fieldfare("init", "file")

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
-from fieldfare_server.cli.export import COLUMNS, RoundExport, _parquet, check_export, live_export
+from fieldfare_server.cli.export import _EVENT_BYTES, COLUMNS, RoundExport, _parquet, check_export, live_export
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -351,6 +351,23 @@ def test_an_export_to_a_full_disk_keeps_whole_rows_and_goes_on_with_them(tmp_pat
     assert file.read_text() == whole
     export._csv()
     assert file.read_text() == whole + 2 * whole.splitlines(keepends=True)[1]
+
+
+def test_a_tensorboard_log_on_a_full_disk_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    """TensorBoard's own thread printed a traceback, and the log stayed without its rounds."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    export, directory = RoundExport("run", tmp_path / "board"), tmp_path / "board/run"
+    export._rows = [dict.fromkeys(COLUMNS, 1) | {"state": "committed", "round": number} for number in range(3)]
+    with no_file_above(3000), pytest.raises(OSError):
+        export._tensorboard()
+    assert not any(directory.iterdir())
+    export._tensorboard()
+    export.close()
+    (log,) = directory.iterdir()
+    assert 0 < log.stat().st_size < _EVENT_BYTES * 3
+    read = EventAccumulator(str(directory)).Reload()
+    assert all(len(read.Scalars(tag)) == 3 for tag in read.Tags()["scalars"])
 
 
 def test_an_export_that_fails_says_so_and_hides_no_other_end(
