@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib.util
-import json
 import math
 from collections.abc import Iterable, MutableMapping
 from dataclasses import replace
-from pathlib import Path
 from typing import overload
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
 from fieldfare.blinder_noise import BlinderNoise
-from fieldfare.cost import Cost, Ring, StoredPrice
-from fieldfare.costing import Draw, Sealed, cost_as_priced, cost_of, cost_with_resolution
-from fieldfare.errors import BadInput, Differs, WrongForm
+from fieldfare.cost import Cost, Ring
+from fieldfare.costing import Draw, cost_of, cost_with_resolution
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.schema import Schema
@@ -25,8 +21,6 @@ from fieldfare.task import Task, UnknownTask, find_task, load_task
 from fieldfare_server import optimizers
 from fieldfare_server.run.presence.selection import users_asked
 
-SHIPPED = Path(__file__).with_name("shipped_prices.json")
-"""What the searches for plans in `deploy/plans` found, by `priced_as`; `deploy/supply/shipped_prices.py` writes it."""
 SAMPLED_COHORTS = 4
 """The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts."""
 
@@ -104,31 +98,8 @@ def price_with_model(
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error), code="task-raises") from None
     sums = (plan.riders.joint_bound, numbers_released(plan, schema), most_users(plan))
-    cost = _shipped(plan, sums) if cache is None and draw is None else None
-    cost = cost or cost_with_resolution(plan, cache, *sums, draw)
+    cost = cost_with_resolution(plan, cache, *sums, draw)
     return replace(cost, ring=ring_of(privatiser_of(plan, cost, sums[1]), sums))
-
-
-def priced_as(plan: Plan, sums: tuple[float, int, int] | None) -> str:
-    """Return the SHA-256 of all that decides a preview's price. sums: bound, numbers, users; None without a model."""
-    tables = {name: table for name, table in json.loads(plan.to_json()).items() if name != "client"}
-    del tables["privacy"]["population"]
-    return hashlib.sha256(json.dumps([tables, sums], sort_keys=True).encode()).hexdigest()
-
-
-def _shipped(plan: Plan, sums: tuple[float, int, int] | None) -> Cost | None:
-    """Return the preview of a plan whose search was made before; None of any other. Never the charge of a run."""
-    found = json.loads(SHIPPED.read_text()).get(priced_as(plan, sums))
-    if found is None:
-        return None
-    decided = {name: base64.b64decode(value) for name, value in found["entries"].items()}
-    missing = Differs("a shipped price", "this version needs the result of another search.")
-    try:
-        return cost_as_priced(
-            plan, Sealed(decided, missing), StoredPrice.from_json(found["price"]), resolution=found["resolution"]
-        )
-    except BadInput:
-        return None  # this version, or processor, computes another price from it: it is sought
 
 
 def blinder_noise_of(plan: Plan, numel: int) -> BlinderNoise | None:
@@ -209,7 +180,7 @@ def require_plans(what: str, plans: Iterable[object]) -> None:
 
 
 def _price(plan: Plan) -> Cost:
-    return price_with_model(plan) if _is_here(plan) else _shipped(plan, None) or cost_of(plan)
+    return price_with_model(plan) if _is_here(plan) else cost_of(plan)
 
 
 def size_of_model(plan: Plan) -> int | None:
