@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
@@ -30,11 +31,14 @@ from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.loss_gradient import LONGEST, LossGradient, SealedLoss
 from fieldfare_client.training.recurrent import mapped_recurrence
 from fieldfare_client.training.rows import prepares_nothing
-from fieldfare_client.training.schedule import BatchSchedule, step_keys
+from fieldfare_client.training.schedule import BatchSchedule, step_keys, steps_of
 from fieldfare_client.training.wide_input import InputLayer, pays
 
 ALIGNED = 64
 """Bytes of a cache line and of the widest vectors of a CPU, on which torch's own blocks of memory start."""
+WIDE = 50_000
+"""Weights of a first layer from which isolated users train in chunks of their own number of rows, so as not to copy
+it: with fewer, smaller chunks cost more than that."""
 Gradients = Callable[[int, Weights], Sequence[torch.Tensor] | None]
 """(step, the weights of the users who have a batch) -> their gradients; None where the step is taken already."""
 
@@ -79,6 +83,18 @@ class BatchedEngine(Engine):
         if isinstance(self._loss_gradient, SealedLoss):
             return min(rows, self.client.batch_size) <= self._loss_gradient.rows
         return bool(self.layers) or rows >= self.client.batch_size
+
+    def places(self, rows: int) -> int:
+        """Return to how many rows those of an isolated user with `rows` rows are filled up, so that it trains with
+        a wide first layer (`wide_input`); 0 where that does not pay.
+        """
+        if not self.layers or not isinstance(first := self.layers[0], Linear) or not is_plain(self.client):
+            return 0
+        outputs, inputs = self.schema.shapes[first.weight]
+        # Multiples of 4: then every user's products start on as many bytes.
+        places = rows if rows <= 4 else -(-rows // 4) * 4
+        used = int(steps_of(np.array([rows]), self.client)[0]) * self.client.batch_size >= rows
+        return places if used and outputs * inputs >= WIDE and pays(places, inputs, outputs) else 0
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         batches, starts = Batches(chunk), list(self.schema.split(start).values())
@@ -197,8 +213,11 @@ class BatchedEngine(Engine):
             inputs, starts[first.weight] = _aligned(inputs), _aligned(starts[first.weight])
             features = inputs.shape[-1]
         wide, places = None, batches.rows
-        if plain and not inner and chunk.sizes is None and isinstance(first, Linear):
-            wide, places = self._wide_input(first, starts, inputs, chunk.schedule, batches)
+        if plain and not inner and isinstance(first, Linear):
+            if chunk.places:
+                wide, places = self._wide_apart(first, starts, inputs, chunk, batches)
+            elif chunk.sizes is None:
+                wide, places = self._wide_input(first, starts, inputs, chunk.schedule, batches)
         # Where the first layer goes its own way, its weights are never copied.
         shared = {first.weight, first.bias} if wide is not None and isinstance(first, Linear) else set()
         weights = [value if at in shared else spread(value, batches.room) for at, value in enumerate(starts)]
@@ -218,13 +237,14 @@ class BatchedEngine(Engine):
             else:
                 values = wide.forward(places[step, :slots])
                 gradient = backpropagate(self.layers[1:], moving, values, loss_gradient, destination, below=True)
-                wide.backward(places[step, :slots], gradient)
+                # Of those with a batch alone: the others' sums are done.
+                wide.backward(places[step, : batches.active[step]], gradient[: batches.active[step]])
             return None if plain else gradients
 
         self._train(starts, weights, batches, out, gradients_of)
         if wide is not None and isinstance(first, Linear):
             slices = self.schema.slices()
-            weight = trained[:, slices[first.weight]].view(-1, *starts[first.weight].shape)
+            weight = trained[:, slices[first.weight]].view(-1, *self.schema.shapes[first.weight])
             wide.write(weight, None if first.bias is None else trained[:, slices[first.bias]])
 
     def _at_outputs(
@@ -267,6 +287,23 @@ class BatchedEngine(Engine):
         ordered = inputs[rows[:, :users].transpose(0, 1).flatten(1)]
         in_order = torch.arange(users * slots, device=inputs.device).view(users, len(batches.active), -1)
         return InputLayer(ordered, weight, bias, rate), in_order.transpose(0, 1)
+
+    def _wide_apart(
+        self, first: Linear, starts: list[torch.Tensor], inputs: torch.Tensor, chunk: Chunk, batches: Batches
+    ) -> tuple[InputLayer, torch.Tensor]:
+        """Do as `_wide_input` where users are isolated: each user has `chunk.places` rows, the last one repeated,
+        and each slot as many.
+        """
+        bias = None if first.bias is None else starts[first.bias]
+        sizes, dummies = torch.from_numpy(chunk.schedule.sizes[: batches.training]), batches.room - batches.training
+        begins = nn.functional.pad(sizes.cumsum(0) - sizes, (0, dummies))[:, None]
+        last = nn.functional.pad(sizes - 1, (0, dummies))[:, None]
+        kept = begins + torch.minimum(torch.arange(chunk.places), last)
+        own = _take(inputs, kept.to(inputs.device))
+        # Of a row in the chunk, its place among those of its slot; a dummy's is the first.
+        moved = chunk.places * torch.arange(batches.room)[:, None] - begins
+        layer = InputLayer(own, starts[first.weight], bias, self.client.learning_rate, apart=True)
+        return layer, batches.rows[:, : batches.room] + moved.to(inputs.device)
 
 
 def _take(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

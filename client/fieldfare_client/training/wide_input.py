@@ -18,12 +18,22 @@ class InputLayer:
         weight: the broadcast weights, (out, in).
         bias: the broadcast bias, (out,), or None.
         rate: the learning rate.
+        apart: make one product a user, so that its shape depends on nobody else.
     """
 
-    def __init__(self, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, rate: float) -> None:
+    def __init__(
+        self,
+        inputs: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        rate: float,
+        *,
+        apart: bool = False,
+    ) -> None:
         users, rows, _ = inputs.shape
-        self._inputs, self._rate = inputs, rate
-        self._outputs = inputs.flatten(0, 1) @ weight.T
+        self._inputs, self._rate, self._apart = inputs, rate, apart
+        each = torch.bmm(inputs, weight.T.expand(users, -1, -1)) if apart else inputs.flatten(0, 1) @ weight.T
+        self._outputs = each.view(users * rows, -1)
         inner = torch.bmm(inputs, inputs.transpose(1, 2))
         if bias is not None:
             # A bias is a weight of the constant input 1, which adds 1 to every inner product.
@@ -48,15 +58,22 @@ class InputLayer:
         return torch.baddbmm(outputs, inner, self._gradients[:users], alpha=-self._rate)
 
     def backward(self, rows: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Take one step: `gradient` (users, width, out) is the loss gradient at what `forward` gave for `rows`."""
+        """Take one step of the first users: `gradient` (users, width, out) is the loss gradient at what `forward`
+        gave for their `rows`.
+        """
         self._gradients.flatten(0, 1).index_add_(0, rows.flatten(), gradient.flatten(0, 1))
         self._stepped = True
 
     def write(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        """Write the updates of all users to `weight` (users, out, in) and `bias` (users, out)."""
-        torch.baddbmm(weight, self._gradients.transpose(1, 2), self._inputs, beta=0, alpha=-self._rate, out=weight)
+        """Write the updates of the first users to `weight` (users, out, in) and `bias` (users, out)."""
+        users, _, inputs = weight.shape
+        gradients = self._gradients.transpose(1, 2)
+        if self._apart:  # every slot, in memory that starts alike for each
+            torch.mul(torch.bmm(gradients, self._inputs)[:users, :, :inputs], -self._rate, out=weight)
+        else:
+            torch.baddbmm(weight, gradients, self._inputs, beta=0, alpha=-self._rate, out=weight)
         if bias is not None:
-            torch.mul(self._gradients.sum(1), -self._rate, out=bias)
+            torch.mul(self._gradients.sum(1)[:users], -self._rate, out=bias)
 
 
 def pays(rows: int, inputs: int, outputs: int) -> bool:
