@@ -206,8 +206,7 @@ def test_a_first_layer_that_is_not_copied_leaves_users_alone(
     task, chance = Broad([8, 7, 6, 5, 8, 6, 12, 11, 9, 1, 2, 21, 22, 23, 40, 8, 5, 9, 10]), np.random.default_rng(8)
     everyone = chance.permutation(19)
     whole, _, trainer = each(task, everyone, **settings)
-    shapes = {divmod(width, isolation.PLACES) for *_, width in trainer._choices}
-    assert {places for places, _ in shapes} >= {0, 8, 12}
+    assert {width // isolation.WIDE for *_, width in trainer._choices} == {0, 1}
     for cohort in (everyone[7:], everyone[2:8], everyone[4:5]):
         some, _, _ = each(task, cohort, **settings)
         assert all(torch.equal(update, whole[user]) for user, update in some.items())

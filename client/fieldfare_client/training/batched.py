@@ -32,13 +32,12 @@ from fieldfare_client.training.loss_gradient import LONGEST, LossGradient, Seale
 from fieldfare_client.training.recurrent import mapped_recurrence
 from fieldfare_client.training.rows import prepares_nothing
 from fieldfare_client.training.schedule import BatchSchedule, step_keys, steps_of
-from fieldfare_client.training.wide_input import InputLayer, pays
+from fieldfare_client.training.wide_input import InputLayer, OwnInputLayer, pays
 
 ALIGNED = 64
 """Bytes of a cache line and of the widest vectors of a CPU, on which torch's own blocks of memory start."""
 WIDE = 50_000
-"""Weights of a first layer from which isolated users train in chunks of their own number of rows, so as not to copy
-it: with fewer, smaller chunks cost more than that."""
+"""Weights of a first layer that is not copied for isolated users either: fewer cost less than products of their own."""
 Gradients = Callable[[int, Weights], Sequence[torch.Tensor] | None]
 """(step, the weights of the users who have a batch) -> their gradients; None where the step is taken already."""
 
@@ -84,17 +83,13 @@ class BatchedEngine(Engine):
             return min(rows, self.client.batch_size) <= self._loss_gradient.rows
         return bool(self.layers) or rows >= self.client.batch_size
 
-    def places(self, rows: int) -> int:
-        """Return to how many rows those of an isolated user with `rows` rows are filled up, so that it trains with
-        a wide first layer (`wide_input`); 0 where that does not pay.
-        """
+    def is_wide(self, rows: int) -> bool:
+        """Return whether an isolated user with `rows` rows trains without a copy of the first layer."""
         if not self.layers or not isinstance(first := self.layers[0], Linear) or not is_plain(self.client):
-            return 0
+            return False
         outputs, inputs = self.schema.shapes[first.weight]
-        # Multiples of 4: then every user's products start on as many bytes.
-        places = rows if rows <= 4 else -(-rows // 4) * 4
         used = int(steps_of(np.array([rows]), self.client)[0]) * self.client.batch_size >= rows
-        return places if used and outputs * inputs >= WIDE and pays(places, inputs, outputs) else 0
+        return used and outputs * inputs >= WIDE and pays(rows, inputs, outputs)
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         batches, starts = Batches(chunk), list(self.schema.split(start).values())
@@ -212,10 +207,16 @@ class BatchedEngine(Engine):
         if batches.fixed and isinstance(first, Linear):
             inputs, starts[first.weight] = _aligned(inputs), _aligned(starts[first.weight])
             features = inputs.shape[-1]
-        wide, places = None, batches.rows
+        wide: InputLayer | OwnInputLayer | None = None
+        places = batches.rows
         if plain and not inner and isinstance(first, Linear):
-            if chunk.places:
-                wide, places = self._wide_apart(first, starts, inputs, chunk, batches)
+            if chunk.wide:
+                bias, sizes = None if first.bias is None else starts[first.bias], chunk.schedule.sizes[: len(trained)]
+                wide = OwnInputLayer(
+                    inputs[: sizes.sum()], sizes.tolist(), starts[first.weight], bias, client.learning_rate
+                )
+                begins = torch.from_numpy(np.cumsum(sizes) - sizes).to(inputs.device)
+                places = batches.rows[:, : len(trained)] - begins[:, None]
             elif chunk.sizes is None:
                 wide, places = self._wide_input(first, starts, inputs, chunk.schedule, batches)
         # Where the first layer goes its own way, its weights are never copied.
@@ -235,10 +236,12 @@ class BatchedEngine(Engine):
                 values = inputs.index_select(0, rows.flatten()).view(slots, -1, features)
                 backpropagate(self.layers, moving, values, loss_gradient, destination)
             else:
-                values = wide.forward(places[step, :slots])
+                active = batches.active[step]
+                values = wide.forward(places[step, :active])
+                if slots > active:
+                    values = nn.functional.pad(values, (0, 0, 0, 0, 0, slots - active))
                 gradient = backpropagate(self.layers[1:], moving, values, loss_gradient, destination, below=True)
-                # Of those with a batch alone: the others' sums are done.
-                wide.backward(places[step, : batches.active[step]], gradient[: batches.active[step]])
+                wide.backward(places[step, :active], gradient[:active])
             return None if plain else gradients
 
         self._train(starts, weights, batches, out, gradients_of)
@@ -287,23 +290,6 @@ class BatchedEngine(Engine):
         ordered = inputs[rows[:, :users].transpose(0, 1).flatten(1)]
         in_order = torch.arange(users * slots, device=inputs.device).view(users, len(batches.active), -1)
         return InputLayer(ordered, weight, bias, rate), in_order.transpose(0, 1)
-
-    def _wide_apart(
-        self, first: Linear, starts: list[torch.Tensor], inputs: torch.Tensor, chunk: Chunk, batches: Batches
-    ) -> tuple[InputLayer, torch.Tensor]:
-        """Do as `_wide_input` where users are isolated: each user has `chunk.places` rows, the last one repeated,
-        and each slot as many.
-        """
-        bias = None if first.bias is None else starts[first.bias]
-        sizes, dummies = torch.from_numpy(chunk.schedule.sizes[: batches.training]), batches.room - batches.training
-        begins = nn.functional.pad(sizes.cumsum(0) - sizes, (0, dummies))[:, None]
-        last = nn.functional.pad(sizes - 1, (0, dummies))[:, None]
-        kept = begins + torch.minimum(torch.arange(chunk.places), last)
-        own = _take(inputs, kept.to(inputs.device))
-        # Of a row in the chunk, its place among those of its slot; a dummy's is the first.
-        moved = chunk.places * torch.arange(batches.room)[:, None] - begins
-        layer = InputLayer(own, starts[first.weight], bias, self.client.learning_rate, apart=True)
-        return layer, batches.rows[:, : batches.room] + moved.to(inputs.device)
 
 
 def _take(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -53,8 +53,8 @@ class Chunk:
     schedule: BatchSchedule
     sizes: Sizes | None = None
     """How many users may train at once without moving a bit of any of them; None: any number."""
-    places: int = 0
-    """Where `sizes` hold for a wide first layer (`wide_input`): rows to which those of each user are filled up."""
+    wide: bool = False
+    """Where `sizes` hold for a first layer that is not copied (`wide_input.OwnInputLayer`)."""
 
     def __len__(self) -> int:
         return len(self.schedule.counts)
