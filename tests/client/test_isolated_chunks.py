@@ -17,7 +17,7 @@ from fieldfare import clipping
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare_client.training import isolation
+from fieldfare_client.training import batched, isolation
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.engines import Batches, Chunk
@@ -182,6 +182,32 @@ def test_rows_of_any_length_start_where_bits_do_not_depend_on_the_slot(settings:
     whole, _, trainer = each(task, everyone, **settings)
     assert 0 not in {width for *_, width in trainer._choices}  # nobody trains alone
     for cohort in (everyone[5:], everyone[2:6], everyone[9:10]):
+        some, _, _ = each(task, cohort, **settings)
+        assert all(torch.equal(update, whole[user]) for user, update in some.items())
+    looped, _, _ = each(task, everyone, **{**settings, "engine": "loop"})
+    for user, update in looped.items():
+        torch.testing.assert_close(whole[user], update, rtol=1e-3, atol=1e-6)
+
+
+class Broad(Logistic):
+    """Rows of 89 numbers, and a first layer that is not copied for each user."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__(sizes)
+        self.model = lambda: nn.Sequential(nn.Linear(89, 12), nn.Tanh(), nn.Linear(12, 1))
+
+
+@pytest.mark.parametrize("settings", [{"batch_size": 3}, {"batch_size": 3, "epochs": 2}, {"steps": 9}], ids=str)
+def test_a_first_layer_that_is_not_copied_leaves_users_alone(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users of a chunk have fewer steps than others, dummies sit next to them, and some have more rows than pay."""
+    monkeypatch.setattr(batched, "WIDE", 0)
+    task, chance = Broad([8, 7, 6, 5, 8, 6, 12, 11, 9, 1, 2, 21, 22, 23, 40, 8, 5, 9, 10]), np.random.default_rng(8)
+    everyone = chance.permutation(19)
+    whole, _, trainer = each(task, everyone, **settings)
+    assert {width // isolation.WIDE for *_, width in trainer._choices} == {0, 1}
+    for cohort in (everyone[7:], everyone[2:8], everyone[4:5]):
         some, _, _ = each(task, cohort, **settings)
         assert all(torch.equal(update, whole[user]) for user, update in some.items())
     looped, _, _ = each(task, everyone, **{**settings, "engine": "loop"})

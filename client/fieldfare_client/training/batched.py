@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
@@ -30,11 +31,13 @@ from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.loss_gradient import LONGEST, LossGradient, SealedLoss
 from fieldfare_client.training.recurrent import mapped_recurrence
 from fieldfare_client.training.rows import prepares_nothing
-from fieldfare_client.training.schedule import BatchSchedule, step_keys
-from fieldfare_client.training.wide_input import InputLayer, pays
+from fieldfare_client.training.schedule import BatchSchedule, step_keys, steps_of
+from fieldfare_client.training.wide_input import InputLayer, OwnInputLayer, pays
 
 ALIGNED = 64
 """Bytes of a cache line and of the widest vectors of a CPU, on which torch's own blocks of memory start."""
+WIDE = 50_000
+"""Weights of a first layer that is not copied for isolated users either: fewer cost less than products of their own."""
 Gradients = Callable[[int, Weights], Sequence[torch.Tensor] | None]
 """(step, the weights of the users who have a batch) -> their gradients; None where the step is taken already."""
 
@@ -79,6 +82,14 @@ class BatchedEngine(Engine):
         if isinstance(self._loss_gradient, SealedLoss):
             return min(rows, self.client.batch_size) <= self._loss_gradient.rows
         return bool(self.layers) or rows >= self.client.batch_size
+
+    def is_wide(self, rows: int) -> bool:
+        """Return whether an isolated user with `rows` rows trains without a copy of the first layer."""
+        if not self.layers or not isinstance(first := self.layers[0], Linear) or not is_plain(self.client):
+            return False
+        outputs, inputs = self.schema.shapes[first.weight]
+        used = int(steps_of(np.array([rows]), self.client)[0]) * self.client.batch_size >= rows
+        return used and outputs * inputs >= WIDE and pays(rows, inputs, outputs)
 
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
         batches, starts = Batches(chunk), list(self.schema.split(start).values())
@@ -194,9 +205,18 @@ class BatchedEngine(Engine):
         if batches.fixed and isinstance(first, Linear):
             inputs, starts[first.weight] = _aligned(inputs), _aligned(starts[first.weight])
             features = inputs.shape[-1]
-        wide, places = None, batches.rows
-        if plain and not inner and chunk.sizes is None and isinstance(first, Linear):
-            wide, places = self._wide_input(first, starts, inputs, chunk.schedule, batches)
+        wide: InputLayer | OwnInputLayer | None = None
+        places = batches.rows
+        if plain and not inner and isinstance(first, Linear):
+            if chunk.wide:
+                bias, sizes = None if first.bias is None else starts[first.bias], chunk.schedule.sizes[: len(trained)]
+                wide = OwnInputLayer(
+                    inputs[: sizes.sum()], sizes.tolist(), starts[first.weight], bias, client.learning_rate
+                )
+                begins = torch.from_numpy(np.cumsum(sizes) - sizes).to(inputs.device)
+                places = batches.rows[:, : len(trained)] - begins[:, None]
+            elif chunk.sizes is None:
+                wide, places = self._wide_input(first, starts, inputs, chunk.schedule, batches)
         # Where the first layer goes its own way, its weights are never copied.
         shared = {first.weight, first.bias} if wide is not None and isinstance(first, Linear) else set()
         weights = [value if at in shared else spread(value, batches.room) for at, value in enumerate(starts)]
@@ -214,15 +234,18 @@ class BatchedEngine(Engine):
                 values = inputs.index_select(0, rows.flatten()).view(slots, -1, features)
                 backpropagate(self.layers, moving, values, loss_gradient, destination)
             else:
-                values = wide.forward(places[step, :slots])
+                active = batches.active[step]
+                values = wide.forward(places[step, :active])
+                if slots > active:
+                    values = nn.functional.pad(values, (0, 0, 0, 0, 0, slots - active))
                 gradient = backpropagate(self.layers[1:], moving, values, loss_gradient, destination, below=True)
-                wide.backward(places[step, :slots], gradient)
+                wide.backward(places[step, :active], gradient[:active])
             return None if plain else gradients
 
         self._train(starts, weights, batches, out, gradients_of)
         if wide is not None and isinstance(first, Linear):
             slices = self.schema.slices()
-            weight = trained[:, slices[first.weight]].view(-1, *starts[first.weight].shape)
+            weight = trained[:, slices[first.weight]].view(-1, *self.schema.shapes[first.weight])
             wide.write(weight, None if first.bias is None else trained[:, slices[first.bias]])
 
     def _at_outputs(

@@ -53,6 +53,8 @@ class Chunk:
     schedule: BatchSchedule
     sizes: Sizes | None = None
     """How many users may train at once without moving a bit of any of them; None: any number."""
+    wide: bool = False
+    """Where `sizes` hold for a first layer that is not copied (`wide_input.OwnInputLayer`)."""
 
     def __len__(self) -> int:
         return len(self.schedule.counts)

@@ -42,6 +42,8 @@ BASE = {"cpu": 16, "cuda": 64}
 """Users of the chunk that all others are compared with."""
 WIDEST = 32
 """Rows up to which all batches are as wide as the plan's: a padded batch costs less than a chunk of its own."""
+WIDE = 1 << 32
+"""Added to the width of batches in chunks whose first layer is not copied."""
 FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
 """What this process has found, by work and (slots, width, count)."""
 
@@ -62,6 +64,7 @@ class Isolation:
         client: the local training of the plan.
         most: the most users of a chunk, at least 2.
         work: what the answers hold for: model, settings and device.
+        wide: whether the first layer is not copied (`Chunk.wide`).
     """
 
     def __init__(
@@ -72,17 +75,18 @@ class Isolation:
         client: ClientSpec,
         most: int,
         work: Hashable,
+        wide: bool = False,
     ) -> None:
-        self._updates, self._rows, self._most = updates, rows, most
+        self._updates, self._rows, self._most, self._wide = updates, rows, most, wide
         generator = torch.Generator().manual_seed(1)
         # Of some size, because a model that begins at zero has zeros to add in any order.
         self._start = start + 0.05 * torch.randn(start.shape, generator=generator).to(start.device)
-        # One epoch: a step and the next one are enough for users to differ.
-        self._client = client.model_copy(update={"epochs": 1, "steps": None})
+        # One epoch: a step and the next one are enough for users to differ; the second one of a wide layer is another.
+        self._client = client.model_copy(update={"epochs": 2 if wide else 1, "steps": None})
         base = ladder(min(BASE.get(start.device.type, BASE["cuda"]), most))
         self.base = base if base <= most else 2
         self._warned = False
-        self._found = FOUND.setdefault((work, *(tuple(part.shape[1:]) for part in rows)), {})
+        self._found = FOUND.setdefault((work, wide, *(tuple(part.shape[1:]) for part in rows)), {})
 
     def width(self, rows: int) -> int:
         """Return the width of the batches of a user with `rows` rows, padding included."""
@@ -135,7 +139,7 @@ class Isolation:
             except Exception as error:  # whatever torch or the task raises: then the loop trains
                 log.warning("training many users at once fails for made-up rows: %s", type(error).__name__)
                 self._found[key] = False
-            if not self._found[key] and slots == self.base and not self._warned:
+            if not self._found[key] and slots == self.base and not self._warned and not self._wide:
                 self._warned = True
                 log.warning(
                     "users train one at a time: in chunks of %d, batches of %d rows, this machine does not give "
@@ -186,7 +190,11 @@ class Isolation:
         keys = mix(seeds.astype(np.uint64))
         plan = schedule(np.full(len(seeds), rows), keys, self._client, width)
         return Chunk(
-            torch.cat(inputs).to(self._start.device), torch.cat(targets).to(self._start.device), plan, _Tried()
+            torch.cat(inputs).to(self._start.device),
+            torch.cat(targets).to(self._start.device),
+            plan,
+            _Tried(),
+            self._wide,
         )
 
 
@@ -236,12 +244,14 @@ class Apart:
     ) -> None:
         self.loop, self.batched, self._client = loops[0], batched, client
         self.sizes: Isolation | None = None
+        self.wide: Isolation | None = None
+        """Where the first layer is not copied."""
         self._widths: dict[int, int] = {}
         if rows is None:
             return
-        made_up = Isolation(partial(run, batched or self.loop), rows, start, client, most, work)
+        made_up = Isolation(made := partial(run, batched or self.loop), rows, start, client, most, work)
         if batched is not None and most >= 2:
-            self.sizes = made_up
+            self.sizes, self.wide = made_up, Isolation(made, rows, start, client, most, work, wide=True)
             try:
                 if sealed:
                     batched.seal()
@@ -259,23 +269,30 @@ class Apart:
                 log.info("users train in another way: %s fails (%s)", type(loop).__name__, type(error).__name__)
 
     def width(self, rows: int) -> int:
-        """Return the width of the batches in which a user with `rows` rows trains with others; 0 for alone."""
+        """Return the width of the batches in which a user with `rows` rows trains with others, plus `WIDE` where the
+        first layer is not copied; 0 for alone.
+        """
         if rows not in self._widths:
-            gains = self.batched is not None and rows > 0 and self.batched.gains(rows)
-            together = self.sizes is not None and gains and self.sizes.trains(rows)
-            self._widths[rows] = self.sizes.width(rows) if together and self.sizes is not None else 0
+            self._widths[rows] = 0
+            if self.batched is not None and self.sizes is not None and rows > 0 and self.batched.gains(rows):
+                if self.wide is not None and self.batched.is_wide(rows) and self.wide.trains(rows):
+                    self._widths[rows] = self.wide.width(rows) + WIDE
+                elif self.sizes.trains(rows):
+                    self._widths[rows] = self.sizes.width(rows)
         return self._widths[rows]
 
     def candidates(self, users: int, width: int) -> EngineChoice:
         """Return how chunks of users of one width train. All candidates give the same bits."""
-        if not width or self.sizes is None or self.batched is None:
+        wide, width = divmod(width, WIDE)
+        sizes = self.wide if wide else self.sizes
+        if not width or sizes is None or self.batched is None:
             return EngineChoice(
                 [Candidate(self.loop, 1, "one user at a time")], "who else trains must not change a bit"
             )
-        most = self.sizes.most(users, width)
-        sizes = [most] if self.batched.layers else sorted({most, min(most, self.sizes.base)})
+        most = sizes.most(users, width)
+        tried = [most] if self.batched.layers else sorted({most, min(most, sizes.base)})
         why = "whoever else is in such a chunk, no bit of a user changes on this machine"
-        return EngineChoice([Candidate(self.batched, size, f"{size} users at once") for size in sizes], why)
+        return EngineChoice([Candidate(self.batched, size, f"{size} users at once") for size in tried], why)
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -43,7 +43,7 @@ from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, EngineChoice, recall, remember
 from fieldfare_client.training.engines import Chunk, Engine
-from fieldfare_client.training.isolation import Apart
+from fieldfare_client.training.isolation import WIDE, Apart
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.machine import clock, flushed_denormals, keep_freed_memory, same_bits_every_time
@@ -489,11 +489,14 @@ class Trainer:
         """
         rows = work.table.rows(users, self.device)
         keys = user_keys(rows.users, self.seed, work.at_round)
+        wide, width = divmod(width, WIDE)
         plan = schedule(rows.sizes, keys, self.client, width or None)
-        sizes = self._apart.sizes if self._apart is not None and width else None
+        sizes = None
+        if self._apart is not None and width:
+            sizes = self._apart.wide if wide else self._apart.sizes
         if not len(failing) and prepares_nothing(self.task):
             inputs, targets = standard_dtypes(self.task.prepare(rows.columns))
-            return Chunk(self._floating(inputs), targets, plan, sizes)
+            return Chunk(self._floating(inputs), targets, plan, sizes, bool(wide))
         ends = np.cumsum(rows.sizes).tolist()
         parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         with own_randomness(0):
@@ -513,7 +516,7 @@ class Trainer:
             inputs, targets = (values[:1].expand(size, *values.shape[1:]) for values in other)
             parts[place] = inputs, targets
         chunk = [parts[place] for place in sorted(parts)] or [standard_dtypes(self.task.prepare(rows.columns))]
-        return Chunk(join([part[0] for part in chunk]), join([part[1] for part in chunk]), plan, sizes)
+        return Chunk(join([part[0] for part in chunk]), join([part[1] for part in chunk]), plan, sizes, bool(wide))
 
     def _floating(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return `inputs` in the model's dtype, if both are floating-point."""

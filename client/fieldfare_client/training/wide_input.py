@@ -59,6 +59,53 @@ class InputLayer:
             torch.mul(self._gradients.sum(1), -self._rate, out=bias)
 
 
+class OwnInputLayer:
+    """Does as `InputLayer` where no bit of a user may depend on the others: each has products of its own, in shapes
+    that follow from its own rows, in memory that starts alike for each.
+
+    Args:
+        inputs: rows of one user after another, (rows, in), each of whole vectors of the CPU.
+        sizes: how many rows each user has.
+        weight: as in `InputLayer`, and so on.
+    """
+
+    def __init__(
+        self, inputs: torch.Tensor, sizes: list[int], weight: torch.Tensor, bias: torch.Tensor | None, rate: float
+    ) -> None:
+        self._inputs, self._rate, self._stepped = torch.split(inputs, sizes), rate, False
+        self._outputs = [torch.mm(own, weight.T) for own in self._inputs]
+        self._inner = [torch.mm(own, own.T) for own in self._inputs]
+        if bias is not None:
+            for outputs, inner in zip(self._outputs, self._inner, strict=True):
+                outputs += bias
+                inner += 1.0
+        self._gradients = [torch.zeros_like(outputs) for outputs in self._outputs]
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Do as `InputLayer.forward`; a row is a place among those of its user."""
+        values = rows.new_empty((*rows.shape, self._outputs[0].shape[1]), dtype=self._outputs[0].dtype)
+        for user, places in enumerate(rows):
+            outputs = self._outputs[user].index_select(0, places)
+            if self._stepped:
+                inner = self._inner[user].index_select(0, places)
+                outputs = torch.addmm(outputs, inner, self._gradients[user], alpha=-self._rate)
+            values[user] = outputs
+        return values
+
+    def backward(self, rows: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Do as `InputLayer.backward`."""
+        for user, places in enumerate(rows):
+            self._gradients[user].index_add_(0, places, gradient[user])
+        self._stepped = True
+
+    def write(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """Do as `InputLayer.write`; `weight` may have fewer columns than `inputs`."""
+        for user, (gradients, own) in enumerate(zip(self._gradients, self._inputs, strict=True)):
+            torch.mul(torch.mm(gradients.T, own)[:, : weight.shape[2]], -self._rate, out=weight[user])
+            if bias is not None:
+                torch.mul(gradients.sum(0), -self._rate, out=bias[user])
+
+
 def pays(rows: int, inputs: int, outputs: int) -> bool:
     """Return whether inner products of `rows` rows a user cost less than `outputs` x `inputs` weights a user."""
     return 4 * rows <= inputs and rows <= 2 * outputs

@@ -12,7 +12,7 @@ from fieldfare.errors import Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
-from fieldfare_server.cli.options import AcceptDeltaOption, named, trusted
+from fieldfare_server.cli.options import AcceptDeltaOption, trusted
 from fieldfare_server.cli.output import out, print_progress
 from fieldfare_server.cli.progress import check_known_users
 from fieldfare_server.deployment.submit import FlowerError, follow, submit

@@ -209,6 +209,20 @@ def test_over_selection_asks_more_and_takes_what_there_is() -> None:
     assert refusal.value.standing == Eligibility(available=100, eligible=0, resting=0, exhausted=100)
 
 
+@pytest.mark.parametrize("users", [1_000, 1_000_000])
+def test_a_round_looks_at_two_cohorts_whatever_the_number_of_users(users: int) -> None:
+    chooser, asked = selector(MinSeparation(8), 64, 50), list[int]()
+
+    def taken(some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(some.size)
+        return np.full(some.size, -1, np.int32), np.zeros(some.size, np.int32)
+
+    everyone = np.arange(users)
+    cohort = chooser.select(3, everyone, taken, np.random.default_rng(1), lambda count: np.zeros(count), everyone)
+    assert cohort.size == 50
+    assert asked == [100]
+
+
 def test_the_refusal_says_who_rests() -> None:
     taken, rng = ParticipationRecord(10), np.random.default_rng(4)
     taken.add(0, np.arange(6))

@@ -12,7 +12,7 @@ from fieldfare_server.ledger.rules.populations import register
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.hold import Hold
 from fieldfare_server.ledger.sql.journal import Entry
-from fieldfare_server.ledger.sql.users import SortedIndex, pseudonyms, salted
+from fieldfare_server.ledger.sql.users import SortedIndex, distinct, pseudonyms, salted
 
 _CHUNK = 1 << 17
 """Users registered in one transaction: bounds memory, and what is repeated after a crash."""
@@ -102,8 +102,7 @@ class Registration:
         known = self._by_pseudonym.get(wanted)
         if (known >= 0).all() and not always_writes:
             return known
-        missing, first = np.unique(wanted[known < 0], return_index=True)
-        missing = missing[np.argsort(first)]  # new users are numbered in the order in which they were named
+        missing = distinct(wanted[known < 0])  # new users are numbered in the order in which they were named
         hashes = salted(missing, self._hold.run.salt)
         if self._loaded < self.count:
             self._read_users()
@@ -113,8 +112,9 @@ class Registration:
                 lambda connection, entry: self._add(connection, entry, missing, hashes), admits=not always_writes
             )
             self._read_users()
-        self._by_pseudonym.add(missing, self._by_hash.get(hashes))
-        return self._by_pseudonym.get(wanted)
+        numbers = self._by_hash.get(hashes)
+        self._by_pseudonym.add(missing, numbers)
+        return numbers if missing.size == wanted.size else self._by_pseudonym.get(wanted)
 
     def _read_users(self) -> None:
         with self._hold.database.read() as connection:
@@ -132,9 +132,7 @@ class Registration:
         self._load(connection)  # another run may have registered some of them since
         fresh = self._by_hash.get(hashes) < 0
         require_apart(connection, run.population_id, names[fresh])
-        new = hashes[fresh]
-        _, first = np.unique(new, return_index=True)
-        new = new[np.sort(first)]
+        new = distinct(hashes[fresh])
         if not new.size and not run.hides_presence:
             return
         name = entry.contents.keep(new.astype("<u8").tobytes())

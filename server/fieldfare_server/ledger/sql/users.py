@@ -12,6 +12,8 @@ import hashlib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfare.hashing import all_differ
+
 _PERSON = b"fieldfare.ledger"
 
 
@@ -35,6 +37,11 @@ def salted(ids: NDArray[np.uint64], salt: bytes) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
+def distinct(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The values in the order in which they first occur, each once."""
+    return values if all_differ(values) else values[np.sort(np.unique(values, return_index=True)[1])]
+
+
 class SortedIndex:
     """A growing map from uint64 to user numbers, as two sorted arrays: 12 bytes an entry, vectorised look-up."""
 
@@ -47,18 +54,28 @@ class SortedIndex:
 
     def get(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The value of each key, -1 where there is none."""
-        if not self._keys.size:
-            return np.full(keys.shape, -1, dtype=np.int64)
-        order = np.argsort(keys)  # a search from one key to the next stays in the cache
-        wanted, found = keys[order], np.empty(keys.shape, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._keys, wanted), self._keys.size - 1)
-        found[order] = np.where(self._keys[at] == wanted, self._values[at], -1)
+        found = np.full(keys.shape, -1, dtype=np.int64)
+        if self._keys.size:
+            order = np.argsort(keys)  # a search from one key to the next stays in the cache
+            found[order] = self._find(keys[order])[1]
         return found
+
+    def _find(self, ordered: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Where each of the sorted keys is or would be, and its value, -1 where there is none."""
+        place = np.searchsorted(self._keys, ordered)
+        if not self._keys.size:
+            return place, np.full(ordered.shape, -1, dtype=np.int32)
+        at = np.minimum(place, self._keys.size - 1)
+        return place, np.where(self._keys[at] == ordered, self._values[at], np.int32(-1))
 
     def add(self, keys: NDArray[np.uint64], values: NDArray[np.int64]) -> None:
         """Add entries. A known key keeps its value; of equal new keys the first counts."""
-        new, first = np.unique(keys, return_index=True)
-        fresh = self.get(new) < 0
-        new, kept = new[fresh], values[first[fresh]].astype(np.int32)
-        place = np.searchsorted(self._keys, new)
+        first = np.argsort(keys)
+        new = keys[first]
+        if (new[1:] == new[:-1]).any():
+            new, first = np.unique(keys, return_index=True)
+        place, known = self._find(new)
+        if not (fresh := known < 0).any():
+            return
+        place, new, kept = place[fresh], new[fresh], values[first[fresh]].astype(np.int32)
         self._keys, self._values = np.insert(self._keys, place, new), np.insert(self._values, place, kept)
