@@ -42,7 +42,7 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
         masking = Masking(blinder.public_key, -24, 32, PLAN)
         files = [Path(directory) / f"{node}.key" for node in range(nodes)]
         blinder.admit({read_node_key(make_node_key(file)): file.name for file in files})
-        total = MaskedSum(occasion, numel, 32, PLAN, blinder.hello("run").nodes)
+        total = MaskedSum(occasion, numel, 32, PLAN, blinder.hello("bench", PLAN).nodes)
         node_seconds, server_seconds = [], 0.0
         for node in range(nodes):
             context = Context(1, node, {NODE_KEY: str(files[node])}, RecordDict(), {})

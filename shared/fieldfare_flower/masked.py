@@ -7,6 +7,7 @@ blinder reads. Neither the server nor the blinder is trusted to send anything we
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -292,32 +293,41 @@ class Hello:
 
     Args:
         nodes: the keys that it admitted, 64 hex digits each.
-        plans: the digests that it approved, and lets this run begin; behind each, where it adds noise of its own,
-            a space and `BlinderNoise.terms`.
+        noise: `BlinderNoise.terms` of the plan that it was asked about, "" where it adds none; None: it has not
+            approved the plan, or does not let the run begin.
     """
 
     nodes: frozenset[str]
-    plans: frozenset[str]
+    noise: str | None
 
-    def write(self, run: str, private: bytes) -> RecordDict:
-        """Its record, for `run`. private: the key that signs the blinder's receipts."""
-        nodes, plans = sorted(self.nodes), sorted(self.plans)
-        signature = sign(private, self._signed(run))
-        return RecordDict({HELLO: ConfigRecord({"nodes": nodes, "plans": plans, "signature": signature})})
+    @staticmethod
+    def ask(plan: str) -> dict[str, ConfigRecord]:
+        """The record, by its name, that goes with `query.users` to ask about `plan` (SHA-256, hex)."""
+        return {HELLO: ConfigRecord({"plan": plan})}
 
-    def _signed(self, run: str) -> bytes:
-        said = [*sorted(self.nodes), "", *sorted(self.plans)]
-        return "\0".join(["fieldfare.blinder.hello.v1", run, *said]).encode()
+    @staticmethod
+    def asked(content: RecordDict) -> str:
+        """The plan that `ask` wrote; "" where no plan is asked about."""
+        return str(records_of(content, ConfigRecord).get(HELLO, ConfigRecord()).get("plan", ""))
+
+    def write(self, run: str, plan: str, private: bytes) -> RecordDict:
+        """Its record, for `run` under `plan`. private: the key that signs the blinder's receipts."""
+        noise = [] if self.noise is None else [self.noise]
+        signature = sign(private, self._signed(run, plan))
+        return RecordDict({HELLO: ConfigRecord({"nodes": sorted(self.nodes), "noise": noise, "signature": signature})})
+
+    def _signed(self, run: str, plan: str) -> bytes:
+        return json.dumps(["fieldfare.blinder.hello.v2", run, plan, self.noise, sorted(self.nodes)]).encode()
 
     @classmethod
-    def read(cls, content: RecordDict, run: str, key: str) -> Hello | None:
+    def read(cls, content: RecordDict, run: str, plan: str, key: str) -> Hello | None:
         """What the blinder whose receipts `key` signs says to `run`; None where it is not from it."""
         record = records_of(content, ConfigRecord).get(HELLO, ConfigRecord())
-        nodes, plans, signature = (record.get(name) for name in ("nodes", "plans", "signature"))
-        if not isinstance(nodes, list) or not isinstance(plans, list) or not isinstance(signature, bytes):
+        nodes, noise, signature = (record.get(name) for name in ("nodes", "noise", "signature"))
+        if not isinstance(nodes, list) or not isinstance(noise, list) or not isinstance(signature, bytes):
             return None
-        hello = cls(frozenset(map(str, nodes)), frozenset(map(str, plans)))
-        return hello if is_signed(key, signature, hello._signed(run)) else None
+        hello = cls(frozenset(map(str, nodes)), str(noise[0]) if noise else None)
+        return hello if is_signed(key, signature, hello._signed(run, plan)) else None
 
 
 def digest_of(words: Words | Sequence[int]) -> str:

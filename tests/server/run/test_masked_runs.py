@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sqlite3
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from fieldfare.errors import BadInput, LedgerError, Refused
@@ -565,46 +562,3 @@ def test_a_planted_update_is_in_no_file_of_the_server(tmp_path: Path, monkeypatc
         for nodes in range(1, NODES + 1):  # an update, and every sum of them
             pattern = np.full(4, nodes * 0x5EED, "<u4").tobytes()
             assert not [path for path in held if pattern in path.read_bytes()]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_twenty_random_kills(tmp_path: Path) -> None:
-    """Kill a run at random points of its rounds: it ends after it is resumed, and each round is asked about once.
-
-    In every other run the blinder, which is killed with it, adds noise of its own.
-    """
-    points = [
-        *("round.closing.written", "ledger.round.closing", "ledger.round.closed", "strategy.asked", "strategy.summed"),
-        *("strategy.privatised", "checkpoint.pending", "ledger.round.committing", "ledger.round.committed"),
-    ]
-    killed = 0
-    generator = np.random.default_rng(35)
-    for schedule in range(20):
-        state, kills = home(tmp_path / str(schedule)), int(generator.integers(1, 4))
-        table = MASKED_TABLE | {"blinder_noise": 0.5 * (schedule % 2)}
-        for number in range(kills + 1):
-            child = os.fork()
-            if child == 0:
-                try:
-                    torch.set_num_threads(1)
-                    if number < kills:
-                        point, nth = points[generator.integers(len(points))], int(generator.integers(1, 3))
-                        faults.load({faults.VARIABLE: f"{point}:kill:{nth}"})
-                    run(state, "run", resume=number > 0, run__rounds=4, aggregation=table)
-                    os._exit(0)
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    os._exit(1)
-            generator.integers(9, size=2)
-            ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            assert ended in (0, -signal.SIGKILL)
-            killed += ended != 0
-            if ended == 0:
-                break
-        assert [round for _, round, _ in questions(state)] == [0, 1, 2, 3]
-        with Ledger.open(state.ledger) as ledger:
-            assert ledger.run("run").state == "done"
-            assert verify(ledger, state.root).ok
-    assert killed >= 20
