@@ -34,7 +34,7 @@ from flwr.app import Error, Message, RecordDict
 from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
-from fieldfare.masking.boxes import read_key, receipt_key, unseal, write_key
+from fieldfare.masking.boxes import receipt_key, unseal, write_key
 from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import next_row
 from fieldfare.masking.words import Words
@@ -183,8 +183,7 @@ class Blinder:
                 running = self._hide_(masks, journal, asked, noise, known is not None)
         if running is not None:  # and its nonce is on the disk
             self._running = running
-        key, multiplier = read_key(self.public_key)[1], 0.0 if noise is None else noise.multiplier
-        return asked.write_answer(masks, self._receipts, key, row, hash, multiplier)
+        return asked.write_answer(masks, self._receipts, row, hash, 0.0 if noise is None else noise.multiplier)
 
     def _hide_(
         self, masks: Words, journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise, known: bool

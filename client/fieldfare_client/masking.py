@@ -17,7 +17,7 @@ from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.errors import Refused, Unreadable
-from fieldfare.masking.boxes import Purpose, read_key, read_node_key, seal, write_node_key
+from fieldfare.masking.boxes import Purpose, read_key, seal, write_node_key
 from fieldfare.masking.masks import add_mask_, fresh_seed
 from fieldfare.masking.words import encode
 from fieldfare_flower.masked import Masking, Seal, write_reply
@@ -114,7 +114,6 @@ def mask_reply(
     values = np.concatenate([update * scales, np.asarray(counts, np.float64) * masking.weights])
     seed = fresh_seed()
     purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, values.size, masking.plan)
-    words, private = add_mask_(encode(values, masking.spacing, masking.bits), seed), node_key(_file(context))
+    words = add_mask_(encode(values, masking.spacing, masking.bits), seed)
     box = seal(read_key(masking.blinder)[0], seed, purpose)
-    key = read_node_key(write_node_key(private))
-    return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, private, key))
+    return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, node_key(_file(context))))

@@ -20,7 +20,7 @@ from fieldfare.errors import BadInput, Refused
 from fieldfare.masking.boxes import BOX_BYTES, Purpose, signed_box
 from fieldfare.masking.receipts import Receipt
 from fieldfare.masking.words import RINGS, Words
-from fieldfare.signatures import is_signed, sign
+from fieldfare.signatures import is_signed, public_key, sign
 from fieldfare_flower.messages import (
     HEADER,
     MASKED_VERSION,
@@ -79,9 +79,9 @@ class Seal:
     signature: bytes
 
     @classmethod
-    def of(cls, box: bytes, purpose: Purpose, bits: int, private: bytes, key: str) -> Seal:
-        """Sign `box`. private, key: the two parts of the node's key."""
-        return cls(box, key, sign(private, signed_box(box, purpose, bits)))
+    def of(cls, box: bytes, purpose: Purpose, bits: int, private: bytes) -> Seal:
+        """Sign `box`. private: the node's key."""
+        return cls(box, public_key(private), sign(private, signed_box(box, purpose, bits)))
 
     def is_signed(self, purpose: Purpose, bits: int) -> bool:
         """Whether the holder of its key made it for `purpose`."""
@@ -257,21 +257,13 @@ class MasksAsked:
         """The refusal of this question by the reason `code`, of `REFUSALS`."""
         return MasksRefused(f"the blinder's masks of round {self.round} of run {self.run}", code, self.run)
 
-    def write_answer(
-        self, masks: Words, private: bytes, key: str, row: int, hash: str, noise: float = 0.0
-    ) -> RecordDict:
-        """The blinder's answer.
-
-        Args:
-            masks: their sum, shape (numel,).
-            private, key: the two parts of the key that signs its receipt.
-            row, hash: of the blinder's journal, where the question stands.
-            noise: multiplier of the noise that was taken from `masks`.
+    def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float) -> RecordDict:
+        """The blinder's answer: the sum of the masks, less noise of this multiplier, with a receipt that the key
+        `private` signs. row, hash: of its journal, where the question stands.
         """
-        receipt = Receipt.of(private, key, self.digest(), digest_of(masks), len(self.nodes), row, hash, noise)
-        return RecordDict(
-            {MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: ConfigRecord({"receipt": receipt.text})}
-        )
+        receipt = Receipt.of(private, self.digest(), digest_of(masks), len(self.nodes), row, hash, noise)
+        signed = ConfigRecord({"receipt": receipt.text})
+        return RecordDict({MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: signed})
 
     def read_answer(self, content: RecordDict, key: str) -> tuple[Words, Receipt]:
         """The sum of the masks, and the receipt. Raises `BadReply` unless the holder of `key` answered this."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
+from fieldfare.noise.chunks import CHUNK
 
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Elements of the ring, shape (n,): little-endian, as on the wire."""
@@ -27,7 +28,9 @@ def encode(values: NDArray[np.float64], spacing: float, bits: int) -> Words:
 
     Raises `BadInput` for what is not finite, or further than 2^62 cells from 0.
     """
-    words: Words = whole_cells(values / spacing).astype(RINGS[bits][0])
+    words: Words = np.empty(len(values), RINGS[bits][0])
+    for lo in range(0, len(values), CHUNK):  # what it is made from stays in the processor's cache
+        words[lo : lo + CHUNK] = whole_cells(values[lo : lo + CHUNK] / spacing).view(np.uint64)
     return words
 
 

@@ -349,10 +349,10 @@ def test_the_same_question_has_the_same_answer(asked: tuple[Blinder, list[MasksA
     for row, before in ((4, receipts[2].hash), (5, "ab" * 32), (3, receipts[1].hash)):
         said = ("ab" * 32, "ab" * 32, 8, row, next_row(before, "ab" * 32))
         with pytest.raises(BadInput, check=coded("blinder-went-back")):
-            Receipts(receipt.text for receipt in receipts).add(Receipt.of(blinder._receipts, key, *said))
-    forged = Receipt.of(bytes(32), key, "ab" * 32, "ab" * 32, 8, 9, "ab" * 32)
+            Receipts(receipt.text for receipt in receipts).add(Receipt.of(blinder._receipts, *said))
+    forged = Receipt.of(bytes(32), "ab" * 32, "ab" * 32, 8, 9, "ab" * 32)
     with pytest.raises(BadInput, check=coded("receipt")):
-        Receipt.parse(forged.text)
+        Receipt.parse(forged.text.replace(forged.key, key))
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_a_blinder_answers_wrongly(tmp_path: Path) -> None:
         def answer(self, content: RecordDict) -> RecordDict:
             answer = honest.answer(content)  # type: ignore[union-attr]
             said = Receipt.parse(answer[RECEIPT]["receipt"])
-            false = (said.key, said.question, "00" * 32, said.nodes, said.row, said.hash)
+            false = (said.question, "00" * 32, said.nodes, said.row, said.hash)
             answer[RECEIPT] = ConfigRecord({"receipt": Receipt.of(honest._receipts, *false).text})  # type: ignore[union-attr]
             return answer
 
@@ -562,3 +562,24 @@ def test_a_planted_update_is_in_no_file_of_the_server(tmp_path: Path, monkeypatc
         for nodes in range(1, NODES + 1):  # an update, and every sum of them
             pattern = np.full(4, nodes * 0x5EED, "<u4").tobytes()
             assert not [path for path in held if pattern in path.read_bytes()]
+
+
+def test_a_blinder_that_tells_a_wrong_sum_ruins_the_model_and_changes_no_charge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its receipt is right, of words that are not the masks' sum: nobody can tell, and nobody loses more."""
+    made = {}
+    for lies in (False, True):
+        if lies:
+            monkeypatch.setattr(
+                "fieldfare_client.blinder.sum_masks", lambda seeds, numel, bits: np.full(numel, 0x01234567, "<u4")
+            )
+        (tmp_path / str(lies)).mkdir()
+        state = home(tmp_path / str(lies))
+        session = run(state, "run", aggregation=MASKED_TABLE, run__rounds=4)
+        with Ledger.open(state.ledger) as ledger:
+            assert verify(ledger, state.root).ok
+            view = ledger.run("run")
+        made[lies] = model(state, "run"), (view.state, view.spent_epsilon, session.epsilon())
+    assert made[True][0] != made[False][0]
+    assert made[True][1] == made[False][1]

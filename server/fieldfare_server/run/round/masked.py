@@ -204,7 +204,7 @@ class MaskedSums:
         self._admitted: frozenset[str] = frozenset()
         self._receipts: Receipts | None = None
         """Those of this ledger; None: not read yet."""
-        self._closed: ClosedSum | None = None
+        self.closed: ClosedSum | None = None
         """The round that is closed and not committed."""
 
     def meet(self, blinder: BlinderLike) -> None:
@@ -262,17 +262,12 @@ class MaskedSums:
         # its set.
         digest = closed.write(self._files)
         opened = self._account.close_round(opened, digest, len(nodes))
-        self._closed = ClosedSum(opened, total, closed.nodes, closed.reported)
+        self.closed = ClosedSum(opened, total, closed.nodes, closed.reported)
         return opened
 
     def left_closed(self, opened: OpenRound) -> None:
         """A crash left `opened` closed: the same set is opened, and no other. Raises as `ClosedSum.read`."""
-        self._closed = ClosedSum.read(opened, self._account.id, self._files)
-
-    @property
-    def closed(self) -> ClosedSum | None:
-        """The round that is closed and not committed."""
-        return self._closed
+        self.closed = ClosedSum.read(opened, self._account.id, self._files)
 
     def open(self, opened: OpenRound, total: object) -> OpenedSum:
         """Ask the blinder, and take the masks off. The same question has the same answer, after a crash too.
@@ -282,7 +277,7 @@ class MaskedSums:
             Refused: the blinder does not answer.
             CheckpointError: what it answered does not belong to the question.
         """
-        closed = self._closed
+        closed = self.closed
         if closed is None or closed.total is not total or opened.closing is None:
             raise OutOfTurn(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
         assert self._blinder is not None
@@ -306,7 +301,7 @@ class MaskedSums:
 
     def done(self) -> None:
         """The round is committed: what would open it again goes."""
-        self._closed = None
+        self.closed = None
         self._files.discard()
 
 
