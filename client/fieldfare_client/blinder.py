@@ -256,11 +256,9 @@ def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> None:
         raise asked.refused("masks-node")
 
 
-def _approved(journal: sqlite3.Connection, plan: str) -> tuple[int, int] | None:
-    """(fewest nodes, numbers of a sum) with which `plan` was approved."""
-    query = "SELECT least_nodes, numel FROM plans WHERE plan = ?"
-    found: tuple[int, int] | None = journal.execute(query, (plan,)).fetchone()
-    return found
+def _approved(journal: sqlite3.Connection, plan: str) -> Any:
+    """(fewest nodes, numbers of a sum) with which `plan` was approved; None: it was not."""
+    return journal.execute("SELECT least_nodes, numel FROM plans WHERE plan = ?", (plan,)).fetchone()
 
 
 def _noise_of(journal: sqlite3.Connection, plan: str) -> BlinderNoise | None:

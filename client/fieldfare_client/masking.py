@@ -114,6 +114,6 @@ def mask_reply(
     values = np.concatenate([update * scales, np.asarray(counts, np.float64) * masking.weights])
     seed = fresh_seed()
     purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, values.size, masking.plan)
-    words = add_mask_(encode(values, masking.spacing, masking.bits), seed)
+    words = add_mask_(encode(values, 2.0**masking.spacing_log2, masking.bits), seed)
     box = seal(read_key(masking.blinder)[0], seed, purpose)
     return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, node_key(_file(context))))

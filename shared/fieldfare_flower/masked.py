@@ -119,11 +119,6 @@ class Masking:
     shares: tuple[float, ...] = (1.0,)
     weights: tuple[float, ...] = ()
 
-    @property
-    def spacing(self) -> float:
-        """Of the grid."""
-        return 2.0**self.spacing_log2
-
     def write(self, content: RecordDict) -> None:
         """Put it into the instruction `content`, which then is of the version that knows masks."""
         known: dict[str, ConfigRecordValues] = {"blinder": self.blinder, "spacing_log2": self.spacing_log2}
