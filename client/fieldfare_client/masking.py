@@ -110,10 +110,10 @@ def mask_reply(
         counts: sums of what rides beside them.
     """
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.
-    scales = np.repeat([math.sqrt(share) for share in masking.shares], update.size // len(masking.shares))
-    values = np.concatenate([update * scales, np.asarray(counts, np.float64) * masking.weights])
-    seed = fresh_seed()
-    purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, values.size, masking.plan)
-    words = add_mask_(encode(values, 2.0**masking.spacing_log2, masking.bits), seed)
+    ring, queries = (2.0**masking.spacing_log2, masking.bits), update.reshape(len(masking.shares), -1)
+    parts = [encode(query, *ring, math.sqrt(share)) for query, share in zip(queries, masking.shares, strict=True)]
+    riding, seed = encode(np.asarray(counts, np.float64) * masking.weights, *ring), fresh_seed()
+    words = add_mask_(np.concatenate([*parts, riding]), seed)
+    purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, words.size, masking.plan)
     box = seal(read_key(masking.blinder)[0], seed, purpose)
     return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, node_key(_file(context))))
