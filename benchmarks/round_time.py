@@ -213,9 +213,18 @@ def federation(
 
 
 def start_node(
-    watched: Watched, work: Path, index: int, nodes: int, address: str, ca: Path, task: str, ours: bool
+    watched: Watched,
+    work: Path,
+    index: int,
+    nodes: int,
+    address: str,
+    ca: Path,
+    task: str,
+    ours: bool,
+    more: str = "",
+    **env: str,
 ) -> None:
-    """An authenticated SuperNode and its executor."""
+    """An authenticated SuperNode and its executor. more: of its configuration. env: of its executor."""
     own, port = work / f"node-{index}", free_port()
     secret = f"--superexec-auth-secret-file={own / 'superexec.secret'}"
     python = [sys.executable, "-Pm"]
@@ -227,7 +236,7 @@ def start_node(
         + ["--host=127.0.0.1", f"--port={port}", "--isolation=process"]
         + [f"--ssl-ca-certfile={own / 'runtime-ca.crt'}", f"--ssl-certfile={own / 'runtime.crt'}"]
         + [f"--ssl-keyfile={own / 'runtime.key'}", secret]
-        + [f'--node-config=partition-id={index} num-partitions={nodes} task="{task}"'],
+        + [f'--node-config=partition-id={index} num-partitions={nodes} task="{task}" {more}'.strip()],
     )
     wait_for_port(port)
     watched.start(
@@ -237,6 +246,7 @@ def start_node(
         + [program("flower-superexec"), f"--runtime-api-address=127.0.0.1:{port}"]
         + [f"--root-certificates={own / 'runtime-ca.crt'}", secret],
         **({"FIELDFARE_WARM_TASK": task, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"} if ours else {}),
+        **env,
     )
 
 

@@ -34,7 +34,7 @@ from flwr.app import Error, Message, RecordDict
 from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
-from fieldfare.masking.boxes import read_key, receipt_key, unseal, write_key
+from fieldfare.masking.boxes import receipt_key, unseal, write_key
 from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import next_row
 from fieldfare.masking.words import Words
@@ -141,20 +141,20 @@ class Blinder:
         with contextlib.closing(sqlite3.connect(self._journal, timeout=60)) as journal:
             return journal.execute(_SHOWN[table]).fetchall()
 
-    def hello(self, run: str) -> Hello:
-        """Whom it answers for, and what in `run`: a plan that its budget has no room for is left out."""
+    def hello(self, run: str, plan: str) -> Hello:
+        """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
         with self._writing() as journal:
-            noises = {plan: _noise_of(journal, plan) for (plan,) in journal.execute("SELECT plan FROM plans")}
-            fit = {plan: noise for plan, noise in noises.items() if noise is None or _fits(journal, run, plan, noise)}
-        plans = (plan if noise is None else f"{plan} {noise.terms}" for plan, noise in fit.items())
-        return Hello(frozenset(row[0] for row in self.rows("nodes")), frozenset(plans))
+            approved, noise = _approved(journal, plan), _noise_of(journal, plan)
+            fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
+        terms = "" if noise is None else noise.terms
+        return Hello(frozenset(row[0] for row in self.rows("nodes")), terms if fits else None)
 
     def reply(self, message: Message) -> Message:
         """Answer a message as a node does. Of a refusal the server learns its code, and of any error its class."""
         try:
             if message.metadata.message_type == QUERY_USERS:
-                run = read_users_query(message.content)
-                return Message(self.hello(run).write(run, self._receipts), reply_to=message)
+                run, plan = read_users_query(message.content), Hello.asked(message.content)
+                return Message(self.hello(run, plan).write(run, plan, self._receipts), reply_to=message)
             if message.metadata.message_type != QUERY_MASKS:
                 raise Unsupported("an instruction", "a blinder hosts nobody.")
             return Message(self.answer(message.content), reply_to=message)
@@ -183,8 +183,7 @@ class Blinder:
                 running = self._hide_(masks, journal, asked, noise, known is not None)
         if running is not None:  # and its nonce is on the disk
             self._running = running
-        key, multiplier = read_key(self.public_key)[1], 0.0 if noise is None else noise.multiplier
-        return asked.write_answer(masks, self._receipts, key, row, hash, multiplier)
+        return asked.write_answer(masks, self._receipts, row, hash, 0.0 if noise is None else noise.multiplier)
 
     def _hide_(
         self, masks: Words, journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise, known: bool
@@ -243,7 +242,7 @@ class Blinder:
 
 
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> None:
-    approved = journal.execute("SELECT least_nodes, numel FROM plans WHERE plan = ?", (asked.plan,)).fetchone()
+    approved = _approved(journal, asked.plan)
     if approved is None or approved[1] != asked.numel:
         raise asked.refused("masks-plan")
     charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (asked.run,)).fetchone()
@@ -255,6 +254,11 @@ def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> None:
     admitted = {key for (key,) in journal.execute("SELECT key FROM nodes")}
     if len(keys) < len(asked.seals) or not keys <= admitted:
         raise asked.refused("masks-node")
+
+
+def _approved(journal: sqlite3.Connection, plan: str) -> Any:
+    """(fewest nodes, numbers of a sum) with which `plan` was approved; None: it was not."""
+    return journal.execute("SELECT least_nodes, numel FROM plans WHERE plan = ?", (plan,)).fetchone()
 
 
 def _noise_of(journal: sqlite3.Connection, plan: str) -> BlinderNoise | None:
@@ -274,9 +278,9 @@ def _without_noise(what: str) -> NotAllowed:
 
 def _fits(journal: sqlite3.Connection, run: str, plan: str, noise: BlinderNoise) -> bool:
     """Whether `run` may be answered under `plan`: it is charged for it already, or its whole price has room."""
-    charged, budget = dict(journal.execute("SELECT run, plan FROM charges")), _budget(journal)
-    if run in charged or budget is None:
-        return bool(charged.get(run, plan) == plan)
+    charged, budget = journal.execute("SELECT plan FROM charges WHERE run = ?", (run,)).fetchone(), _budget(journal)
+    if charged is not None or budget is None:
+        return charged in (None, (plan,))
     (spent,) = journal.execute("SELECT total(mu_squared) FROM charges").fetchone()
     return budget.hold(Price(spent + noise.mu_squared))
 

@@ -17,7 +17,7 @@ from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.errors import Refused, Unreadable
-from fieldfare.masking.boxes import Purpose, read_key, read_node_key, seal, write_node_key
+from fieldfare.masking.boxes import Purpose, read_key, seal, write_node_key
 from fieldfare.masking.masks import add_mask_, fresh_seed
 from fieldfare.masking.words import encode
 from fieldfare_flower.masked import Masking, Seal, write_reply
@@ -110,11 +110,10 @@ def mask_reply(
         counts: sums of what rides beside them.
     """
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.
-    scales = np.repeat([math.sqrt(share) for share in masking.shares], update.size // len(masking.shares))
-    values = np.concatenate([update * scales, np.asarray(counts, np.float64) * masking.weights])
-    seed = fresh_seed()
-    purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, values.size, masking.plan)
-    words, private = add_mask_(encode(values, masking.spacing, masking.bits), seed), node_key(_file(context))
+    ring, queries = (2.0**masking.spacing_log2, masking.bits), update.reshape(len(masking.shares), -1)
+    parts = [encode(query, *ring, math.sqrt(share)) for query, share in zip(queries, masking.shares, strict=True)]
+    riding, seed = encode(np.asarray(counts, np.float64) * masking.weights, *ring), fresh_seed()
+    words = add_mask_(np.concatenate([*parts, riding]), seed)
+    purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, words.size, masking.plan)
     box = seal(read_key(masking.blinder)[0], seed, purpose)
-    key = read_node_key(write_node_key(private))
-    return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, private, key))
+    return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, node_key(_file(context))))

@@ -7,6 +7,7 @@ blinder reads. Neither the server nor the blinder is trusted to send anything we
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from fieldfare.errors import BadInput, Refused
 from fieldfare.masking.boxes import BOX_BYTES, Purpose, signed_box
 from fieldfare.masking.receipts import Receipt
 from fieldfare.masking.words import RINGS, Words
-from fieldfare.signatures import is_signed, sign
+from fieldfare.signatures import is_signed, public_key, sign
 from fieldfare_flower.messages import (
     HEADER,
     MASKED_VERSION,
@@ -78,9 +79,9 @@ class Seal:
     signature: bytes
 
     @classmethod
-    def of(cls, box: bytes, purpose: Purpose, bits: int, private: bytes, key: str) -> Seal:
-        """Sign `box`. private, key: the two parts of the node's key."""
-        return cls(box, key, sign(private, signed_box(box, purpose, bits)))
+    def of(cls, box: bytes, purpose: Purpose, bits: int, private: bytes) -> Seal:
+        """Sign `box`. private: the node's key."""
+        return cls(box, public_key(private), sign(private, signed_box(box, purpose, bits)))
 
     def is_signed(self, purpose: Purpose, bits: int) -> bool:
         """Whether the holder of its key made it for `purpose`."""
@@ -117,11 +118,6 @@ class Masking:
     plan: str
     shares: tuple[float, ...] = (1.0,)
     weights: tuple[float, ...] = ()
-
-    @property
-    def spacing(self) -> float:
-        """Of the grid."""
-        return 2.0**self.spacing_log2
 
     def write(self, content: RecordDict) -> None:
         """Put it into the instruction `content`, which then is of the version that knows masks."""
@@ -257,21 +253,13 @@ class MasksAsked:
         """The refusal of this question by the reason `code`, of `REFUSALS`."""
         return MasksRefused(f"the blinder's masks of round {self.round} of run {self.run}", code, self.run)
 
-    def write_answer(
-        self, masks: Words, private: bytes, key: str, row: int, hash: str, noise: float = 0.0
-    ) -> RecordDict:
-        """The blinder's answer.
-
-        Args:
-            masks: their sum, shape (numel,).
-            private, key: the two parts of the key that signs its receipt.
-            row, hash: of the blinder's journal, where the question stands.
-            noise: multiplier of the noise that was taken from `masks`.
+    def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float) -> RecordDict:
+        """The blinder's answer: the sum of the masks, less noise of this multiplier, with a receipt that the key
+        `private` signs. row, hash: of its journal, where the question stands.
         """
-        receipt = Receipt.of(private, key, self.digest(), digest_of(masks), len(self.nodes), row, hash, noise)
-        return RecordDict(
-            {MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: ConfigRecord({"receipt": receipt.text})}
-        )
+        receipt = Receipt.of(private, self.digest(), digest_of(masks), len(self.nodes), row, hash, noise)
+        signed = ConfigRecord({"receipt": receipt.text})
+        return RecordDict({MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: signed})
 
     def read_answer(self, content: RecordDict, key: str) -> tuple[Words, Receipt]:
         """The sum of the masks, and the receipt. Raises `BadReply` unless the holder of `key` answered this."""
@@ -293,33 +281,41 @@ class Hello:
 
     Args:
         nodes: the keys that it admitted, 64 hex digits each.
-        plans: the digests that it approved, and lets this run begin; behind each, where it adds noise of its own,
-            a space and `BlinderNoise.terms`.
+        noise: `BlinderNoise.terms` of the plan that it was asked about, "" where it adds none; None: it has not
+            approved the plan, or does not let the run begin.
     """
 
     nodes: frozenset[str]
-    plans: frozenset[str]
+    noise: str | None
 
-    def write(self, run: str, private: bytes) -> RecordDict:
-        """Its record, for `run`. private: the key that signs the blinder's receipts."""
-        nodes, plans = sorted(self.nodes), sorted(self.plans)
-        signature = sign(private, self._signed(run))
-        return RecordDict({HELLO: ConfigRecord({"nodes": nodes, "plans": plans, "signature": signature})})
+    @staticmethod
+    def ask(plan: str) -> dict[str, ConfigRecord]:
+        """The record, by its name, that goes with `query.users` to ask about `plan` (SHA-256, hex)."""
+        return {HELLO: ConfigRecord({"plan": plan})}
 
-    def _signed(self, run: str) -> bytes:
-        # The empty one parts them: no key of a node can be read as a plan.
-        said = [*sorted(self.nodes), "", *sorted(self.plans)]
-        return "\0".join(["fieldfare.blinder.hello.v1", run, *said]).encode()
+    @staticmethod
+    def asked(content: RecordDict) -> str:
+        """The plan that `ask` wrote; "" where no plan is asked about."""
+        return str(records_of(content, ConfigRecord).get(HELLO, ConfigRecord()).get("plan", ""))
+
+    def write(self, run: str, plan: str, private: bytes) -> RecordDict:
+        """Its record, for `run` under `plan`. private: the key that signs the blinder's receipts."""
+        noise = [] if self.noise is None else [self.noise]
+        signature = sign(private, self._signed(run, plan))
+        return RecordDict({HELLO: ConfigRecord({"nodes": sorted(self.nodes), "noise": noise, "signature": signature})})
+
+    def _signed(self, run: str, plan: str) -> bytes:
+        return json.dumps(["fieldfare.blinder.hello.v2", run, plan, self.noise, sorted(self.nodes)]).encode()
 
     @classmethod
-    def read(cls, content: RecordDict, run: str, key: str) -> Hello | None:
+    def read(cls, content: RecordDict, run: str, plan: str, key: str) -> Hello | None:
         """What the blinder whose receipts `key` signs says to `run`; None where it is not from it."""
         record = records_of(content, ConfigRecord).get(HELLO, ConfigRecord())
-        nodes, plans, signature = (record.get(name) for name in ("nodes", "plans", "signature"))
-        if not isinstance(nodes, list) or not isinstance(plans, list) or not isinstance(signature, bytes):
+        nodes, noise, signature = (record.get(name) for name in ("nodes", "noise", "signature"))
+        if not isinstance(nodes, list) or not isinstance(noise, list) or not isinstance(signature, bytes):
             return None
-        hello = cls(frozenset(map(str, nodes)), frozenset(map(str, plans)))
-        return hello if is_signed(key, signature, hello._signed(run)) else None
+        hello = cls(frozenset(map(str, nodes)), str(noise[0]) if noise else None)
+        return hello if is_signed(key, signature, hello._signed(run, plan)) else None
 
 
 def digest_of(words: Words | Sequence[int]) -> str:

@@ -46,7 +46,7 @@ RUN, PLAN, NUMEL = Occasion("run", 3, 1), "ab" * 32, 6
 RECORDS = (HEADER, MASKED, REPORT, ASK, MASKS, RECEIPT, HELLO, MASKING, "update")
 ENTRIES = (
     *(SEAL, WORDS, "users", "run", "round", "attempt", "version", "box", "key", "signature", "receipt", "bits", "plan"),
-    *("numel", "nodes", "seals", "plans", "blinder", "spacing_log2", "shares", "weights"),
+    *("numel", "nodes", "seals", "noise", "blinder", "spacing_log2", "shares", "weights"),
     *("trained", "settings", "deltas", "counts"),
 )
 
@@ -70,7 +70,7 @@ class World:
         self.answer = self.blinder.answer(self.asked.write())
         instruction = RecordDict({HEADER: PlainInstruction(RUN, {}, ("w",), (1.0,)).write()})
         masking.write(instruction)
-        hello = self.blinder.hello("run").write("run", self.blinder._receipts)
+        hello = self.blinder.hello("run", PLAN).write("run", PLAN, self.blinder._receipts)
         self.key = read_key(self.blinder.public_key)[1]
         self.kinds: dict[str, tuple[RecordDict, Callable[[RecordDict], object]]] = {
             "reply": (self.replies[0], self.add),
@@ -82,7 +82,7 @@ class World:
         self.held = self.journal()
 
     def sum(self) -> MaskedSum:
-        return MaskedSum(RUN, NUMEL, 32, PLAN, self.blinder.hello("run").nodes)
+        return MaskedSum(RUN, NUMEL, 32, PLAN, self.blinder.hello("run", PLAN).nodes)
 
     def add(self, content: RecordDict) -> None:
         """A reply that is not the honest one adds nothing, and names its reason."""
@@ -94,10 +94,10 @@ class World:
             raise BadReply("refused")
 
     def greet(self, content: RecordDict) -> None:
-        said = Hello.read(content, "run", self.key)
+        said = Hello.read(content, "run", PLAN, self.key)
         if said is None:
             raise BadReply("refused")
-        assert said == self.blinder.hello("run")
+        assert said == self.blinder.hello("run", PLAN)
 
     def journal(self) -> list[tuple[object, ...]]:
         with sqlite3.connect(self.blinder._journal) as journal:

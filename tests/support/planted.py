@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -49,9 +49,10 @@ def found_in_memory(pid: int | str = "self") -> int:
     return sum(found_in(chunk) for chunk in memory(pid))
 
 
-def _plant(values: NDArray[np.float64], spacing: float, bits: int) -> NDArray[np.uint32]:
-    with open(os.environ["PLANTED"], "a") as told:
-        told.write(f"{values.size}\n")
+def _plant(values: NDArray[np.floating[Any]], *ring: float) -> NDArray[np.uint32]:
+    if values.size:  # of what rides beside the update there is nothing
+        with open(os.environ["PLANTED"], "a") as told:
+            told.write(f"{values.size}\n")
     return np.full(values.size, PLANTED, "<u4")
 
 

@@ -12,7 +12,6 @@ import typer
 from fieldfare.accounting.filter import gauge
 from fieldfare.errors import AlreadyThere, Differs, NotFound, NotGiven
 from fieldfare.masking.boxes import read_node_key
-from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.output import print_json, print_outcome, print_text, refusals
 from fieldfare_server.files.plan_file import read_plan
@@ -82,19 +81,22 @@ def approve(
         opened, aggregation = open_blinder(at), read.aggregation
         if aggregation.party != opened.public_key:
             raise Differs("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
-        words = words or _words(read)
+        if not words:
+            from fieldfare.schema import Schema
+            from fieldfare.task import load_task
+
+            words = numbers_released(read, Schema.of(load_task(read.task_reference).build_model()))
         noise, least = blinder_noise_of(read, words), aggregation.fewest_nodes
         if noise is not None and not opened.rows("budget"):
             why = "the server learns from its runs, and nothing says how much it may."
             raise NotGiven(f"plan {read.digest()}", why, "`fieldfare blinder budget --epsilon 8 --delta 1e-6`")
         opened.approve(read.digest(), least, words, noise)
-        run = read.run
         learns = "which the server reads without noise"
         if noise is not None:
             epsilon = gauge(noise.mu_squared, read.privacy.delta, 0.0)
             learns = f"under noise of this blinder's: a run shows the server epsilon {epsilon:.6g} of a user"
         print_outcome(
-            f"Plan {read.digest()} is approved: {run.rounds} rounds of {run.cohort} users, clip "
+            f"Plan {read.digest()} is approved: {read.run.rounds} rounds of {read.run.cohort} users, clip "
             f"{read.clipping.norm:g}, sums of {words} numbers from at least {least} nodes, {learns}."
         )
 
@@ -109,13 +111,6 @@ def budget(
     with refusals(as_json=False):
         open_blinder(at).limit(epsilon, delta)
         print_outcome(f"The server may learn ({epsilon:g}, {decimal(delta)}) of a user, from all runs together.")
-
-
-def _words(plan: Plan) -> int:
-    from fieldfare.schema import Schema
-    from fieldfare.task import load_task
-
-    return numbers_released(plan, Schema.of(load_task(plan.task_reference).build_model()))
 
 
 @blinder.command()

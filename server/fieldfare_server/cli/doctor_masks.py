@@ -22,12 +22,11 @@ def check_blinder(at: Path, plan: Plan | None = None) -> Iterator[Finding]:
         yield fault("blinder", f"it answers nobody: {error}", "--blinder DIR, of `fieldfare blinder init`")
         return
     nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
-    room = {approved.partition(" ")[0] for approved in opened.hello("").plans}
     key, number = opened.public_key, len(answers)
     yield fine("blinder", f"{key}; {len(nodes)} nodes are admitted, {number} questions answered.")
     for digest, least, _ in plans:
         check = f"plan {digest[:12]}"
-        if digest not in room:
+        if opened.hello("", digest).noise is None:
             said, mend = "its budget has no room for another run of it.", "`fieldfare blinder budget`, a smaller run"
             yield warning(check, said, mend)
         elif len(nodes) < least:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fieldfare.errors import BadInput
-from fieldfare.signatures import is_signed, sign
+from fieldfare.signatures import is_signed, public_key, sign
 
 _DIGEST = "([0-9a-f]{64})"
 _COUNT = "([1-9][0-9]{0,17})"
@@ -46,11 +46,9 @@ class Receipt:
     """The line."""
 
     @classmethod
-    def of(
-        cls, private: bytes, key: str, question: str, masks: str, nodes: int, row: int, hash: str, noise: float = 0.0
-    ) -> Self:
-        """Sign a receipt. private, key: the two parts of an Ed25519 key."""
-        said = f"{key} {question} {masks} {nodes} {row} {hash}"
+    def of(cls, private: bytes, question: str, masks: str, nodes: int, row: int, hash: str, noise: float = 0.0) -> Self:
+        """Sign a receipt. private: the 32 bytes of an Ed25519 private key."""
+        said = f"{(key := public_key(private))} {question} {masks} {nodes} {row} {hash}"
         signed = f"fieldfare-receipt-v2 {said} {noise!r}" if noise else f"fieldfare-receipt-v1 {said}"
         return cls(key, question, masks, nodes, row, hash, noise, f"{signed} {sign(private, signed.encode()).hex()}")
 

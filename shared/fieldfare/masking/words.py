@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
+from fieldfare.noise.chunks import CHUNK
 
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Elements of the ring, shape (n,): little-endian, as on the wire."""
@@ -22,12 +23,15 @@ _FURTHEST: Final = 2.0**62
 """Cells that no honest number reaches: beyond, float64 has no int64."""
 
 
-def encode(values: NDArray[np.float64], spacing: float, bits: int) -> Words:
-    """The nearest cells of the grid (ties to even) of `values`, shape (n,), as words of `bits` bits.
+def encode(values: NDArray[np.floating[Any]], spacing: float, bits: int, scale: float = 1.0) -> Words:
+    """The nearest cells of the grid (ties to even) of scale x `values`, shape (n,), as words of `bits` bits.
 
     Raises `BadInput` for what is not finite, or further than 2^62 cells from 0.
     """
-    words: Words = whole_cells(values / spacing).astype(RINGS[bits][0])
+    words: Words = np.empty(len(values), RINGS[bits][0])
+    for lo in range(0, len(values), CHUNK):  # what it is made from stays in the processor's cache
+        cells = values[lo : lo + CHUNK].astype(np.float64) * scale / spacing
+        words[lo : lo + CHUNK] = whole_cells(cells).view(np.uint64)
     return words
 
 

@@ -13,7 +13,6 @@ from test_certificate import Certificate, all_alterations, claims_less, rows_of,
 from test_second_checker import NODE, Second, second_of_many
 
 from fieldfare.masking.receipts import Receipt
-from fieldfare.signatures import public_key
 from fieldfare_client.blinder import Blinder
 from fieldfare_server.evidence.certificate import certificate
 from fieldfare_server.files.home import StateDirectory
@@ -127,7 +126,7 @@ def signed_anew(text: str, private: bytes = bytes(32), **changes: Any) -> str:
     """The same receipt by another blinder, or by the one of key `private`, with changes."""
     old = Receipt.parse(text)
     stated = {name: getattr(old, name) for name in ("question", "masks", "nodes", "row", "hash")}
-    return Receipt.of(private, public_key(private), **{**stated, **changes}).text
+    return Receipt.of(private, **{**stated, **changes}).text
 
 
 def each(change: Callable[[str], str]) -> Callable[[Certificate], Certificate]:

@@ -175,14 +175,14 @@ def test_a_whole_run_is_charged_with_its_first_answer(tmp_path: Path) -> None:
     world = World(tmp_path, a_plan, numel=6)
     delta = a_plan.privacy.delta
     world.blinder.limit(gauge(1.5 * noise.mu_squared, delta, 0.0), delta)
-    assert world.blinder.hello("one").plans == {f"{a_plan.digest()} {noise.terms}"}
+    assert world.blinder.hello("one", a_plan.digest()).noise == noise.terms
     assert world.blinder.rows("charges") == []
     for round in range(ROUNDS):
         world.noise(a_plan, round, "one")
         assert world.blinder.rows("charges") == [("one", a_plan.digest(), noise.mu_squared)]
     # There is no room for a second run: it may not begin, and is not answered.
-    assert world.blinder.hello("two").plans == set()
-    assert world.blinder.hello("one").plans == {f"{a_plan.digest()} {noise.terms}"}
+    assert world.blinder.hello("two", a_plan.digest()).noise is None
+    assert world.blinder.hello("one", a_plan.digest()).noise == noise.terms
     with pytest.raises(MasksRefused, check=coded("masks-budget")):
         world.noise(a_plan, 0, "two")
     assert len(world.blinder.rows("answers")) == ROUNDS

@@ -278,7 +278,7 @@ def test_a_key_that_cannot_be_read_sends_nothing(tmp_path: Path, blinder: Blinde
 def test_who_says_to_be_the_blinder_and_is_not(tmp_path: Path, blinder: Blinder) -> None:
     """Another's hello, and the right one's for another run: nobody is asked for masks, or trains."""
     other = Blinder(tmp_path / "other")
-    old = Hello.write(blinder.hello("run"), "another run", blinder._receipts)
+    old = Hello.write(blinder.hello("run", "ab" * 32), "another run", "ab" * 32, blinder._receipts)
     for number, said in enumerate((other.reply, lambda message: Message(old, reply_to=message))):
         state = home(tmp_path / str(number))
         grid = Federation(tmp_path, blinder, said)
@@ -289,14 +289,55 @@ def test_who_says_to_be_the_blinder_and_is_not(tmp_path: Path, blinder: Blinder)
 
 
 def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
-    key = blinder.public_key[-64:]
+    key, plan_ = blinder.public_key[-64:], "cd" * 32
     blinder.admit({"ab" * 32: "a"})
-    content = blinder.hello("run").write("run", blinder._receipts)
-    assert Hello.read(content, "run", key) == blinder.hello("run")
-    assert Hello.read(content, "run-2", key) is None
-    content[HELLO]["nodes"] = ["ab" * 32, "cd" * 32]
-    assert Hello.read(content, "run", key) is None
-    assert Hello.read(write_users_query("run"), "run", key) is None
+    blinder.approve(plan_, 2, 4)
+    for asked, noise in ((plan_, ""), ("12" * 32, None)):
+        said = blinder.hello("run", asked)
+        assert said.noise == noise
+        content = said.write("run", asked, blinder._receipts)
+        assert Hello.read(content, "run", asked, key) == said
+        assert Hello.read(content, "run-2", asked, key) is None
+        assert Hello.read(content, "run", "34" * 32, key) is None
+        for name, changed in (
+            ("noise", ["1.0 -20"]),
+            ("noise", [""][noise == "" :]),
+            ("nodes", ["ab" * 32, "cd" * 32]),
+        ):
+            content = said.write("run", asked, blinder._receipts)
+            content[HELLO][name] = changed
+            assert Hello.read(content, "run", asked, key) is None
+    assert Hello.read(write_users_query("run"), "run", plan_, key) is None
+
+
+def test_what_a_hello_costs_does_not_grow_with_the_plans_and_runs_before(tmp_path: Path, blinder: Blinder) -> None:
+    """Counted in steps of the database's machine, which are those of the rows that it reads."""
+    a_plan = masked(blinder, 0.5)
+    noise = blinder_noise_of(a_plan, 4)
+    assert noise is not None
+    real, steps = sqlite3.connect, list[int]()
+
+    def counting(*given: Any, **named: Any) -> sqlite3.Connection:
+        journal: sqlite3.Connection = real(*given, **named)
+        journal.set_progress_handler(lambda: steps.append(1), 1)
+        return journal
+
+    taken, read = [], []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fieldfare_client.blinder.BlinderNoise.from_json", lambda table: read.append(1) or noise)
+        for approved in range(0, 200, 99):
+            for number in range(approved):
+                blinder.approve(f"{number:064x}", 2, 4, noise)
+            blinder.approve(a_plan.digest(), 2, 4, noise)
+            steps.clear()
+            read.clear()
+            with patch.context() as counted:
+                counted.setattr(sqlite3, "connect", counting)
+                for asked, known in ((a_plan.digest(), noise.terms), ("ab" * 32, None)):
+                    assert blinder.hello("run", asked).noise == known
+            taken.append((len(steps), len(read)))
+    assert taken == [taken[0]] * 3
+    assert taken[0][1] == 1
 
 
 def test_a_blinder_that_went_back_to_an_old_copy_is_seen(tmp_path: Path, blinder: Blinder) -> None:
@@ -388,9 +429,10 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[Any]]:
     encoded, opened = [], []
     encode, open_ = masking_of_nodes.encode, MaskedSums.open
 
-    def see(values: Any, spacing: float, bits: int) -> Any:
-        words = encode(values, spacing, bits)
-        encoded.append(words.copy())
+    def see(*given: Any) -> Any:
+        words = encode(*given)
+        if words.size:  # nothing rides beside the update
+            encoded.append(words.copy())
         return words
 
     def read(self: Any, *given: Any) -> Any:

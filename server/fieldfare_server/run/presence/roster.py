@@ -143,8 +143,9 @@ class Roster:
         """Told every accepted answer, the node and its content: what else the node says in it."""
         self.takes: Callable[[NDArray[np.uint64]], NDArray[np.bool_]] = lambda names: np.ones(names.shape, np.bool_)
         """Which users, by pseudonym, may be asked at all: others are never registered, and never selected."""
-        self.told: Mapping[str, ConfigRecord] = {}
-        """Records that go with every question: what the run costs, for nodes with a budget of their own."""
+        self.told: dict[str, ConfigRecord] = {}
+        """Records that go with every question: what the run costs, for nodes with a budget of their own; and its plan,
+        for a blinder."""
         self.blinders: dict[int, RecordDict] = {}
         """What nodes have said that host nobody, and know the masks of others: node -> its answer."""
         self.bindings: Bound | None = None

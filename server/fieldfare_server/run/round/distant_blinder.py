@@ -27,10 +27,11 @@ class DistantBlinder:
 
     def __init__(self, presence: Presence) -> None:
         self._presence, self._run = presence, presence.session.account.id
+        self._plan = presence.session.plan.digest()
         self.public_key = presence.session.plan.aggregation.party
         self._receiver = Receiver()
 
-    def hello(self, run: str) -> Hello:
+    def hello(self, run: str, plan: str) -> Hello:
         """Whom and what it answers for. Raises `Interrupted` where it is not there until the round's timeout."""
         deadline = time.monotonic() + self._presence.timeout
         while not (here := self._here()):
@@ -66,7 +67,9 @@ class DistantBlinder:
         """The nodes that are online and have shown that they are the blinder."""
         roster, (_, key) = self._presence.roster, read_key(self.public_key)
         roster.look(self._presence.grid)
-        said = {node: Hello.read(content, self._run, key) for node, content in roster.blinders_online.items()}
+        said = {
+            node: Hello.read(content, self._run, self._plan, key) for node, content in roster.blinders_online.items()
+        }
         return {node: hello for node, hello in said.items() if hello is not None}
 
     def _wait(self, deadline: float) -> None:

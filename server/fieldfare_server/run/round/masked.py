@@ -46,8 +46,8 @@ class BlinderLike(Protocol):
 
     public_key: str
 
-    def hello(self, run: str) -> Hello:
-        """Whom it answers for, and what in `run`. Raises `Interrupted` where it is not there."""
+    def hello(self, run: str, plan: str) -> Hello:
+        """Whom it answers for, and whether in `run`, of `plan`. Raises `Interrupted` where it is not there."""
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question (`fieldfare_flower.masked.MasksAsked`). Raises `Refused`."""
@@ -215,16 +215,15 @@ class MaskedSums:
         assert self._blinder is not None
         if self._admitted:
             return
-        hello = self._blinder.hello(self._account.id)
-        approved = {plan.partition(" ")[0]: plan.partition(" ")[2] for plan in hello.plans}
-        if self._digest not in approved:
+        hello = self._blinder.hello(self._account.id, self._digest)
+        if hello.noise is None:
             raise Interrupted(
                 f"run {self._account.id}: the blinder has not approved its plan, {self._digest}, or its own budget "
                 "has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
             )
-        if not self._is_enough(approved[self._digest]):
+        if not self._is_enough(hello.noise):
             raise Interrupted(
-                f"run {self._account.id}: the blinder's own noise is {approved[self._digest] or 'none'}, and not the "
+                f"run {self._account.id}: the blinder's own noise is {hello.noise or 'none'}, and not the "
                 f"{terms_of(self._multiplier, self._noise.privatiser)} of this run: other versions, or another model."
             )
         self._admitted = hello.nodes

@@ -1,0 +1,332 @@
+"""Masked rounds while coordinator and blinder, each a process of its own, are killed between a round's closing and its
+commit. A schedule follows from its number: `pytest -m slow tests/server/run/test_masked_processes.py -k "[7]"`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Error, Message
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as Proto
+
+from fieldfare.noise import SecureNoise
+from fieldfare.plan import Plan
+from fieldfare_client import blinder as blinder_module
+from fieldfare_client.blinder import Blinder
+from fieldfare_flower.masked import QUERY_MASKS, MasksAsked, digest_of
+from fieldfare_server import faults
+from fieldfare_server.evidence.verify import recharge, verify
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.pricing import blinder_noise_of
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import LyingGrid, home, plan
+
+NODES, ROUNDS, NUMEL, BLINDER_NODE = 6, 4, 4, 77
+COORDINATOR = [
+    *("round.closing.written", "ledger.round.closing", "ledger.round.closed", "strategy.asked", "strategy.summed"),
+    *("strategy.privatised", "checkpoint.half-written", "checkpoint.pending", "ledger.round.committing"),
+    *("ledger.round.committed", "checkpoint.promoting", "checkpoint.promoted"),
+]
+BLINDER = ["asked", "opened", "written", "hidden", "durable", "sent"]
+"""Before it looks at a question; before and after it is in the journal's transaction; before its commit; before and
+after the answer leaves."""
+
+
+class Wire:
+    """Messages between two processes: a length, and Flower's own bytes. The parent listens, so a question waits."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.listener = str(path), socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(8)
+
+    def ask(self, message: Message) -> Message:
+        """The blinder's reply; that of a node that is gone where its process ends before it has answered."""
+        with contextlib.suppress(OSError, EOFError), socket.socket(socket.AF_UNIX) as end:
+            end.settimeout(60)
+            end.connect(self.path)
+            _send(end, message.metadata.message_type.encode(), recorddict_to_proto(message.content).SerializeToString())
+            kind, said = _receive(end), _receive(end)
+            if kind == b"error":
+                return Message(Error(2, said.decode()), reply_to=message)
+            return Message(recorddict_from_proto(Proto.FromString(said)), reply_to=message)
+        return Message(Error(3, "gone"), reply_to=message)
+
+    def serve(self, blinder: Blinder, sent: Path, passes: Callable[[str], None]) -> None:
+        """Answer until killed; each answer is noted in `sent`, durably, before it leaves."""
+        while True:
+            end, _ = self.listener.accept()
+            with contextlib.suppress(OSError, EOFError), end:
+                kind, content = _receive(end).decode(), recorddict_from_proto(Proto.FromString(_receive(end)))
+                if kind == QUERY_MASKS:
+                    passes("asked")
+                reply = blinder.reply(Message(content, BLINDER_NODE, kind))
+                if reply.has_error():
+                    _send(end, b"error", str(reply.error.reason).encode())
+                    continue
+                if kind == QUERY_MASKS:
+                    passes("durable")
+                    asked = MasksAsked.read(content)
+                    masks = asked.read_answer(reply.content, blinder.public_key[-64:])[0]
+                    with sent.open("a") as file:
+                        print(json.dumps([asked.round, asked.digest(), digest_of(masks)]), file=file, flush=True)
+                        os.fsync(file.fileno())
+                _send(end, b"content", recorddict_to_proto(reply.content).SerializeToString())
+                if kind == QUERY_MASKS:
+                    passes("sent")
+
+
+def _send(end: socket.socket, *parts: bytes) -> None:
+    end.sendall(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
+
+
+def _receive(end: socket.socket) -> bytes:
+    with end.makefile("rb", buffering=0) as file:
+        return _exactly(file, int.from_bytes(_exactly(file, 8), "big"))
+
+
+def _exactly(file: Any, size: int) -> bytes:
+    held = b""
+    while len(held) < size:
+        held += (part := file.read(size - len(held)))
+        if not part:
+            raise EOFError
+    return held
+
+
+class Federation(LyingGrid):
+    """Real nodes, as far as the coordinator can tell, and a blinder behind a wire."""
+
+    simulated = False
+
+    def __init__(self, blinder: Blinder, keys: Path) -> None:
+        super().__init__(NODES)
+        self.name_blinder(blinder, keys)
+        self.wire: Wire | None = None
+
+    def get_node_ids(self) -> list[int]:
+        return [*self._contexts, BLINDER_NODE]
+
+    def answer(self, message: Message) -> Message:
+        if message.metadata.dst_node_id != BLINDER_NODE:
+            return super().answer(message)
+        assert self.wire is not None
+        return self.wire.ask(message)
+
+
+def _fork(life: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            life()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return child
+
+
+def _nth(point: str, nth: int) -> Callable[[str], None]:
+    """Kill this process when it passes `point` for the nth time."""
+    left = [nth]
+
+    def passes(name: str) -> None:
+        left[0] -= name == point
+        if name == point and not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return passes
+
+
+class World:
+    """One run: a state directory, a blinder's directory, and lives of the two processes."""
+
+    def __init__(self, root: Path, origin: Path, noise: float) -> None:
+        root.mkdir()
+        shutil.copytree(origin, root / "blinder")
+        self.root, self.at, self.sent = root, root / "blinder", root / "sent"
+        self.state, self.plan = home(root), masked(Blinder(self.at), noise)
+        self.grid = Federation(Blinder(self.at), origin.parent / "keys")
+        self.grid.wire = self.wire = Wire(root / "w")
+        self.begun = False
+
+    def coordinate(self, point: str, nth: int) -> int:
+        """A life of the coordinator, which dies at `point`; "": at none."""
+        begun, self.begun = self.begun, True
+
+        def life() -> None:
+            faults.load({faults.VARIABLE: f"{point}:kill:{nth}"} if point else {})
+            if begun:
+                session = Session.resume(self.state, "run", identity_is_stable=True)
+            else:
+                session = Session.begin(self.state, self.plan, identity_is_stable=True, run_id="run")
+            with session:
+                FieldfareStrategy(session).start(self.grid)
+
+        return _fork(life)
+
+    def blind(self, point: str, nth: int) -> int:
+        """A life of the blinder."""
+
+        def life() -> None:
+            passes, write, hide = _nth(point, nth), blinder_module._write_down, Blinder._hide_
+
+            def written(*given: Any) -> Any:
+                passes("opened")
+                row = write(*given)
+                passes("written")
+                return row
+
+            def hidden(*given: Any) -> Any:
+                running = hide(*given)
+                passes("hidden")
+                return running
+
+            blinder_module._write_down, Blinder._hide_ = written, hidden  # type: ignore[method-assign]
+            self.wire.serve(Blinder(self.at), self.sent, passes)
+
+        return _fork(life)
+
+    def released(self) -> list[tuple[str, float]]:
+        """(digest of the released model, epsilon that was charged by then) of each committed round."""
+        with Ledger.open(self.state.ledger) as ledger:
+            rows = [row.body for row in reversed(ledger.journal_rows(limit=1000).items) if row.action == "round.commit"]
+            run = ledger.run("run")
+        assert run.next_round == len(rows)
+        assert (run.spent_epsilon > 0) == bool(rows)
+        return [(row["model"], row["spent"]) for row in rows]
+
+    def answers(self) -> None:
+        """Each answer that ever left stands in the journal, charged where it must be; of a round there is one."""
+        sent = [tuple(json.loads(line)) for line in self.sent.read_text().splitlines()] if self.sent.exists() else []
+        assert len({round for round, *_ in sent}) == len(set(sent))
+        with sqlite3.connect(self.at / blinder_module.FILE) as journal:
+            written = dict(journal.execute("SELECT round, question FROM answers WHERE run = 'run'"))
+            charges = journal.execute("SELECT run FROM charges").fetchall()
+            masks = dict(journal.execute("SELECT round, masks FROM nonces"))
+        assert {(round, question) for round, question, _ in sent} <= set(written.items())
+        if self.plan.aggregation.noise_ratio:
+            assert charges == [("run",)] * bool(written)
+            assert all(masks[round] == digest for round, _, digest in sent)
+
+
+def masked(blinder: Blinder, noise: float) -> Plan:
+    aggregation = {"kind": "masked", "least_nodes": 2, "blinder": blinder.public_key, "blinder_noise": noise}
+    timeout = {"run__round_timeout": 60.0, "run__trust_node_ids": True}
+    return plan(aggregation=aggregation, run__rounds=ROUNDS, **timeout)
+
+
+def ended(child: int) -> int | None:
+    """The exit code of a process that is over."""
+    pid, status = os.waitpid(child, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if pid else None
+
+
+@pytest.fixture(scope="module")
+def unkilled(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Path, list[tuple[str, float]], bytes]]:
+    """By the blinder's noise: its directory before any run, and what a run releases that nobody kills."""
+    made = {}
+    with pytest.MonkeyPatch.context() as patch:
+        known_nonces(patch)
+        for noise in (0.0, 0.5):
+            root = tmp_path_factory.mktemp("unkilled")
+            blinder = Blinder(root / "blinder")
+            Federation(blinder, root / "keys")
+            a_plan = masked(blinder, noise)
+            blinder.approve(a_plan.digest(), 2, NUMEL, blinder_noise_of(a_plan, NUMEL))
+            world = World(root / "run", root / "blinder", noise)
+            blinding, coordinating = world.blind("", 0), world.coordinate("", 0)
+            try:
+                assert os.waitstatus_to_exitcode(os.waitpid(coordinating, 0)[1]) == 0
+            finally:
+                os.kill(blinding, signal.SIGKILL)
+                os.waitpid(blinding, 0)
+            made[noise] = root / "blinder", world.released(), model(world.state)
+    return made
+
+
+def known_nonces(patch: pytest.MonkeyPatch) -> None:
+    """The blinder's noise has a nonce a round that no boxes change: else no two runs would be alike."""
+    patch.setattr(SecureNoise, "nonce", lambda _, run, index, bits, digest: bytes([index] * 16))
+
+
+def model(state: StateDirectory) -> bytes:
+    return (state.root / "run" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("schedule", range(20))
+def test_whoever_is_killed_each_round_has_one_answer_and_the_run_ends_as_if_nobody_was(
+    tmp_path: Path,
+    schedule: int,
+    unkilled: dict[float, tuple[Path, list[tuple[str, float]], bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The coordinator dies once to three times, the blinder as often, each at a drawn point of a drawn round."""
+    known_nonces(monkeypatch)
+    generator, noise = np.random.default_rng([35, schedule]), 0.5 * (schedule % 2)
+    origin, released, whole = unkilled[noise]
+    world = World(tmp_path / "run", origin, noise)
+
+    def draw(points: list[str]) -> list[tuple[str, int]]:
+        return [(str(generator.choice(points)), int(generator.integers(1, 3))) for _ in range(generator.integers(1, 4))]
+
+    deaths = {"coordinator": draw(COORDINATOR), "blinder": draw([p for p in BLINDER if noise or p != "hidden"])}
+    print(f"schedule {schedule}: {deaths}")
+    start, killed = {"coordinator": world.coordinate, "blinder": world.blind}, dict.fromkeys(deaths, 0)
+    lives = {party: start[party](*deaths[party].pop(0)) for party in ("blinder", "coordinator")}
+    try:
+        while lives:
+            for party, child in list(lives.items()):
+                if (code := ended(child)) is None:
+                    continue
+                del lives[party]
+                assert code in (0, -signal.SIGKILL), party
+                if code == 0:
+                    break
+                killed[party] += 1
+                world.answers()
+                if party == "coordinator":
+                    assert world.released() == released[: len(world.released())]
+                lives[party] = start[party](*(deaths[party].pop(0) if deaths[party] else ("", 0)))
+            else:
+                time.sleep(0.005)
+                continue
+            break
+    finally:
+        for child in lives.values():
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    print(f"schedule {schedule}: killed {killed}")
+    assert killed["coordinator"]
+    world.answers()
+    assert world.released() == released
+    assert model(world.state) == whole
+    with Ledger.open(world.state.ledger) as ledger:
+        assert ledger.run("run").state == "done"
+        assert verify(ledger, world.state.root, recompute=recharge).ok
+        rows = [row for row in reversed(ledger.journal_rows(limit=1000).items) if row.action.startswith("round.")]
+    assert [row.round for row in rows if row.action == "round.close"] == list(range(ROUNDS))
+    closed = {(row.round, row.body["attempt"]) for row in rows if row.action == "round.close"}
+    assert not closed & {(row.round, row.body["attempt"]) for row in rows if row.action == "round.void"}
+    with sqlite3.connect(world.at / blinder_module.FILE) as journal:
+        assert [index for (index,) in journal.execute("SELECT round FROM answers ORDER BY row")] == list(range(ROUNDS))
