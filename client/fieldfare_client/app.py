@@ -125,8 +125,7 @@ def forget_users() -> None:
 
 
 def preload() -> None:
-    """Read, in a warm parent, the users of the task that FIELDFARE_WARM_TASK names; every later task shares
-    them.
+    """Read, in a warm parent, the users of the task that FIELDFARE_WARM_TASK names: later tasks share them.
 
     Set it only where the data do not change while the executor runs, and where importing the task's module
     draws no random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.

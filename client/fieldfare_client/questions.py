@@ -53,8 +53,7 @@ def provide(run: str, file: Path) -> None:
 
 
 def asked_reference(own: str, content: RecordDict) -> str:
-    """Return what this node answers an instruction by: its own task `own`, or the question that is asked of
-    its users.
+    """Return what this node answers an instruction by: its own task `own`, or the question put to its users.
 
     The question is data: bounds, bins, and the name of a measure that the node's own task has. Which task
     that is, the node alone says. Raises `BadInput` for another task's question, and for none that is
@@ -218,9 +217,7 @@ class QuestionTask(Task):
         return Values(np.concatenate(numbers), np.concatenate(owner), len(table))
 
     def _update_norms(self, task: Task, table: UserTable) -> Floats:
-        """Return the norm of each user's update, not clipped, shape (users,); NaN without rows, and where
-        training fails.
-        """
+        """Return the norm of each user's update, not clipped, shape (users,); NaN without rows, or a training."""
         trainer = Trainer(task, self.client, lambda updates: None)
         runs = self.question.runs
         model = _released(task, runs[0]) if runs else task.build_model()

@@ -111,9 +111,7 @@ def _found(ledger: Ledger, plan: Plan) -> RunView | None:
 
 
 def _completed(home: StateDirectory, plan: Plan, label: str, quiet: bool) -> RunView:
-    """Return a run of `plan` that has reached its end: the one that the ledger has, or one that goes on, or a
-    new one.
-    """
+    """Return a run of `plan` that has reached its end: one of the ledger, which may go on, or a new one."""
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         found = _found(ledger, plan)
     if found is not None and found.state == "done":

@@ -64,8 +64,7 @@ class Tuning:
     def of(
         cls, plan: Plan, over: Mapping[str, Sequence[JsonValue]], *, share: float | None = None, score: str = HELD_OUT
     ) -> Tuning:
-        """Return every combination of the values `over`, such as {"server_optimizer.learning_rate": [0.1,
-        0.3]}.
+        """Return every combination of the values `over`, such as {"server_optimizer.learning_rate": [0.1, 0.3]}.
 
         Args:
             share: of the users; None: the plan's, or a tenth.
@@ -113,9 +112,7 @@ class Tuning:
         return Plan.parse(final.model_copy(update=changed).model_dump(mode="json", exclude_none=True))
 
     def question(self, runs: Sequence[str], users: int) -> Asked | None:
-        """Return what compares the released models of `runs` on the share, of `users` users; None: their
-        public scores do.
-        """
+        """Return what compares the models of `runs` on the share, of `users` users; None: their public scores do."""
         if self.asks is None:
             return None
         measure, low, high = self.asks
