@@ -53,8 +53,7 @@ def provide(run: str, file: Path) -> None:
 
 
 def asked_reference(own: str, content: RecordDict) -> str:
-    """Return what this node answers an instruction by: its own task `own`, or the question that is asked of
-    its users.
+    """Return what this node answers an instruction by: its own task `own`, or the question put to its users.
 
     The question is data: bounds, bins, and the name of a measure that the node's own task has. Which task
     that is, the node alone says. Raises `BadInput` for another task's question, and for none that is

@@ -1,4 +1,5 @@
-"""`fieldfare ask --superlink` over two real SuperNodes: values that nobody listed, and the best of two models."""
+"""Looks over two real SuperNodes: questions of values that nobody listed and of the best of two models; and where the
+noise has the same seed, the numbers and intervals of the simulated world."""
 
 from __future__ import annotations
 
@@ -11,13 +12,19 @@ import pytest
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
+from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.simulation import superlink
+from fieldfare_server.deployment.submit import submit
+from fieldfare_server.evidence.looks import look
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning.questions import Asked
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
+from server.run.test_ridden_metrics import everybody
 from support.federation import JOINED_ONCE, USERS, LyingGrid, plan
 from support.flower import supernode
 
@@ -84,4 +91,57 @@ def test_two_supernodes_answer_questions_of_items_and_of_the_best_model(tmp_path
     assert [each["name"] for each in scores["answer"]] == runs
     with Ledger.open(home.ledger) as ledger:
         assert ledger.run(items["run"]).spent.leak == 1e-7
+        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
+
+
+SHARES = "server.run.test_ridden_metrics:Shares"
+SEEDED = {"run__noise_seed": 3, "run__trust_node_ids": True, "run__round_timeout": 300.0, "run__min_available": USERS}
+
+
+def looks() -> dict[str, Plan]:
+    """A run with a metric over windows of two rounds, a mean, and a quantile, whose noise is correlated over bins."""
+    kinds = {"mean": {"kind": "mean"}, "quantile": {"kind": "quantile", "bins": 16, "at": [0.2, 0.5, 0.8]}}
+    privacy = {"population": "people", "noise_multiplier": 0.5, "delta": 1e-5}
+    run = {"task": SHARES, "cohort": USERS, "min_reports": USERS, "round_timeout": 300.0, "trust_node_ids": True}
+    found = {"metric": everybody(3, 2, **{**SEEDED, "privacy__noise_multiplier": 8.0, "run__task": SHARES})}
+    for name, kind in kinds.items():
+        question = {"measure": "y", "low": 0, "high": 1, **kind}
+        a_plan = Asked.of({"question": question, "run": run, "privacy": privacy}).plan_for_nodes()
+        found[name] = a_plan.model_copy(update={"run": a_plan.run.model_copy(update={"noise_seed": 3})})
+    return found
+
+
+@pytest.mark.flower
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_supernodes_release_the_numbers_and_intervals_of_the_simulated_world(tmp_path: Path) -> None:
+    """Equal to the last bit: how often intervals hold the number without noise, which is tested there, is the same."""
+    home = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}")
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
+        ledger.create_population("people", 500.0, 1e-5, simulated=True, actor="test")
+    plans = looks()
+    for name, a_plan in plans.items():
+        with Session.begin(home, a_plan, identity_is_stable=True, run_id=f"{name}-here") as session:
+            run_here(session, local_grid(a_plan, 2), "", quiet=True)
+    shared = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    env = {**shared, "FIELDFARE_HOME": str(home.root), "FIELDFARE_LEDGER": home.ledger}
+    with ExitStack() as stack:
+        work = tmp_path / "work"
+        address = stack.enter_context(superlink(work, "--disable-runtime-dependency-installation", env=env))
+        for index in range(2):
+            stack.enter_context(supernode(work, address, index, SHARES, **shared))
+        for name, a_plan in plans.items():
+            text = json.dumps(a_plan.model_dump(mode="json", exclude_none=True))
+            submit(work / name, address, plan=text, task=SHARES, run_id=f"{name}-there", env=env)
+    with Ledger.open(home.ledger) as ledger:
+        here, there = ([row.statistics for row in ledger.rounds(f"metric-{at}", 0).items] for at in ("here", "there"))
+        told = [[row[f"metric.share{end}"] for end in ("", ".low", ".high")] for row in here]
+        assert told == [[row[f"metric.share{end}"] for end in ("", ".low", ".high")] for row in there]
+        assert len(told) == 3
+        assert all(low < value < high for value, low, high in told)
+        for name in ("mean", "quantile"):
+            answers = [look(ledger, f"{name}-{at}").answer for at in ("here", "there")]
+            assert answers[0] == answers[1]
+            assert all(each.low is not None and each.high is not None for each in answers[0])
         assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # Flower reads these when it is imported, and would otherwise call out over the network.
 for _name, _value in {
@@ -25,6 +27,17 @@ TRAINING = ("simulate", "compare", "run")
 """Commands that may use every core, as torch decides. The demo's models are too small to share: its threads
 would wait for each other by spinning, which takes 2 times the processor on a quiet machine and 5 times at a
 load of 6."""
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Look for no garbage meanwhile: imports make many objects and none, and looking takes a tenth of their time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def main() -> None:
@@ -51,20 +64,14 @@ def main() -> None:
             os.environ.setdefault(name, "1")
     # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.
     sys.path.append(os.getcwd())
-    # Imports make many objects and no garbage: looking for some takes a tenth of the time.
-    gc.disable()
     try:
-        if command in COMMANDS | GROUPS or command in added():
-            program = assemble(command)
-        elif command == "forecast":
+        if command == "forecast" and command not in added():
             from fieldfare.task import ADD_ON
 
             print(f"Refused. `fieldfare forecast` is not installed here. Nearest allowed: {ADD_ON}.", file=sys.stderr)
             sys.exit(2)
-        else:
-            program = overview()
-        gc.freeze()
-        gc.enable()
+        with importing():
+            program = assemble(command) if command in COMMANDS | GROUPS or command in added() else overview()
         with refusals("--json" in sys.argv):
             try:
                 program()

@@ -15,6 +15,7 @@ from fieldfare.errors import NotFound, NotGiven
 from fieldfare.names import is_question
 from fieldfare.plan import Plan
 from fieldfare.questions import Question
+from fieldfare_server.cli import importing
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, trusted
 from fieldfare_server.cli.output import print_progress, print_text, print_warnings
@@ -165,8 +166,8 @@ def _answer(home: StateDirectory, session: Session) -> Look:
 
 def _admitted(home: StateDirectory, ledger: Ledger, asked: Asked, *, accept_delta: bool = True) -> tuple[Plan, Cost]:
     """Return the plan of a question and its cost, if its population admits it."""
-    from fieldfare_client.app import names_of_asked  # imports PyTorch
-
+    with importing():
+        from fieldfare_client.app import names_of_asked  # imports PyTorch
     _provide(home, ledger, asked.question)
     everyone = names_of_asked(asked.plan(1).task_reference)
     names = everyone[asked.plan(1).takes(everyone)]

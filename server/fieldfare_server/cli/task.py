@@ -13,6 +13,7 @@ from fieldfare.errors import BadInput, LedgerError
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.task_faults import Faulty
+from fieldfare_server.cli import importing
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptNoiseOption, JsonOption
 from fieldfare_server.cli.output import err, out, print_warnings
@@ -107,8 +108,8 @@ def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = Fal
     Raises:
         Faulty: the first fault (a `BadInput`).
     """
-    from fieldfare_client.check import check_task  # imports PyTorch
-
+    with importing():
+        from fieldfare_client.check import check_task  # imports PyTorch
     try:
         return check_task(name, client=client)
     except Faulty as fault:

@@ -65,8 +65,7 @@ class Tuning:
     def of(
         cls, plan: Plan, over: Mapping[str, Sequence[JsonValue]], *, share: float | None = None, score: str = HELD_OUT
     ) -> Tuning:
-        """Return every combination of the values `over`, such as {"server_optimizer.learning_rate": [0.1,
-        0.3]}.
+        """Return every combination of the values `over`, such as {"server_optimizer.learning_rate": [0.1, 0.3]}.
 
         Args:
             share: of the users; None: the plan's, or a tenth.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -21,6 +22,19 @@ from fieldfare_server.ledger.sql import migrate as schema
 from support.ledgers import start
 
 ROOT = Path(__file__).parents[3]
+QUESTION = """
+[question]
+kind = "mean"
+measure = "rows"
+low = 0
+high = 60
+[run]
+task = "digits"
+[privacy]
+population = "people"
+noise_multiplier = 4
+delta = 1e-4
+"""
 HEAVY = ("torch", "scipy.stats", "scipy.signal", "scipy.optimize", "alembic", "fastapi", "flwr", "matplotlib", "httpx")
 PROGRAM = """
 import json, os, sys
@@ -98,6 +112,22 @@ def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told(plan: str) ->
     modules, threads = imported("plan", f"deploy/plans/{plan}.toml", OMP_NUM_THREADS="2")
     assert not modules & (set(HEAVY) - {"scipy.optimize"} | {"sqlalchemy", "safetensors"})
     assert threads == "2"
+
+
+def test_a_question_imports_what_it_needs_without_looking_for_garbage(tmp_path: Path) -> None:
+    """Noise and models are PyTorch's. To look through what its import makes took a tenth of the time."""
+    with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
+        ledger.create_population("people", 2.0, 1e-4, simulated=True, actor="test")
+    (tmp_path / "question.toml").write_text(QUESTION)
+    program = "import gc, sys; from fieldfare_server.cli import main; sys.argv[0] = 'fieldfare'\n"
+    program += "try: main()\nfinally: print([gc.get_stats()[2]['collections'], gc.isenabled(), *sys.modules])"
+    command = [sys.executable, "-c", program, "ask", str(tmp_path / "question.toml"), "--home", str(tmp_path)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    full, enabled, *modules = ast.literal_eval(answer.stdout.splitlines()[-1])
+    assert (full, enabled) == (0, True)
+    assert "torch" in modules
+    needed = {"torch", "flwr", "scipy.optimize", "alembic", "httpx"}  # the last two: a ledger's first walk, and Flower
+    assert not ({*HEAVY, "ray", "pandas", "pyarrow", "sklearn"} - needed) & {*modules}
 
 
 @pytest.mark.parametrize("command", ["plan", "budget", "population", "ledger", "mechanisms", "runs", "init"])

@@ -71,6 +71,20 @@ def test_a_mean_of_nodes_is_charged_verified_and_near(tmp_path: Path, action: st
         assert verify(ledger, tmp_path, recompute=recharge, held=ledger.head()).ok
 
 
+def test_the_median_of_norms_that_nodes_tell_is_charged_and_in_its_interval(tmp_path: Path) -> None:
+    """How a Flower app takes its clip norm from a question: nodes train on the first model, and tell a length alone."""
+    app = querying_app(lambda partition, _: told(norm=0.1 * (1 + partition)))
+    bounds = {"low": 1e-3, "high": 1e2, "bins": 64, "spacing": "log"}
+    found = ask(app, {"kind": "quantile", "measure": "norm", "at": [0.5], **bounds}, tmp_path, nodes=40)
+    (median,) = found.answer
+    assert median.low is not None
+    assert median.high is not None
+    # Noise of .02 x 2.4 users: the ends are those of the bins (ratio 1.2) about 2.0 and 2.1.
+    assert 2.0 / 1.45 < median.low <= 2.05 <= median.high < 2.1 * 1.45
+    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+        assert ledger.population("people").spent.mu_squared == pytest.approx(2500.0, rel=1e-3)
+
+
 def test_a_second_question_that_the_budget_does_not_hold_is_refused(tmp_path: Path) -> None:
     app = querying_app(lambda partition, _: told(age=50))
     ask(app, MEAN, tmp_path)
