@@ -21,7 +21,9 @@ PARSER = doctest.DocTestParser()
 ELSEWHERE = {
     # Flower's interfaces, which Flower calls.
     "LocalGrid": {"set_run", "push_messages", "pull_messages", "rehearse_masks", "name_blinder"},
-    "PrivateStrategy": {"configure_train", "aggregate_train", "initialize_parameters"},
+    "PrivateStrategy": {
+        "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "initialize_parameters",
+    },
     # Pydantic's.
     "Plan": {"model_post_init", "takes"},
     # What questions about a model ask for; and what loads a task by its name. Both have defaults.
