@@ -116,7 +116,7 @@ def verify(
         held: the end of the journal as it is known outside the database.
         strategies: the directory of the runs' files, for strategies alone (None: `store_root`).
     """
-    verification = Verification(ledger.url, store_root, recompute, held, strategies)
+    verification = Verifier(ledger.url, store_root, recompute, held, strategies)
     try:
         with ledger.database.read() as connection:
             return verification.report(connection)
@@ -138,7 +138,7 @@ _TAKEN = select(_t.index, _t.spent, _q.count, _q.users, _q.charges).join_from(
 _TAKEN = _TAKEN.where(_t.run_seq == bindparam("seq")).order_by(_t.index)
 
 
-class Verification(Replay):
+class Verifier(Replay):
     """One check. name: the ledger's in the report; the others are as `verify`'s."""
 
     def __init__(

@@ -21,7 +21,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.costing import cost_of
 from fieldfare.errors import FieldfareError
 from fieldfare.plan import Plan
-from fieldfare_server.evidence.verify import DueCharge, Verification, recharge, verify
+from fieldfare_server.evidence.verify import DueCharge, Verifier, recharge, verify
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import StoredStrategy, settle
@@ -233,7 +233,7 @@ def test_edited_rows_are_named(ledger_url: str) -> None:
         for statement, table, row in EDITS:
             with ledger.database.engine.connect() as connection:
                 edit_behind_the_guards(connection, statement)
-                fault = Verification("edited").report(connection).fault
+                fault = Verifier("edited").report(connection).fault
                 connection.rollback()
             assert fault is not None, statement
             assert fault.table == table, statement

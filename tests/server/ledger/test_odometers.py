@@ -17,7 +17,7 @@ from fieldfare.accounting.filter import reserve
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import UNIT, Demand, units_up
 from fieldfare.errors import BadInput, BudgetRefused
-from fieldfare_server.evidence.verify import Verification, verify
+from fieldfare_server.evidence.verify import Verifier, verify
 from fieldfare_server.ledger import Ledger, Outcome, RunHandle
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.rules.populations import Rules
@@ -288,7 +288,7 @@ def test_verify_names_what_was_changed(ledger: Ledger, statement: str, table: st
     assert verify(ledger).ok
     with ledger.database.engine.connect() as connection:
         edit_behind_the_guards(connection, statement)
-        fault = Verification("edited").report(connection).fault
+        fault = Verifier("edited").report(connection).fault
     assert fault is not None
     assert fault.table == table
 
