@@ -27,7 +27,7 @@ $(VENV)/bin/python:
 # PyPI's PyTorch for Linux brings CUDA, 4 GB of it; the CPU build lies on PyTorch's own index. TORCH_INDEX= takes what pip finds.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 $(VENV)/.torch: | $(VENV)/bin/python
-	$(if $(TORCH_INDEX),$(PIP) --no-compile --no-deps --retries 1 --index-url $(TORCH_INDEX) torch \
+	$(if $(TORCH_INDEX),$(PIP) --no-compile --no-deps --retries 1 --timeout 15 --index-url $(TORCH_INDEX) torch \
 		|| echo "No CPU build of PyTorch at $(TORCH_INDEX): pip installs what it finds; on Linux that brings CUDA.")
 	touch $@
 
