@@ -250,14 +250,31 @@ class Session:
             CheckpointError: what is on disk is not what was committed, or the run's strategy is not there.
         """
         ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
-        _tidy(home, ledger, actor)
+        try:
+            _tidy(home, ledger, actor)
+            return cls._continue(home, ledger, run_id, identity_is_stable, actor, model, dialect, users)
+        except BaseException:
+            ledger.close()
+            raise
+
+    @classmethod
+    def _continue(
+        cls,
+        home: StateDirectory,
+        ledger: Ledger,
+        run_id: str,
+        identity_is_stable: bool,
+        actor: str,
+        model: Model | None,
+        dialect: Dialect | None,
+        users: UsersOf | None,
+    ) -> Self:
         run = ledger.run(run_id)
         plan = Plan.stored(run.plan)
         if model is None:
             require_task(run_id, plan)
         require_identity(plan, identity_is_stable)
         if run.state not in ACTIVE:
-            ledger.close()
             raise NotNow(f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run")
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
         key = files.key()

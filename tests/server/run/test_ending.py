@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -164,11 +165,14 @@ def test_a_wrapped_key_is_not_on_disk_and_a_failing_command_loses_nothing(
     key = interrupted(state_dir)
     content = (state_dir.root / RUN / "noise.key").read_bytes()
     assert key not in content
+    own = psutil.Process()
+    held = len(own.open_files())
     for unwrap, why in ((FAIL, "status 3"), (SPOIL, "not the one it was started with")):
         commands(monkeypatch, FLIP, unwrap)
         with pytest.raises(Exception, match=why):
             Session.resume(state_dir, RUN, identity_is_stable=True)
         assert (state_dir.root / RUN / "noise.key").read_bytes() == content
+        assert len(own.open_files()) == held
     monkeypatch.delenv("FIELDFARE_KEY_WRAP")
     monkeypatch.delenv("FIELDFARE_KEY_UNWRAP")
     with pytest.raises(CheckpointError, check=coded("key-wrapped", "the noise key")):

@@ -223,7 +223,9 @@ class Presence(ABC):
         """Raise `Interrupted` where nodes have been silent, or have failed, for too long."""
         committed = self.session.coming_round > 0
         if self.patience.is_over(committed) or (self.patience.voids and self.counts.all_silent):
-            few = f"{self.patience.voids} rounds in a row had fewer than {self.session.plan.report_goal} reports"
+            voids = self.patience.voids
+            few = f"{voids} rounds in a row had" if voids > 1 else "the round had"
+            few += f" fewer than {self.session.plan.report_goal} reports"
             cause = f" First cause: {self.counts.first_cause}." if self.counts.first_cause else ""
             raise Interrupted(f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause}")
 
