@@ -109,11 +109,14 @@ def test_the_online_trees_worst_pattern_is_that_of_an_exhaustive_search(n: int, 
 
 def test_the_best_way_is_the_same_number_whether_equal_ways_are_merged_or_not() -> None:
     generator = np.random.default_rng(3)
-    for size in (20, 24, 40):
+    for size in (20, 24, 27, 40):
         steps = np.sort(generator.integers(0, 5, (2, size, size)) * 0.1, axis=1)
         before, after = np.where(generator.random((2, size, size)) < 0.2, -np.inf, steps)
         # What can be reached is a leading run of rows and a trailing run of columns, as `_product` asks.
         before, after = np.maximum.accumulate(before[::-1])[::-1], np.maximum.accumulate(after, axis=1)
+        # Runs of equal ways to the border, and of equal ways from it: the other half of the way differs within a run.
+        runs = np.sort(generator.integers(0, size, (2, size)), axis=1)
+        before, after = (before[:, runs[0]], after) if size % 3 else (before, after[runs[1]])
         ways = (before[:, :, None] + after[None]).max(axis=1)
         joined = _through(_Steps.of(before), _Steps.of(after))
         assert np.array_equal(joined.whole(), ways)
