@@ -18,11 +18,13 @@ from pathlib import Path
 
 import harness
 from lora_plans import RATE, RATIO, ROWS, Size, plan_table, with_rate
+from safetensors.torch import load_file
 
 import fieldfare as ff
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.plan import Plan
+from fieldfare.task import load_task
 from fieldfare_server.evidence.looks import Look
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import home_of
@@ -77,8 +79,17 @@ def made_again(
         "median": [median.value, median.low, median.high],
         "trials": {str(trial.values["server_optimizer.learning_rate"]): trial.score for trial in tuned.trials},
         "rate": tuned.plan.model_dump(mode="json")["server_optimizer"]["learning_rate"],
+        "scores": scores_of(tuned.plan, home, kept),
         **paid(home, kept, privacy["delta"]),
     }
+
+
+def scores_of(plan: Plan, home: Path, run: str) -> dict[str, float]:
+    """All scores of a run's released model: the ledger has the first alone."""
+    task = load_task(plan.task_reference)
+    model = task.build_model()
+    model.load_state_dict(load_file(home_of(home)[0].root / run / "model.safetensors"), strict=False)
+    return task.evaluate(model)
 
 
 def runs_of(home: Path, *, asks: bool) -> list[str]:
@@ -95,15 +106,13 @@ def state_of(home: Path, run: str) -> str:
 
 
 def paid(home: Path, kept: str, delta: float) -> harness.Table:
-    """The score of the run that was kept, and epsilon of the users of the share and of all others, by the ledger."""
+    """Epsilon of the users of the share and of all others, by the ledger."""
     with Ledger.open(home_of(home)[0].ledger) as ledger:
         views = ledger.runs(population=POPULATION).items
-        statistics = ledger.rounds(kept).items[-1].statistics
         most = ledger.population(POPULATION).spent_epsilon
     looks = PrivacyLoss(math.fsum(view.spent.mu_squared for view in views if view.id != kept))
     (final,) = (view.spent for view in views if view.id == kept)
     return {
-        "score": statistics["score"],
         "epsilon of the share": looks.epsilon(delta),
         "epsilon of the others": final.epsilon(delta),
         "epsilon of the user who spent most": most,

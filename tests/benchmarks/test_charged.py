@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +54,19 @@ def test_every_look_is_charged_once_and_the_others_pay_for_the_final_run_alone(
     assert found["epsilon of the share"] == pytest.approx(share, rel=1e-3)
     assert found["epsilon of the user who spent most"] == pytest.approx(share, rel=1e-3)
     assert found["clip"] == pytest.approx(0.3 * found["median"][0], rel=1e-2)
+
+
+def test_the_page_says_what_the_rows_gave_that_were_made_again() -> None:
+    stored = json.loads((ROOT / "benchmarks/results/charged.json").read_text())
+    page, base, rows = (ROOT / "docs/evidence/index.md").read_text(), stored["base scores"], stored["rows"]
+    for row in (label.removesuffix(", epsilon 8") for label in rows if label.endswith(", epsilon 8")):
+        cells = [rows[f"{row}, epsilon {epsilon}"]["scores"] for epsilon in (8, 4)]
+        told = " | ".join(f"{each['nats']:.4f}, {each['accuracy']:.4f}" for each in cells)
+        assert f"| {row} | {told} |" in page
+    assert f"of {base['nats']:.4f} and {base['accuracy']:.4f}" in page
+    gains = {label: base["nats"] - each["scores"]["nats"] for label, each in rows.items()}
+    assert max(gains.values()) < 0.002
+    assert max(gain for label, gain in gains.items() if label.endswith("4")) < 0
+    most = [max(e["epsilon of the share"] for k, e in rows.items() if k.endswith(f" {epsilon}")) for epsilon in (8, 4)]
+    up = [math.ceil(1e4 * each) / 1e4 for each in most]
+    assert "No poet pays more than {:.4f} or {:.4f}".format(*up) in page
