@@ -124,7 +124,7 @@ def forget_users() -> None:
 
 
 def preload() -> None:
-    """Read, in a warm parent, the users of the task that FIELDFARE_WARM_TASK names: all later tasks share them.
+    """Read the users of the task that FIELDFARE_WARM_TASK names once, in a warm parent: all later tasks share them.
 
     Set it only where the data do not change while the executor runs, and where importing the task's module
     draws no random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.

@@ -140,7 +140,7 @@ class Cost:
         return replace(self, noise_multiplier=sigma, loss=loss, resolution=r * r, certificate=certificate)
 
     def certified_again(self) -> Cost:
-        """Return this cost with its certificate computed again from the seed, slowly; itself without one.
+        """Return this cost with its certificate computed again from the seed, which takes long; without one, itself.
 
         The strategy matrix, the noise and the seed decide everything; no recorded bound is used. Raises
         `BadInput` where the result is below what a test without samples reaches (`sampling_free`).

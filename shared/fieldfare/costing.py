@@ -373,7 +373,7 @@ def _less_resolution(mechanism: Mechanism, charged: float, resolution: float, pl
 
 
 def _room_for_units(plan: Plan, mechanism: Mechanism, participation: Participation) -> float:
-    """Return mu^2 that a run calibrated to an epsilon leaves free, so that a user's increments fit in it."""
+    """Return how much mu^2 a run of a given epsilon leaves free, so that a user's increments stay within that."""
     if plan.privacy.accounting == "worst-case" or plan.privacy.epsilon is None:
         return 0.0
     count = participation.separation_and_count(mechanism.rounds)[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,22 @@ class Logistic(Made):
         return UserTable(ids, np.concatenate(([0], np.cumsum(self.sizes))), columns)
 
 
+def require_alone(
+    task: Logistic,
+    everyone: NDArray[np.int64],
+    cohorts: Sequence[NDArray[np.int64]],
+    whole: Mapping[int, torch.Tensor],
+    settings: dict[str, Any],
+) -> None:
+    """Users have the bits that they have among all others in each of `cohorts`, and about those of a loop."""
+    for cohort in cohorts:
+        some, _, _ = each(task, cohort, **settings)
+        assert all(torch.equal(update, whole[user]) for user, update in some.items())
+    looped, _, _ = each(task, everyone, **{**settings, "engine": "loop"})
+    for user, update in looped.items():
+        torch.testing.assert_close(whole[user], update, rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -181,12 +197,7 @@ def test_rows_of_any_length_start_where_bits_do_not_depend_on_the_slot(settings:
     everyone = chance.permutation(16)
     whole, _, trainer = each(task, everyone, **settings)
     assert 0 not in {width for *_, width in trainer._choices}  # nobody trains alone
-    for cohort in (everyone[5:], everyone[2:6], everyone[9:10]):
-        some, _, _ = each(task, cohort, **settings)
-        assert all(torch.equal(update, whole[user]) for user, update in some.items())
-    looped, _, _ = each(task, everyone, **{**settings, "engine": "loop"})
-    for user, update in looped.items():
-        torch.testing.assert_close(whole[user], update, rtol=1e-3, atol=1e-6)
+    require_alone(task, everyone, (everyone[5:], everyone[2:6], everyone[9:10]), whole, settings)
 
 
 class Broad(Logistic):
@@ -207,12 +218,7 @@ def test_a_first_layer_that_is_not_copied_leaves_users_alone(
     everyone = chance.permutation(19)
     whole, _, trainer = each(task, everyone, **settings)
     assert {width // isolation.WIDE for *_, width in trainer._choices} == {0, 1}
-    for cohort in (everyone[7:], everyone[2:8], everyone[4:5]):
-        some, _, _ = each(task, cohort, **settings)
-        assert all(torch.equal(update, whole[user]) for user, update in some.items())
-    looped, _, _ = each(task, everyone, **{**settings, "engine": "loop"})
-    for user, update in looped.items():
-        torch.testing.assert_close(whole[user], update, rtol=1e-3, atol=1e-6)
+    require_alone(task, everyone, (everyone[7:], everyone[2:8], everyone[4:5]), whole, settings)
 
 
 def frozen() -> nn.Module:

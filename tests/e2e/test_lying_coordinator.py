@@ -74,7 +74,7 @@ REFUSED = {
     "a user again": ["asked-again"] * NODES,
     "two heads": ["forked"] * NODES,
 }
-"""The word with which the blinder, or each node, refuses each of them."""
+"""Lie -> the words by which blinder and nodes refuse it."""
 
 
 @pytest.mark.flower

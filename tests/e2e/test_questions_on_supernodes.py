@@ -4,7 +4,8 @@ noise has the same seed, the numbers and intervals of the simulated world."""
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,33 @@ delta = 1e-5
 """
 
 
+SHARED = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+
+
+def home_of_people(directory: Path, epsilon: float, leak: float | None = None) -> StateDirectory:
+    """A home whose ledger has a population, "people"."""
+    home = StateDirectory(directory / "home", f"sqlite:///{directory / 'home' / 'ledger.sqlite3'}")
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
+        ledger.create_population("people", epsilon, 1e-5, simulated=True, actor="test", leak=leak)
+    return home
+
+
+def environment_of(home: StateDirectory) -> dict[str, str]:
+    return {**SHARED, "FIELDFARE_HOME": str(home.root), "FIELDFARE_LEDGER": home.ledger}
+
+
+@contextmanager
+def two_supernodes(work: Path, home: StateDirectory, task: str) -> Iterator[str]:
+    """A SuperLink that runs with this home, with two nodes of this task: its address."""
+    with ExitStack() as stack:
+        env = environment_of(home)
+        address = stack.enter_context(superlink(work, "--disable-runtime-dependency-installation", env=env))
+        for index in range(2):
+            stack.enter_context(supernode(work, address, index, task, **SHARED))
+        yield address
+
+
 def ask(work: Path, address: str, home: StateDirectory, question: str) -> dict[str, Any]:
     file = work / "question.toml"
     file.write_text(QUESTION.format(question=question, task=TASK, users=USERS))
@@ -60,10 +88,7 @@ def ask(work: Path, address: str, home: StateDirectory, question: str) -> dict[s
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_supernodes_answer_questions_of_items_and_of_the_best_model(tmp_path: Path) -> None:
-    home = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}")
-    home.prepare()
-    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
-        ledger.create_population("people", 80.0, 1e-5, simulated=True, actor="test", leak=1e-6)
+    home = home_of_people(tmp_path, 80.0, leak=1e-6)
     runs = list[str]()
     for _ in range(2):
         with Session.begin(home, plan(**JOINED_ONCE, run__task=TASK), identity_is_stable=True) as session:
@@ -71,13 +96,8 @@ def test_two_supernodes_answer_questions_of_items_and_of_the_best_model(tmp_path
             runs.append(session.account.id)
     worse = home.root / runs[1] / "model.safetensors"
     save_file({name: value + 5.0 for name, value in load_file(worse).items()}, worse)
-    shared = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
-    env = {**shared, "FIELDFARE_HOME": str(home.root), "FIELDFARE_LEDGER": home.ledger}
-    with ExitStack() as stack:
-        work = tmp_path / "work"
-        address = stack.enter_context(superlink(work, "--disable-runtime-dependency-installation", env=env))
-        for index in range(2):
-            stack.enter_context(supernode(work, address, index, TASK, **shared))
+    work = tmp_path / "work"
+    with two_supernodes(work, home, TASK) as address:
         items = ask(work, address, home, 'kind = "items"\nmeasure = "code"\nmost = 2\nleak = 1e-7')
         models = f'kind = "choose"\nmeasure = "loss"\nhigh = 50\nmodels = {json.dumps(runs)}\n'
         best = ask(work, address, home, f'{models}shows = "best"')
@@ -116,24 +136,16 @@ def looks() -> dict[str, Plan]:
 @pytest.mark.timeout(1200)
 def test_two_supernodes_release_the_numbers_and_intervals_of_the_simulated_world(tmp_path: Path) -> None:
     """Equal to the last bit: how often intervals hold the number without noise, which is tested there, is the same."""
-    home = StateDirectory(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}")
-    home.prepare()
-    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
-        ledger.create_population("people", 500.0, 1e-5, simulated=True, actor="test")
+    home = home_of_people(tmp_path, 500.0)
     plans = looks()
     for name, a_plan in plans.items():
         with Session.begin(home, a_plan, identity_is_stable=True, run_id=f"{name}-here") as session:
             run_here(session, local_grid(a_plan, 2), "", quiet=True)
-    shared = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
-    env = {**shared, "FIELDFARE_HOME": str(home.root), "FIELDFARE_LEDGER": home.ledger}
-    with ExitStack() as stack:
-        work = tmp_path / "work"
-        address = stack.enter_context(superlink(work, "--disable-runtime-dependency-installation", env=env))
-        for index in range(2):
-            stack.enter_context(supernode(work, address, index, SHARES, **shared))
+    work = tmp_path / "work"
+    with two_supernodes(work, home, SHARES) as address:
         for name, a_plan in plans.items():
             text = json.dumps(a_plan.model_dump(mode="json", exclude_none=True))
-            submit(work / name, address, plan=text, task=SHARES, run_id=f"{name}-there", env=env)
+            submit(work / name, address, plan=text, task=SHARES, run_id=f"{name}-there", env=environment_of(home))
     with Ledger.open(home.ledger) as ledger:
         here, there = ([row.statistics for row in ledger.rounds(f"metric-{at}", 0).items] for at in ("here", "there"))
         told = [[row[f"metric.share{end}"] for end in ("", ".low", ".high")] for row in here]

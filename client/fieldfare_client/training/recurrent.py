@@ -90,7 +90,7 @@ def _backward(
         sigmoid_backward.grad_input(both, gates[step][..., : 2 * hidden], grad_input=both)
         sigmoid_backward.grad_input(at_o, o, grad_input=at_o)
         if step:
-            # On to the step before: along the cell by the forget gate, along the output by the recurrent weights.
+            # Back to the step before: through the cell by the forget gate, through the output by the recurrent weights.
             at_cell = at_cell.mul_(f)
             at_output = torch.bmm(changes[step], across)
     whole = _by_user(changes)

@@ -47,7 +47,7 @@ def _response(body: Problem, headers: dict[str, str] | None = None) -> Response:
 
 
 def responses(*statuses: int, body: str | None = None) -> dict[int | str, dict[str, object]]:
-    """Return a route's responses in the OpenAPI document: problems, and a 200 of media type `body`, if not JSON."""
+    """Return what OpenAPI says a route answers: problems, and where `body` names another type than JSON, that."""
     answers: dict[int | str, dict[str, object]] = {}
     if body is not None:
         answers[200] = {"content": {body: {"schema": {"type": "string"}}}}

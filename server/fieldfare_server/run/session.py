@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -165,58 +165,53 @@ class Session:
         # that it has the same key.
         key = _new_key(plan)
         files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
-        ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
-        _tidy(home, ledger, actor)
-        if plan.draws_its_price and priced is None:
-            # The seed of a certificate is in the ledger before anything is drawn from it.
-            draw = partial(ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), plan.law(), actor=actor)
-            try:
+        with _coordinators(home, actor) as ledger:
+            if plan.draws_its_price and priced is None:
+                # The seed of a certificate is in the ledger before anything is drawn from it.
+                draw = partial(
+                    ledger.draw_seed, run_id, plan.privacy.population, plan.digest(), plan.law(), actor=actor
+                )
                 cost = price(decided, draw=draw)
+            cost, strategy = settle(cost, decided)
+            # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
+            files.create(key)
+            try:
+                StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)
+                model = TaskModel(plan.task_reference) if model is None else model
+                model.save(files.directory)
+                # Before the start, so that a resume with other data is refused even if nothing was ever committed.
+                if users is not None:
+                    files.has_users(users(plan.task_reference))
+                new = NewRun(
+                    plan.run_json(cost.resolution),
+                    plan.digest(),
+                    plan.privacy.population,
+                    plan.run.rounds,
+                    cost.loss,
+                    noise_source=plan.privacy.noise_source if plan.run.noise_seed is None else "seeded",
+                    key_commitment=key_commitment(key),
+                    trust_node_ids=plan.run.trust_node_ids,
+                    leak=cost.leak,
+                    id=run_id,
+                    strategy=cost.strategy,
+                    demand=demand_of(plan, cost) if users_last else None,
+                    noise=stated_noise(plan, cost, model.schema),
+                )
+                # From here on the whole price is reserved, and a crash leaves a run that can be resumed.
+                handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
             except BaseException:
-                ledger.close()
+                # The ledger does not name them, so nobody could ever resume by them.
+                files.remove()
                 raise
-        cost, strategy = settle(cost, decided)
-        # Key and strategy are durable before the ledger can name them: a run that exists can always be resumed.
-        files.create(key)
-        try:
-            StoredStrategy(home.root, run_id, cost.strategy, cost.loss).write(strategy)
-            model = TaskModel(plan.task_reference) if model is None else model
-            model.save(files.directory)
-            # Noted before the start, so that a resume with other data is refused even if nothing was ever committed.
-            if users is not None:
-                files.has_users(users(plan.task_reference))
-            new = NewRun(
-                plan.run_json(cost.resolution),
-                plan.digest(),
-                plan.privacy.population,
-                plan.run.rounds,
-                cost.loss,
-                noise_source=plan.privacy.noise_source if plan.run.noise_seed is None else "seeded",
-                key_commitment=key_commitment(key),
-                trust_node_ids=plan.run.trust_node_ids,
-                leak=cost.leak,
-                id=run_id,
-                strategy=cost.strategy,
-                demand=demand_of(plan, cost) if users_last else None,
-                noise=stated_noise(plan, cost, model.schema),
-            )
-            # From here on the whole price is reserved, and a crash leaves a run that can be resumed.
-            handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
-        except BaseException:
-            # The ledger does not name them, so nobody could ever resume by them.
-            files.remove()
-            ledger.close()
-            raise
-        try:
-            session = cls(plan, cost, handle, files, key, model, dialect)
-        except BaseException as error:
-            # Nothing was sent or released: the whole reservation returns at once.
-            handle.finish("failed", str(error))
-            destroy(home, ledger, run_id, actor)
-            ledger.close()
-            raise
-        session._keep_lease(home, ledger, handle)
-        return session
+            try:
+                session = cls(plan, cost, handle, files, key, model, dialect)
+            except BaseException as error:
+                # Nothing was sent or released: the whole reservation returns at once.
+                handle.finish("failed", str(error))
+                destroy(home, ledger, run_id, actor)
+                raise
+            session._keep_lease(home, ledger, handle)
+            return session
 
     @classmethod
     def rehearse(cls, plan: Plan, *, noise: bool, model: Model | None = None, dialect: Dialect | None = None) -> Self:
@@ -249,68 +244,51 @@ class Session:
             LedgerError: another coordinator holds the run.
             CheckpointError: what is on disk is not what was committed, or the run's strategy is not there.
         """
-        ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
-        try:
-            _tidy(home, ledger, actor)
-            return cls._continue(home, ledger, run_id, identity_is_stable, actor, model, dialect, users)
-        except BaseException:
-            ledger.close()
-            raise
-
-    @classmethod
-    def _continue(
-        cls,
-        home: StateDirectory,
-        ledger: Ledger,
-        run_id: str,
-        identity_is_stable: bool,
-        actor: str,
-        model: Model | None,
-        dialect: Dialect | None,
-        users: UsersOf | None,
-    ) -> Self:
-        run = ledger.run(run_id)
-        plan = Plan.stored(run.plan)
-        if model is None:
-            require_task(run_id, plan)
-        require_identity(plan, identity_is_stable)
-        if run.state not in ACTIVE:
-            raise NotNow(f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run")
-        files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
-        key = files.key()
-        cost = StoredStrategy(home.root, run_id, run.strategy, run.planned).cost(run.plan)
-        handle = ledger.resume_run(
-            run_id,
-            key_commitment=key_commitment(key),
-            holder=f"{actor}@{this_process()}",
-            wait=home.lease_patience,
-        )
-        try:
-            if users is not None:
-                _require_users(files, users(plan.task_reference))
-            session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.noise_source))
-            # A crash left it open: it is settled before anything is read from checkpoints, since it may add
-            # the newest one.
-            opened = handle.open_round_pending()
-            if opened is not None:
-                with logs.about(run_id, handle.next_round):
-                    if session.rounds.settle_open_round(opened, files):
-                        log.info("round %d was complete when the run stopped: committed", opened.index)
-                    elif session.rounds.sums.closed is not None:
-                        log.info("round %d was closed when the run stopped: it is opened again", opened.index)
-                    else:
-                        log.info("round %d was open when the run stopped: void", opened.index)
-            if handle.checkpoint is not None:
-                session.rounds.restore(*files.latest_committed(handle.checkpoint), handle.next_round)
-            closed = session.rounds.sums.closed
-            files.discard(
-                None if closed is None else closed.opened.closing
-            )  # a checkpoint of rounds that were never committed
-        except BaseException as error:
-            handle.hand_back(str(error))
-            raise
-        session._keep_lease(home, ledger, handle)
-        return session
+        with _coordinators(home, actor) as ledger:
+            run = ledger.run(run_id)
+            plan = Plan.stored(run.plan)
+            if model is None:
+                require_task(run_id, plan)
+            require_identity(plan, identity_is_stable)
+            if run.state not in ACTIVE:
+                raise NotNow(
+                    f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run"
+                )
+            files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
+            key = files.key()
+            cost = StoredStrategy(home.root, run_id, run.strategy, run.planned).cost(run.plan)
+            handle = ledger.resume_run(
+                run_id,
+                key_commitment=key_commitment(key),
+                holder=f"{actor}@{this_process()}",
+                wait=home.lease_patience,
+            )
+            try:
+                if users is not None:
+                    _require_users(files, users(plan.task_reference))
+                session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.noise_source))
+                # A crash left it open: it is settled before anything is read from checkpoints, since it may add
+                # the newest one.
+                opened = handle.open_round_pending()
+                if opened is not None:
+                    with logs.about(run_id, handle.next_round):
+                        if session.rounds.settle_open_round(opened, files):
+                            log.info("round %d was complete when the run stopped: committed", opened.index)
+                        elif session.rounds.sums.closed is not None:
+                            log.info("round %d was closed when the run stopped: it is opened again", opened.index)
+                        else:
+                            log.info("round %d was open when the run stopped: void", opened.index)
+                if handle.checkpoint is not None:
+                    session.rounds.restore(*files.latest_committed(handle.checkpoint), handle.next_round)
+                closed = session.rounds.sums.closed
+                files.discard(
+                    None if closed is None else closed.opened.closing
+                )  # a checkpoint of rounds that were never committed
+            except BaseException as error:
+                handle.hand_back(str(error))
+                raise
+            session._keep_lease(home, ledger, handle)
+            return session
 
     def _keep_lease(self, home: StateDirectory, ledger: Ledger, handle: RunHandle) -> None:
         """Renew the lease in the background, from now to the session's end, however long a step takes."""
@@ -483,10 +461,18 @@ def _require_users(files: RunFiles, names: NDArray[np.uint64]) -> None:
         )
 
 
-def _tidy(home: StateDirectory, ledger: Ledger, actor: str) -> None:
-    """Destroy what is left of ended runs. What cannot be destroyed now stops no other run: the doctor names it."""
-    with contextlib.suppress(CheckpointError):  # it is in the log
-        destroy_left_behind(home, ledger, actor)
+@contextlib.contextmanager
+def _coordinators(home: StateDirectory, actor: str) -> Iterator[Ledger]:
+    """Open the coordinator's ledger for a session, which keeps it; where none comes of it, it is closed again."""
+    ledger = Ledger.open(home.ledger, head_file=home.head_file, coordinator=True)
+    try:
+        # What is left of ended runs. What cannot be destroyed now stops no other run: the doctor names it.
+        with contextlib.suppress(CheckpointError):  # it is in the log
+            destroy_left_behind(home, ledger, actor)
+        yield ledger
+    except BaseException:
+        ledger.close()
+        raise
 
 
 def require_identity(plan: Plan, stable: bool) -> None:

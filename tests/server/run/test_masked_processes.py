@@ -57,7 +57,7 @@ class Wire:
         self.listener.listen(8)
 
     def ask(self, message: Message) -> Message:
-        """The blinder's reply; that of a node that is gone where its process ends before it has answered."""
+        """Return the blinder's reply; where its process ends before it answers, the error of a node that is gone."""
         with contextlib.suppress(OSError, EOFError), socket.socket(socket.AF_UNIX) as end:
             end.settimeout(60)
             end.connect(self.path)
