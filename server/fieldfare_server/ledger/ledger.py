@@ -45,8 +45,8 @@ from fieldfare_server.ledger.sql.takeover import start_run, take_over
 from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import Request, Scope
 
+# Seconds to wait for a database that cannot be reached when a ledger is opened.
 OPENING = 3.0
-"""Seconds to wait for a database that cannot be reached when a ledger is opened."""
 
 log = logging.getLogger(__name__)
 

@@ -53,8 +53,8 @@ class OpenTransaction:
         return nullcontext(self.connection)
 
 
+# Committed rounds of a population over which participation is counted: about a second.
 COUNTED = 20_000
-"""Committed rounds of a population over which participation is counted: about a second."""
 
 
 class Reader:

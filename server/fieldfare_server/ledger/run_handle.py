@@ -35,8 +35,8 @@ from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.formats import has_nonces
 from fieldfare_server.ledger.states import EndState, Request
 
+# The checkpoint of a round that is held: its group gives it one.
 _UNNAMED = "0" * 64
-"""The checkpoint of a round that is held: its group gives it one."""
 
 
 class RunHandle:

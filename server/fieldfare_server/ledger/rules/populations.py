@@ -38,10 +38,10 @@ from fieldfare_server.ledger.state import budget, odometers, rows
 from fieldfare_server.ledger.state.state import FoldedPopulation, State
 from fieldfare_server.ledger.state.windows import EVERY
 
+# States of a population that a second person has not approved.
 NEVER_OPEN = ("proposed", "withdrawn")
-"""States of a population that a second person has not approved."""
+# Beyond it mu^2 soon has no float, and nothing is promised long before.
 LARGEST_EPSILON = 1e9
-"""Beyond it mu^2 soon has no float, and nothing is promised long before."""
 
 
 @dataclass(frozen=True)

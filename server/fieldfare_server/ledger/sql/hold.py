@@ -32,14 +32,11 @@ class RunFacts:
     adjacency: str
     delta: float
     salt: bytes
+    # Where the plan names `run.round_seconds`: the only times that are stored of this run.
     schedule: Schedule | None
-    """Where the plan names `run.round_seconds`: the only times that are stored of this run."""
-    nonces: bool
-    """Whether each committed round has a nonce."""
-    simulated: bool
-    """Whether the users are not people."""
-    individual: bool = False
-    """Whether the run is charged to its users' odometers."""
+    nonces: bool  # whether each committed round has a nonce
+    simulated: bool  # whether the users are not people
+    individual: bool = False  # whether the run is charged to its users' odometers
 
     @property
     def hides_presence(self) -> bool:

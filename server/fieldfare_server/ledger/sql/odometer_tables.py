@@ -40,8 +40,8 @@ _STORED = {
     for table in (models.odometers, models.pledges)
     for owner, first, count, blob in [table.c]
 }
+# Users in one row of `odometers` or `pledges`.
 _BLOCK = 1 << 16
-"""Users in one row of `odometers` or `pledges`."""
 _VERSION = b"\x01"
 
 
@@ -250,13 +250,11 @@ def write_settled(connection: Connection, population_id: int, values: Units) -> 
 
 @dataclass(eq=False)
 class _Followed:
-    shape: tuple[object, ...]
-    """What the arrays depend on but for the rounds of runs under way."""
+    shape: tuple[object, ...]  # what the arrays depend on but for the rounds of runs under way
     standing: OdometerStanding
+    # Run -> how many of its committed rounds are counted.
     rounds: dict[int, int] = field(default_factory=dict)
-    """Run -> how many of its committed rounds are counted."""
-    left: tuple[int, int, Left] | None = None
-    """(limit, base, what is left under them): a round moves neither."""
+    left: tuple[int, int, Left] | None = None  # (limit, base, what is left under them): a round moves neither
 
 
 class Watch:

@@ -72,12 +72,10 @@ class _Layout(NamedTuple):
     """How the rows of a kind of fact stand in their table."""
 
     table: Table
-    keys: tuple[str, ...]
-    """Columns that name a row."""
-    before: Callable[[State, Any], Any]
-    """The row that a state has under the same name, or None."""
+    keys: tuple[str, ...]  # columns that name a row
+    before: Callable[[State, Any], Any]  # the row that a state has under the same name, or None
+    # Columns that hold something else than the row here says.
     content: Mapping[str, Callable[[Contents, Any], Any]] = {}
-    """Columns that hold something else than the row here says."""
 
 
 def _content(contents: Contents, name: str | None) -> object:
@@ -104,6 +102,7 @@ def _new(_state: State, _row: facts.Fact) -> None:
     return None
 
 
+# In the order in which their rows are written: a row refers to rows above it.
 _SHAPES: Mapping[type, _Layout] = {
     facts.PopulationRow: _Layout(
         models.populations,
@@ -141,7 +140,6 @@ _SHAPES: Mapping[type, _Layout] = {
     ),
     facts.TokenRow: _Layout(models.tokens, ("id",), lambda state, row: state.tokens.get(row.id)),
 }
-"""In the order in which their rows are written: a row refers to rows above it."""
 
 
 class Changes:
@@ -242,8 +240,8 @@ class Changes:
 
 
 _PUT = text("INSERT INTO objects (hash, content) VALUES (:hash, :content) ON CONFLICT (hash) DO NOTHING")
+# Columns that name a row of another table, and the field of a fact that they stand for.
 _FIELDS = {"run_seq": "run", "population_id": "population"}
-"""Columns that name a row of another table, and the field of a fact that they stand for."""
 _p, _r, _t = models.populations.c, models.runs.c, models.rounds.c
 _NUMBER = select(_p.id).where(_p.name == bindparam("name"))
 _SEQ = select(_r.seq).where(_r.id == bindparam("run"))

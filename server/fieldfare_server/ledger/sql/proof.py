@@ -38,14 +38,14 @@ from fieldfare_server.ledger.states import ACTIVE
 
 T = TypeVar("T")
 
+# Damage can turn any value into one of another type, length or sign.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Damage can turn any value into one of another type, length or sign."""
+# Journal rows that one snapshot reads.
 _BATCH = 2000
-"""Journal rows that one snapshot reads."""
+# Columns whose values no message shows: where presence is secret a count of users is secret.
 _SECRET = ("cohort", "cohort_size", "digest", "participants", "reason", "rejects", "reports", "salt", "users")
-"""Columns whose values no message shows: where presence is secret a count of users is secret."""
+# Ended runs that each check compares again.
 _SLICE = 16
-"""Ended runs that each check compares again."""
 
 
 # Made once: to build eighteen statements takes longer than to run them.
@@ -120,11 +120,9 @@ class Checked:
     rows: int
     hash: str
     fault: str = ""
-    end: int = 0
-    """How many rows the ledger had when it was last read."""
+    end: int = 0  # how many rows the ledger had when it was last read
     table: str = ""
-    row: str = ""
-    """Where the fault is."""
+    row: str = ""  # where the fault is
 
     @property
     def ok(self) -> bool:
@@ -604,8 +602,8 @@ def sha256(data: object) -> str:
     return hashlib.sha256(data if isinstance(data, bytes) else str(data).encode()).hexdigest()
 
 
+# Most rounds have the same few rejects, or none. What it returns is only compared.
 _loads = lru_cache(maxsize=1024)(json.loads)
-"""Most rounds have the same few rejects, or none. What it returns is only compared."""
 
 
 def _json(table: str, label: str, value: str) -> object:

@@ -14,8 +14,8 @@ from fieldfare_server.ledger.sql.hold import Hold
 from fieldfare_server.ledger.sql.journal import Entry
 from fieldfare_server.ledger.sql.users import SortedIndex, distinct, pseudonyms, salted
 
+# Users registered in one transaction: bounds memory, and what is repeated after a crash.
 _CHUNK = 1 << 17
-"""Users registered in one transaction: bounds memory, and what is repeated after a crash."""
 
 
 def hashes_of(connection: Connection, population_id: int, name: str, first: int = 0) -> NDArray[np.uint64]:

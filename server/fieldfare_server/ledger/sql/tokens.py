@@ -26,8 +26,8 @@ from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import SCOPES, Scope
 
 log = logging.getLogger(__name__)
+# The end of the year 9999, in seconds since 1970: no calendar goes further.
 LATEST = 253_402_300_799.0
-"""The end of the year 9999, in seconds since 1970: no calendar goes further."""
 _SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 

@@ -31,15 +31,12 @@ class Taken(Protocol):
 class Step:
     """An event that changes what users of a population have left."""
 
-    row: str
-    """Its number in the log."""
+    row: str  # its number in the log
     run: str
     round: int
     event: Event
-    limit: int
-    """M before it, in units."""
-    base: int
-    """What all users were charged alike before it, in units."""
+    limit: int  # m before it, in units
+    base: int  # what all users were charged alike before it, in units
 
 
 def step(state: State, record: Record) -> tuple[str, Step] | None:
