@@ -43,8 +43,8 @@ from fieldfare_flower.messages import Occasion, TrainReply, read_question, read_
 
 log = logging.getLogger("fieldfare.client")
 
+# Released models, or the files that hold them, by their runs.
 _models: dict[str, Path | dict[str, torch.Tensor]] = {}
-"""Released models, or the files that hold them, by their runs."""
 
 
 def provide(run: str, file: Path) -> None:
@@ -122,8 +122,7 @@ class QuestionTask(Task):
     score_name: ClassVar[str] = "answer"
     held_out: ClassVar[str] = "The noised answer, which was charged before it was shown."
     shows_released: ClassVar[bool] = True
-    known_updates: ClassVar[type[Engine]] = Contributions
-    """What the trainer takes in place of steps."""
+    known_updates: ClassVar[type[Engine]] = Contributions  # what the trainer takes in place of steps
 
     def __init__(self, of: str, question: Mapping[str, object] | Question, client: ClientSpec | None = None) -> None:
         self.of, self.question, self.client = of, parse(question), client or ClientSpec()

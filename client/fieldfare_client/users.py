@@ -37,11 +37,9 @@ class Column(Protocol):
 class Rows:
     """Rows of some users, copied out of a table: `sizes[i]` rows of the i-th of them, in order."""
 
-    columns: dict[str, torch.Tensor]
-    """Row-aligned, shape (sum of sizes, ...)."""
+    columns: dict[str, torch.Tensor]  # row-aligned, shape (sum of sizes, ...)
     sizes: NDArray[np.int64]
-    users: NDArray[np.uint64]
-    """Pseudonyms, shape (users,)."""
+    users: NDArray[np.uint64]  # pseudonyms, shape (users,)
 
 
 def _kind(dtype: np.dtype[np.generic]) -> str:

@@ -11,8 +11,8 @@ from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.schemas import Health, Verification
 
+# Seconds that a caller waits at most for a check under way.
 PATIENCE = 0.5
-"""Seconds that a caller waits at most for a check under way."""
 
 
 class Readiness:

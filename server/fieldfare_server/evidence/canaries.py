@@ -25,16 +25,16 @@ from fieldfare.participation import Participation
 
 Float = NDArray[np.float64]
 
+# Of the bounds: a run's own delta, such as 1e-5, is out of the reach of some thousand scores.
 DELTA = 0.01
-"""Of the bounds: a run's own delta, such as 1e-5, is out of the reach of some thousand scores."""
+# Of the trade-off.
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
-"""Of the trade-off."""
+# The share of scores, one in so many, that chooses a threshold for the others.
 _PART = 4
-"""The share of scores, one in so many, that chooses a threshold for the others."""
+# Of rates, in a bound.
 _CELLS = 2000
-"""Of rates, in a bound."""
+# Chance that any lower bound on the trade-off of one attack is above the truth.
 FALSE_ALARMS = 1e-6
-"""Chance that any lower bound on the trade-off of one attack is above the truth."""
 
 
 class CanaryEstimates(BaseModel):
@@ -46,13 +46,12 @@ class CanaryEstimates(BaseModel):
     delta: float
     confidence: float
     claimed: float
+    # From the distance of the two score distributions: an estimate, not a bound. None for sampled plans.
     gaussian_estimate: float | None
-    """From the distance of the two score distributions: an estimate, not a bound. None for sampled plans."""
     gaussian_standard_error: float | None
-    threshold_lower_bound: float
-    """0: no evidence of any loss, which is no evidence of privacy."""
+    threshold_lower_bound: float  # 0: no evidence of any loss, which is no evidence of privacy
+    # At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is `at_least`.
     tradeoff: list[dict[str, float]]
-    """At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is `at_least`."""
 
 
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:

@@ -60,12 +60,12 @@ from fieldfare_server.run.round.witnesses import Witnesses
 
 log = logging.getLogger("fieldfare.session")
 
+# Committed checkpoints kept on disk: the newest, from which a run resumes, and the one before it.
 KEEP_CHECKPOINTS = 2
-"""Committed checkpoints kept on disk: the newest, from which a run resumes, and the one before it."""
 
 
+# A task's reference -> the pseudonyms of its users, shape (users,).
 UsersOf = Callable[[str], NDArray[np.uint64]]
-"""A task's reference -> the pseudonyms of its users, shape (users,)."""
 
 
 class Session:

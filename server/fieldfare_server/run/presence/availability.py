@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # What a random number decides: one independent family of uniforms for each.
 _HOME, _SPEED, _REACH, _DROP, _LATE, _TIE = range(6)
 
+# User indices -> pseudonyms, shape (n,): users behave by name, because indices differ between deployments.
 Names = Callable[[Users], NDArray[np.uint64]]
-"""User indices -> pseudonyms, shape (n,): users behave by name, because indices differ between deployments."""
 
 
 class SimulatedAvailability:

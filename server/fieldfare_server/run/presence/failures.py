@@ -23,8 +23,8 @@ from fieldfare.signed_head import REASONS, HeadRefused, read_told
 
 log = logging.getLogger(__name__)
 
+# Flower's codes for a message, a reply or a node that is not there now.
 PASSING = (3, 4, 5)
-"""Flower's codes for a message, a reply or a node that is not there now."""
 _ADVICE = {
     0: "look at the nodes' log",
     1: "its ClientApp cannot be imported: look at [tool.flwr.app.components] and at the nodes' packages",
@@ -49,6 +49,7 @@ _CLASSES = {
     "what build makes": "a torch.nn.Module, or a list or a mapping of arrays, from the build of @ff.private.train",
     "trees": "a linear model, or a network: trees have no vector of numbers that could be clipped and bear noise",
 }
+# What of a reason's text tells a known fault, and the words that are shown for it.
 _MARKS = {
     "BFloat16": "BFloat16",
     "fitins": "older interface",
@@ -62,26 +63,23 @@ _MARKS = {
     "trees have no vector": "trees",
     "ff.private.train(build)": "what build makes",
 }
-"""What of a reason's text tells a known fault, and the words that are shown for it."""
+# How Flower begins the reason of an exception in a ClientApp.
 _CLASS = re.compile(r"<class '([\w.]{1,100})'>")
-"""How Flower begins the reason of an exception in a ClientApp."""
 
 
+# The reason by which the replies of nodes are counted that do not find the journal to go on from what they saw.
 JOURNAL = "journal refused"
-"""The reason by which the replies of nodes are counted that do not find the journal to go on from what they saw."""
 _JOURNAL = f"<class '{HeadRefused.__name__}'> "
+# The reason by which the replies of nodes are counted whose own budget refuses.
 BUDGET = "node's own budget"
-"""The reason by which the replies of nodes are counted whose own budget refuses."""
 _BUDGET = f"<class '{signed_terms.NodeBudgetRefused.__name__}'> "
 
 
 class Fault(NamedTuple):
     """One kind of wrong answer."""
 
-    code: int | None
-    """Flower's code; None: a reply that breaks the contract."""
-    what: str
-    """The class of the exception, or why the reply was rejected."""
+    code: int | None  # Flower's code; None: a reply that breaks the contract
+    what: str  # the class of the exception, or why the reply was rejected
 
     def describe(self) -> str:
         """Describe the fault for a person."""

@@ -34,8 +34,8 @@ from fieldfare_server.run.presence.roster import LOOK_EVERY, Roster
 from fieldfare_server.run.presence.selection import Users
 
 Kind = Literal["local", "simulated", "real"]
+# Flower's simulation gives each node this many random bytes for a key. A real key is a PEM file.
 SIMULATED_KEY_BYTES = 32
-"""Flower's simulation gives each node this many random bytes for a key. A real key is a PEM file."""
 _PEM = b"-----BEGIN PUBLIC KEY-----"
 
 

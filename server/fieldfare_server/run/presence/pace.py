@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from fieldfare_server.ledger.schedule import Schedule
 
+# Seconds between two heartbeats while waiting.
 LONGEST_WAIT = 1.0
-"""Seconds between two heartbeats while waiting."""
 
 
 class Pace:

@@ -36,16 +36,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fieldfare.strategy")
 
+# Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one
+# waits. No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one.
 SETTLING = 10.0
-"""Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one
-waits. No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one."""
 
 
 class Presence(ABC):
     """The nodes of one session on one grid: who is there, how long they are waited for, and how they answer."""
 
-    waits: ClassVar[bool]
-    """Whether time may bring users."""
+    waits: ClassVar[bool]  # whether time may bring users
 
     def __init__(self, session: Session, grid: Grid) -> None:
         self.session, self.grid = session, grid

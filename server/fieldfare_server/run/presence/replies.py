@@ -25,12 +25,12 @@ from fieldfare_flower.waits import limit_part_waits
 log = logging.getLogger("fieldfare.strategy")
 
 SHORTEST_PAUSE = 0.02
+# Seconds between two looks for replies. Flower's own loop waits three seconds.
 LONGEST_PAUSE = 0.5
-"""Seconds between two looks for replies. Flower's own loop waits three seconds."""
 TOKEN_BYTES = 16
+# The arrays of a reply may have this many times the bytes of those that were sent, and as many more: a
+# ClientApp may answer float32 with float64.
 TIMES_SENT, SPARE_BYTES = 2, 1 << 20
-"""The arrays of a reply may have this many times the bytes of those that were sent, and as many more: a
-ClientApp may answer float32 with float64."""
 
 
 def fresh_group(run: str, round: int | str) -> str:
@@ -42,12 +42,9 @@ def fresh_group(run: str, round: int | str) -> str:
 class ReceivedReply:
     """What came for one message."""
 
-    slot: int | None
-    """Which of the messages it answers, by position; None: none that still waits."""
-    reply: Message | None
-    """None: a reply that is too large, or that cannot be decoded at all."""
-    reason: str = SCHEMA
-    """Why there is none."""
+    slot: int | None  # which of the messages it answers, by position; None: none that still waits
+    reply: Message | None  # None: a reply that is too large, or that cannot be decoded at all
+    reason: str = SCHEMA  # why there is none
 
 
 class ReplySlots:

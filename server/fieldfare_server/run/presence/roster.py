@@ -52,18 +52,18 @@ from fieldfare_server.run.presence.replies import (
 )
 from fieldfare_server.run.presence.selection import Users
 
+# A reply with more pseudonyms is refused: 160 MB on the wire.
 MOST_USERS_PER_NODE = 20_000_000
-"""A reply with more pseudonyms is refused: 160 MB on the wire."""
+# Seconds before a node is asked again whose answer was an error. Each further pause is twice as long.
 FIRST_BACK_OFF = 2.0
-"""Seconds before a node is asked again whose answer was an error. Each further pause is twice as long."""
+# Upper bound of that pause, and of the time that a question may stay without an answer.
 LONGEST_BACK_OFF = 600.0
-"""Upper bound of that pause, and of the time that a question may stay without an answer."""
+# Seconds that a first question may stay without an answer: a node may load its data before it answers.
 FIRST_PATIENCE = 120.0
-"""Seconds that a first question may stay without an answer: a node may load its data before it answers."""
+# Seconds between two looks for answers while a round waits for its updates; each is a write to Flower's database.
 LOOK_EVERY = 1.0
-"""Seconds between two looks for answers while a round waits for its updates; each is a write to Flower's database."""
+# Seconds that one look may wait for the rest of an answer whose upload is under way, or broke off.
 PART_WAIT = 10.0
-"""Seconds that one look may wait for the rest of an answer whose upload is under way, or broke off."""
 TOO_MANY_USERS = "users: more than the node was registered for"
 CLAIMED_TWICE = "user claimed by two nodes"
 BOUND_ELSEWHERE = "user bound to another node"
@@ -89,12 +89,10 @@ class Bound(Protocol):
 class _Question:
     """What is known of asking one node for its users."""
 
-    asked: int = 0
-    """How often."""
-    slot: int = -1
-    """Of the newest question; -1: none waits."""
+    asked: int = 0  # how often
+    slot: int = -1  # of the newest question; -1: none waits
+    # When it is to be asked next: after an error, or where the newest question stays without an answer.
     due: float = 0.0
-    """When it is to be asked next: after an error, or where the newest question stays without an answer."""
 
 
 class Roster:

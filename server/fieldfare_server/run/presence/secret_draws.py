@@ -18,8 +18,8 @@ from fieldfare.participation import BallsInBins, BMinSep, RandomAllocation
 
 Users: TypeAlias = NDArray[np.int64]
 
+# (n, try, draw's name) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is.
 Words: TypeAlias = Callable[[int, int, str], NDArray[np.uint64]]
-"""(n, try, draw's name) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is."""
 
 
 class SecretBins:

@@ -26,22 +26,18 @@ class Attempt:
     """One attempt at one round. Its sum grows with every reply."""
 
     opened: OpenRound
+    # For each message: the users of the cohort whom its node is asked to train, as indices.
     asked: Sequence[Users]
-    """For each message: the users of the cohort whom its node is asked to train, as indices."""
+    # One instruction for each node that hosts users of the cohort, and before them as many for their evaluations.
     messages: Sequence[Message]
-    """One instruction for each node that hosts users of the cohort, and before them as many for their evaluations."""
-    sum: Aggregate | MaskedSum
-    """Raw."""
-    most: int | None
-    """How many users' updates are summed at most; None: those of all who answer."""
+    sum: Aggregate | MaskedSum  # raw
+    most: int | None  # how many users' updates are summed at most; None: those of all who answer
+    # The users that the sum includes, one array for each node.
     reported: list[Users] = field(default_factory=list)
-    """The users that the sum includes, one array for each node."""
+    # The nodes whose reply is summed, with all users that they were asked for.
     good: list[int] = field(default_factory=list)
-    """The nodes whose reply is summed, with all users that they were asked for."""
-    full: bool = False
-    """Whether enough have answered, before the others did."""
-    metrics: MetricsSpec | None = None
-    """What rides in the sum."""
+    full: bool = False  # whether enough have answered, before the others did
+    metrics: MetricsSpec | None = None  # what rides in the sum
 
     def __post_init__(self) -> None:
         self.evaluations = len(self.messages) - len(self.asked)

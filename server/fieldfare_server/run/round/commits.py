@@ -20,10 +20,10 @@ from fieldfare_server.run.round.noise_state import NoiseState
 from fieldfare_server.run.round.record import Released, RoundRecord
 from fieldfare_server.run.round.running_noise import StreamFacts
 
+# The digest that a rehearsal, which stores nothing, gives to its account.
 NO_CHECKPOINT = "0" * 64
-"""The digest that a rehearsal, which stores nothing, gives to its account."""
+# How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown.
 GROUP_SECONDS = 0.5
-"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
 
 Show = Callable[[Released], None]
 

@@ -26,8 +26,8 @@ from fieldfare_flower.npy import BadReply, read_array, write_array
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.run.round.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_statistic, is_variance
 
+# In the run's directory: the public arrays that it began with, and their roles.
 INITIAL = "initial.safetensors"
-"""In the run's directory: the public arrays that it began with, and their roles."""
 _ALL = (*FLOATS, "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 
 
@@ -40,8 +40,7 @@ class OwnModel:
         buffer_weight: what multiplies private buffers in the vector that is clipped.
     """
 
-    score_name = ""
-    """The app's own evaluation has no one score."""
+    score_name = ""  # the app's own evaluation has no one score
     shows_released = False
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], roles: Roles, buffer_weight: float = 1.0) -> None:

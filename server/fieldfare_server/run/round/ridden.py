@@ -18,11 +18,11 @@ from fieldfare.metrics import MetricsSpec, window_norms
 from fieldfare.plan import Plan
 from fieldfare.questions import Estimate
 
+# How the names of metrics begin among a round's statistics (`statistics_of`).
 PREFIX = "metric."
-"""How the names of metrics begin among a round's statistics (`statistics_of`)."""
 
+# Of each of the last rounds: users in the sum, then the noised sum of each metric in [-1, 1].
 Past = tuple[tuple[float, ...], ...]
-"""Of each of the last rounds: users in the sum, then the noised sum of each metric in [-1, 1]."""
 
 
 class RiddenMetrics:

@@ -29,10 +29,10 @@ from fieldfare.trees import refuse_tree_bytes, refuse_trees
 Role = Literal["trained", "frozen", "tied", "buffer"]
 Buffers = Literal["initial", "private"]
 FLOATS = ("float16", "float32", "float64")
+# Last part of the names of BatchNorm's floating buffers.
 STATISTICS = ("running_mean", "running_var")
-"""Last part of the names of BatchNorm's floating buffers."""
+# Released variances are at least this: a negative one makes every output NaN.
 SMALLEST_VARIANCE = 1e-5
-"""Released variances are at least this: a negative one makes every output NaN."""
 
 Model: TypeAlias = "torch.nn.Module | Callable[[], torch.nn.Module]"
 
@@ -42,10 +42,9 @@ class Roles:
     """The role of each array by name, in the order of the initial arrays."""
 
     of: Mapping[str, Role]
-    first_names: Mapping[str, str]
-    """For each tied array the name that it follows."""
+    first_names: Mapping[str, str]  # for each tied array the name that it follows
+    # Buffers that training changes and that keep their initial values all the same.
     changing: tuple[str, ...] = ()
-    """Buffers that training changes and that keep their initial values all the same."""
 
     def named(self, role: Role) -> tuple[str, ...]:
         """Return the names with this role, in order."""

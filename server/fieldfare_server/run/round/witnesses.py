@@ -17,10 +17,10 @@ from flwr.app import ConfigRecord, RecordDict
 from fieldfare_flower.messages import HEAD, read_witness, write_head
 from fieldfare_server.ledger import Ledger
 
+# Instructions in a row that a node may miss before it has to be asked what it remembers.
 RECENT = 32
-"""Instructions in a row that a node may miss before it has to be asked what it remembers."""
+# Hashes of rows that are kept from round to round.
 MOST_HASHES = 4096
-"""Hashes of rows that are kept from round to round."""
 
 
 class Witnesses:
