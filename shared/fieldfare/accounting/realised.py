@@ -46,14 +46,13 @@ Users: TypeAlias = NDArray[np.int64]
 class Growth(NamedTuple):
     """What one more round adds to users' squared norms, by users."""
 
+    # The increase of sum |<C_i, C_j>|, clip norm 1, before the adjacency's factor, shape (m,).
     squared: Floats
-    """The increase of sum |<C_i, C_j>|, clip norm 1, before the adjacency's factor, shape (m,)."""
-    earlier: NDArray[np.int32]
-    """In how many rounds each took part before, shape (m,)."""
+    earlier: NDArray[np.int32]  # in how many rounds each took part before, shape (m,)
 
 
+# For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds.
 _PLANNED_POINTS = 64
-"""For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds."""
 
 
 class RealisedCharge:

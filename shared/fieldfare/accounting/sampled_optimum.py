@@ -30,12 +30,12 @@ from fieldfare.mechanisms.blt import MOST_BUFFERS, BltSpec
 from fieldfare.mechanisms.nu import NuSpec
 from fieldfare.participation import BallsInBins, Participation
 
+# Samples of one estimate.
 _COUNT = 1 << 13
-"""Samples of one estimate."""
+# Relative change of a strategy's error that `blt` accepts for having few buffers.
 _EXPONENTIALS = 1e-3
-"""Relative change of a strategy's error that `blt` accepts for having few buffers."""
+# Longer plans keep the strategy that is best without sampling.
 _MOST_ROUNDS = 2048
-"""Longer plans keep the strategy that is best without sampling."""
 
 
 def choose(
