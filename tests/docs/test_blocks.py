@@ -33,7 +33,6 @@ NOT_RUN = {
     ("README.md", "make install && source .venv/bin/activate"): "installs for minutes; .ci/run does it from nothing",
     ("README.md", "make demo"): "minutes; tests/server/cli runs the command on a sample",
     ("index.md", "make install && source .venv/bin/activate"): "as in the README",
-    ("tested.md", "make test"): "would run this test again",
     ("certificate.md", "python -m pip install"): "installs packages; the tests' environment has them",
     ("contributing.md", "@register"): "outlines; the classes of the tree are the real ones",
     ("deployment.md", "docker compose up"): CONTAINERS,
