@@ -218,11 +218,11 @@ class _Check:
         self._count_bad_rows()
 
     def _until_one_passes(self, step: Callable[[int], None]) -> None:
-        """Do `step` for the first user that is tried; on a node, where it fails, for the next ones until one
-        passes.
+        """Do `step` for the first user that is tried; on a node for the next ones until one passes.
 
-        One user's rows must not cost the node's other users their place. Raises `Faulty` where none passes.
+        Raises `Faulty` where none passes.
         """
+        # One user's rows must not cost the node's other users their place.
         for user in self.tried.tolist() if self.on_node else self.tried[:1].tolist():
             try:
                 step(user)

@@ -126,13 +126,11 @@ class QuestionTask(Task):
 
     def __init__(self, of: str, question: Mapping[str, object] | Question, client: ClientSpec | None = None) -> None:
         self.of, self.question, self.client = of, parse(question), client or ClientSpec()
-        self.tried = 0
-        """Users of whose rows a model's measure was computed."""
+        self.tried = 0  # users of whose rows a model's measure was computed
+        # Users for whom the measure raised, by kind of error. It stays here.
         self.failures: Counter[str] = Counter()
-        """Users for whom the measure raised, by kind of error. It stays here."""
         self._table: UserTable | None = None
-        self._sets: list[list[Item]] = []
-        """Of a question of unknown values."""
+        self._sets: list[list[Item]] = []  # of a question of unknown values
 
     def build_model(self) -> torch.nn.Module:
         model = torch.nn.Linear(self.question.width, 1, bias=False)

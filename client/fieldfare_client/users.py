@@ -85,10 +85,10 @@ class UserTable(metaclass=Shown):
         self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
         self.columns: dict[str, Column] = dict(columns)
         self._selection: NDArray[np.int64] | None = None
+        # Columns by the GPU that has them. Tables that are selected from this one share it.
         self._resident: dict[str, dict[str, torch.Tensor]] = {}
-        """Columns by the GPU that has them. Tables that are selected from this one share it."""
+        # The file that the columns are mapped from (`fieldfare_client.storage`), if they are.
         self.source: Path | None = None
-        """The file that the columns are mapped from (`fieldfare_client.storage`), if they are."""
         if not all_differ(named):
             raise WrongForm("users", "a user id occurs twice.")
         rows = int(self.offsets[-1]) if self.offsets.size else -1

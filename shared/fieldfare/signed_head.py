@@ -53,8 +53,8 @@ class HeadRefused(BadInput):
         """reason: a word of `REASONS`; seen, shown: the numbers of rows, 0 for none."""
         super().__init__(what, why, nearest)
         self.reason = reason
+        # What a node may tell the server of it: nothing but the word and both numbers.
         self.told = f"{reason} {seen} {shown}"
-        """What a node may tell the server of it: nothing but the word and both numbers."""
 
 
 def read_told(text: str) -> tuple[str, int, int] | None:

@@ -54,8 +54,7 @@ class NodeBudgetRefused(Refused):
     def __init__(self, what: str, why: str, nearest: str = "", *, reason: str) -> None:
         """reason: a word of `REASONS`."""
         super().__init__(what, why, nearest)
-        self.told = reason
-        """What a node may tell the server of it: nothing but the word."""
+        self.told = reason  # what a node may tell the server of it: nothing but the word
 
 
 def read_told(text: str) -> str | None:

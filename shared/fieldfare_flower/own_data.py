@@ -59,8 +59,7 @@ class Tally:
         self._asked = 0
         self._failed: Counter[str] = Counter()
         self._error: Exception | None = None
-        self._alone = 0
-        """Rounds of a single user in a row that all failed."""
+        self._alone = 0  # rounds of a single user in a row that all failed
 
     @contextmanager
     def counting(self) -> Iterator[None]:

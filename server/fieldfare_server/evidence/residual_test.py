@@ -188,14 +188,10 @@ def _largest(values: Float) -> float:
 
 
 def _sensitivity_excess(mechanism: Mechanism, participation: Participation, rounds: int) -> float:
-    """Return how far the worst tested pattern exceeds the charged sensitivity.
-
-    Tested are every densest pattern of the whole horizon, and all patterns of the first 10 rounds; all
-    patterns of a longer horizon would be too many.
-    """
+    """Return how far the worst tested pattern exceeds the charged sensitivity."""
     charged = float(mechanism.sensitivity(participation, rounds))
     worst = float(mechanism.pattern_norms(densest_patterns(participation, rounds), rounds).max())
-    short = min(rounds, 10)
+    short = min(rounds, 10)  # all patterns of a longer horizon would be too many
     few = [p for p in participation.patterns(short) if participation.allows(p, rounds)]
     if few:
         worst = max(worst, float(mechanism.pattern_norms(few, rounds).max()))

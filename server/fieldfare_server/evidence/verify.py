@@ -154,15 +154,13 @@ class Verifier(Replay):
         self.checked: dict[str, int] = {}
         self.missing: dict[str, str] = {}
         self.unpinned: dict[str, str] = {}
+        # (run, round) -> its participants and what each was charged, where there are odometers.
         self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
-        """(run, round) -> its participants and what each was charged, where there are odometers."""
 
         self._receipts = Receipts()
-        self._signers: dict[str, set[str]] = {}
-        """Keys that signed receipts, by run."""
+        self._signers: dict[str, set[str]] = {}  # keys that signed receipts, by run
         self._converted: Converted | None = None
-        self._steps: dict[str, list[Step]] = {}
-        """What moved the odometers of each population."""
+        self._steps: dict[str, list[Step]] = {}  # what moved the odometers of each population
 
     def _take(self, row: dict[str, object]) -> Record:
         return apply(self._state, row, self._note)
@@ -340,11 +338,7 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
 
 
 def _require_originals(connection: Connection, said: Converted) -> None:
-    """Raise `Unfit` unless the rows of the log that was converted are there, and end where the event says.
-
-    Where rows of secret populations are left out, the others cannot be chained: they must be there, and as
-    many.
-    """
+    """Raise `Unfit` unless the rows of the log that was converted are there, and end where the event says."""
     c, end, number = models.objects.c, chain.genesis(said.ledger), 0
     for name in said.rows:
         content = connection.execute(select(c.content).where(c.hash == name)).scalar()
@@ -353,6 +347,7 @@ def _require_originals(connection: Connection, said: Converted) -> None:
         for line in zlib.decompress(content).splitlines():
             number += 1
             end = chain.row_hash({**json.loads(line), "previous": end})
+    # Where rows of secret populations are left out, the others cannot be chained: they must be there, and as many.
     if number + said.omitted != said.count or (end != said.hash and not said.omitted):
         raise Unfit("audit", "1", "the rows that it names are not those of the log that was converted")
 

@@ -82,8 +82,7 @@ class Ledger(Reader, metaclass=Shown):
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
         super().__init__(database, journal.clock, Memory())
         self.database = database
-        self.proof = journal.proof
-        """Whether the tables say what the journal proves."""
+        self.proof = journal.proof  # whether the tables say what the journal proves
         self._journal, self._lease_seconds = journal, lease_seconds
         revoke = functools.partial(tokens.revoke, journal, actor="expiry")
         self._check_token = tokens.TokenCheck(database, journal.clock, revoke)

@@ -101,10 +101,9 @@ class Session:
         roster.takes = plan.takes
         self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords, self.rounds.payable)
         self.interrupts = Interrupts()
+        # Whether all nodes are of this process, and none keeps users back: other users at a resume are other data.
         self.has_all_users = False
-        """Whether all nodes are of this process, and none keeps users back: other users at a resume are other data."""
-        self.ended = False
-        """Whether the ledger has noted the run's end."""
+        self.ended = False  # whether the ledger has noted the run's end
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None

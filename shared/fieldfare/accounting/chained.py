@@ -262,6 +262,7 @@ class AllocationLaw(Chain):
     def __init__(self, c: Vector, bands: int, bins: int) -> None:
         self._b, self._k = bins, -(-len(c) // bins)
         super().__init__(c, bands, self._k, self._k * bins)
+        # D_ss' of rounds s of a block and s' of the next, shape (blocks - 1, b, b).
         self._near = np.stack(
             [
                 self._c[:, j : j + bins].T @ self._c[:, j + bins : j + 2 * bins]
@@ -269,7 +270,6 @@ class AllocationLaw(Chain):
             ]
             or [np.zeros((bins, bins))]
         )
-        """D_ss' of rounds s of a block and s' of the next, shape (blocks - 1, b, b)."""
 
     @property
     def _share(self) -> float:

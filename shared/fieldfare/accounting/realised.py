@@ -83,10 +83,8 @@ class RealisedCharge:
         self._whole = whole
         if whole is None:
             whole = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
-        self.planned = whole
-        """What the run reserves: the most that `spent` ever becomes."""
-        self.rounds = 0
-        """Rounds charged so far are below this."""
+        self.planned = whole  # what the run reserves: the most that `spent` ever becomes
+        self.rounds = 0  # rounds charged so far are below this
         # Where presence is secret, a charge that followed from who took part would tell it: the planned one
         # is charged instead.
         self._realised = not hides_presence(adjacency)
@@ -101,8 +99,7 @@ class RealisedCharge:
         self._spent = PrivacyLoss()
         self._largest = 0.0
         self._record = ParticipationRecord(users)
-        self._squared = np.zeros(users)
-        """Each user's realised norm, squared."""
+        self._squared = np.zeros(users)  # each user's realised norm, squared
 
     @property
     def spent(self) -> PrivacyLoss:

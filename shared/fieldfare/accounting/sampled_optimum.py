@@ -79,8 +79,8 @@ class _Objective:
 
     def __init__(self, rounds: int, participation: Participation, epsilon: float, delta: float) -> None:
         self._n, self._participation, self._epsilon, self._delta = rounds, participation, epsilon, delta
+        # log sigma, and log ||sensitivity||, of the strategy before.
         self._near: tuple[float, float] | None = None
-        """log sigma, and log ||sensitivity||, of the strategy before."""
 
     def value(self, c: Vector) -> float:
         full = np.concatenate([c, np.zeros(self._n - c.size)])

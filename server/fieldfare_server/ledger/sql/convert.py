@@ -129,13 +129,11 @@ class _Old:
         """root: where the files of runs lie. plans: the plan of each run."""
         self.head, self._root, self._plans = ledger, root, plans
         self.first: dict[str, _First] = {}
-        self.carried: set[str] = set()
-        """Runs of format 0 that give way to a charge."""
-        self.hidden: dict[str, bool] = {}
-        """Population -> whether a user's presence is its secret."""
+        self.carried: set[str] = set()  # runs of format 0 that give way to a charge
+        self.hidden: dict[str, bool] = {}  # population -> whether a user's presence is its secret
         self._budgets: dict[str, dict[str, object]] = {}
+        # Of populations with a run of format 0: the loss of all ended runs that stay.
         self._settled: dict[str, PrivacyLoss | None] = {}
-        """Of populations with a run of format 0: the loss of all ended runs that stay."""
         self._left: dict[str, float] = {}
 
     # -- what is in it ---------------------------------------------------------------------------------------

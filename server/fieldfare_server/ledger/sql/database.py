@@ -190,13 +190,10 @@ class Database:
             pause = min(2 * pause, 2.0)
 
     def _open(self, begin: bytes) -> Connection:
-        """A connection; of PostgreSQL, one that answers and in which `begin` has begun a transaction.
-
-        The one round trip replaces a pooled connection that died, sets the isolation and begins: psycopg
-        would take a round trip for each.
-        """
+        """A connection; of PostgreSQL, one that answers and in which `begin` has begun a transaction."""
         for _ in range(_POOLED + 1):
             connection = self.engine.connect()
+            # One round trip says whether it lives, sets the isolation and begins: psycopg takes one for each.
             if self.path is not None or self._begins(connection, begin):
                 return connection
             # The pool makes a new one in its place, and raises if it cannot.

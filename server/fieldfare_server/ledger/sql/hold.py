@@ -61,8 +61,7 @@ class Hold:
 
     def __init__(self, journal: Journal, run: RunFacts, token: int, seconds: float) -> None:
         self.database, self.run, self.clock = journal.database, run, journal.clock
-        self.seconds = seconds
-        """How long this coordinator may be silent."""
+        self.seconds = seconds  # how long this coordinator may be silent
         self._journal, self._token = journal, token
         self._renewed = time.monotonic()
 

@@ -114,14 +114,12 @@ class _Account:
         self.head = self._began = head
         self._name, self._number = population.name, population.id
         self._spent, self._committed, self._days = budget.Total(), budget.Total(), Days()
-        self._runs: dict[int, PricedRun] = {}
-        """All of them by `seq`, in the order of their starts."""
+        self._runs: dict[int, PricedRun] = {}  # all of them by `seq`, in the order of their starts
         self._individual = 0
         self._newest: Row[object] | None = None
-        self._active: dict[int, Row[Any]] = {}
-        """Runs under way, by `seq`."""
+        self._active: dict[int, Row[Any]] = {}  # runs under way, by `seq`
+        # What may still change: of runs under way by `seq`, of charges that are reserved by key.
         self._open: dict[int | str, _Part] = {}
-        """What may still change: of runs under way by `seq`, of charges that are reserved by key."""
         self._read_runs(connection.execute(_RUNS, {"number": self._number}))
         self._read_charges(connection.execute(_FOREIGN, {"number": self._number}))
 

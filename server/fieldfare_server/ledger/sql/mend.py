@@ -102,8 +102,7 @@ class Examination:
         self._state = State(thorough=False)
         self._signed: str | None = None
         self._digests: set[str] = set()
-        self._proven = start
-        """Where the rows that are chained end, whether they stay or not."""
+        self._proven = start  # where the rows that are chained end, whether they stay or not
         self._seen = {(head.count, head.hash) for head in held}
         self._waiting = Frame([])
         for frame in self._frames():

@@ -29,8 +29,7 @@ class Contents:
 
     def __init__(self) -> None:
         self._known: dict[str, object] = {facts.EMPTY: "{}", hashlib.sha256(_NOBODY).hexdigest(): _NOBODY}
-        self._lasting: dict[str, bytes] = {}
-        """What goes into `objects`."""
+        self._lasting: dict[str, bytes] = {}  # what goes into `objects`
 
     def keep(self, content: str | bytes, *, lasting: bool = False) -> str:
         """Keep `content`; returns its SHA-256, hex. lasting: in table `objects`, for good."""
@@ -146,8 +145,8 @@ class Changes:
     """Rows that a transaction changes, to be written at once: of each, only what it is in the end."""
 
     def __init__(self) -> None:
+        # By kind and name: (the row before, None for a new one; the row after).
         self._rows: dict[type, dict[tuple[Any, ...], tuple[Any, Any]]] = {kind: {} for kind in _SHAPES}
-        """By kind and name: (the row before, None for a new one; the row after)."""
         self._others: list[object] = []
         self._ended: list[str] = []
         self._numbers: dict[str, int] = {}

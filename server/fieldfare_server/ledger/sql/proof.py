@@ -147,24 +147,19 @@ class Replay:
         self._state = State(self._thorough)
         self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
         self._newest_signed: str | None = None
-        self._signed: str | None = None
-        """The signed head that was compared last."""
+        self._signed: str | None = None  # the signed head that was compared last
+        # A fault in the journal or in rows that never change again: it stays.
         self._broken: Unfit | None = None
-        """A fault in the journal or in rows that never change again: it stays."""
-        self._unlike: Unfit | None = None
-        """What the last comparison found; the next one may find it mended."""
-        self._touched: set[str] = set()
-        """Runs that the journal has changed since they were last compared."""
+        self._unlike: Unfit | None = None  # what the last comparison found; the next one may find it mended
+        self._touched: set[str] = set()  # runs that the journal has changed since they were last compared
+        # Ended runs with `seq` up to this one are compared; the next slice begins after it.
         self._compared = 0
-        """Ended runs with `seq` up to this one are compared; the next slice begins after it."""
+        # The largest id of `rounds` at the last comparison; None before the first, which counts all rows.
         self._newest_round: int | None = None
-        """The largest id of `rounds` at the last comparison; None before the first, which counts all rows."""
-        self._rounds = 0
-        """How many rows `rounds` had then."""
-        self._recomputed: set[str] = set()
-        """Runs whose recomputed charges were compared."""
+        self._rounds = 0  # how many rows `rounds` had then
+        self._recomputed: set[str] = set()  # runs whose recomputed charges were compared
+        # Population -> (hash of the stored odometers and pledges, what the journal says of them), as last compared.
         self._accounts: dict[str, tuple[str, object]] = {}
-        """Population -> (hash of the stored odometers and pledges, what the journal says of them), as last compared."""
 
     def examine(self, connection: Connection) -> State:
         """The state at the end of the journal, in the transaction of `connection`, which may write after.

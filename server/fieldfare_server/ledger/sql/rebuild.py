@@ -125,8 +125,7 @@ class _Known(Contents):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
-        self._numbers: dict[str, int] = {}
-        """`seq` of each run, in the order of their starts."""
+        self._numbers: dict[str, int] = {}  # `seq` of each run, in the order of their starts
         self._accounts: dict[str, Accounts] = {}
         self._objects: dict[str, bytes] = {}
         t = models.rounds.c

@@ -158,8 +158,8 @@ class Segments:
     def __init__(self, directory: Path, key_file: Path) -> None:
         self.directory, self.key_file = directory, key_file
         self._key: bytes | None = None
+        # (newest file, its size, where it ends), as they were last seen.
         self._known: tuple[Path, int, chain.Head] | None = None
-        """(newest file, its size, where it ends), as they were last seen."""
 
     @classmethod
     def beside(cls, head_file: Path) -> Segments:

@@ -64,8 +64,7 @@ class Accounts:
         self._settled = np.zeros(0, dtype=np.int64)
         self._most: dict[str, int] = {}
         self._taken: dict[str, Units] = {}
-        self.caps: dict[str, Units] = {}
-        """Of the runs under way, by user."""
+        self.caps: dict[str, Units] = {}  # of the runs under way, by user
 
     def settled_of(self, users: int) -> Units:
         """What ended runs have cost each of `users` users."""

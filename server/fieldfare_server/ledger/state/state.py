@@ -133,16 +133,13 @@ class State:
         self.runs: dict[str, FoldedRun] = {}
         self.tokens: dict[str, rows.TokenRow] = {}
         self.proposals: dict[str, rows.ProposalRow] = {}
-        self.counts = {"rounds": 0, "participations": 0, "users": 0}
-        """How many rows these tables must have."""
-        self.keys: set[str] = set()
-        """Commitments to the noise keys of all runs without a fixed seed."""
+        self.counts = {"rounds": 0, "participations": 0, "users": 0}  # how many rows these tables must have
+        self.keys: set[str] = set()  # commitments to the noise keys of all runs without a fixed seed
+        # (population, law) -> how many seeds it was given. A row without a law counts for its plan.
         self.attempts: dict[tuple[str, str], int] = {}
-        """(population, law) -> how many seeds it was given. A row without a law counts for its plan."""
+        # (population, digest of a plan, number, seed) of each.
         self.seeds: set[tuple[str, str, int, str]] = set()
-        """(population, digest of a plan, number, seed) of each."""
-        self.nonces: dict[str, str] = {}
-        """Nonce -> the round that has it, in words; kept where thorough."""
+        self.nonces: dict[str, str] = {}  # nonce -> the round that has it, in words; kept where thorough
 
     def take(self, facts: Iterable[rows.Fact]) -> None:
         """Take in what one event made. Facts of a kind are taken by the method whose argument says so."""

@@ -95,22 +95,18 @@ class Failures:
         """dialect: named in what to do. part: whose answers they are, named in a refusal."""
         self._dialect, self._part = dialect, part
         self._counts: Counter[Fault] = Counter()
-        self._journal: Counter[str] = Counter()
-        """Why nodes refuse the journal, in words of `REASONS`."""
+        self._journal: Counter[str] = Counter()  # why nodes refuse the journal, in words of `REASONS`
+        # Why nodes refuse by their own budget, in words of `signed_terms.REASONS`.
         self._budget: Counter[str] = Counter()
-        """Why nodes refuse by their own budget, in words of `signed_terms.REASONS`."""
+        # Nodes some of whose users have spent their own budget: they say anew who has something left.
         self.spent: set[int] = set()
-        """Nodes some of whose users have spent their own budget: they say anew who has something left."""
-        self._rows = (0, 0)
-        """(the newest row that one of them saw, where the journal ends that it was shown)."""
-        self._wrong: set[int] = set()
-        """Nodes that answered, and not as they should."""
-        self._answered = False
-        """Whether any node ever answered as it should."""
+        self._rows = (0, 0)  # (the newest row that one of them saw, where the journal ends that it was shown)
+        self._wrong: set[int] = set()  # nodes that answered, and not as they should
+        self._answered = False  # whether any node ever answered as it should
         self._first = ""
         self._silent: set[int] = set()
+        # Whether no node ever answered anything, and most of those online were asked and had their time.
         self.silent = False
-        """Whether no node ever answered anything, and most of those online were asked and had their time."""
 
     def note_answer(self) -> None:
         """Note that a node answered as it should."""

@@ -114,8 +114,8 @@ class KeyRoster(Roster):
         super().__init__(schema, run_id, register_users, "plain")
         self._simulated, self._asks = simulated, asks
         self._ranks: dict[int, int] = {}
+        # Of the nodes that were not taken in at the newest look: the user that each one is.
         self._users: dict[int, int | None] = {}
-        """Of the nodes that were not taken in at the newest look: the user that each one is."""
 
     def look(self, grid: Grid) -> None:
         """Take in the nodes that are new."""

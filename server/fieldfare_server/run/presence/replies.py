@@ -114,8 +114,7 @@ class Receiver:
     def __init__(self) -> None:
         # Pulling together is faster, and is given up for good at the first reply that breaks a whole look.
         self._one_by_one = False
-        self._batch = sys.maxsize
-        """How many replies are pulled together."""
+        self._batch = sys.maxsize  # how many replies are pulled together
 
     def limit(self, grid: Grid, limit: ReplyLimit) -> None:
         """Take no reply beyond `limit` from now on, and pull large ones a few at a time."""

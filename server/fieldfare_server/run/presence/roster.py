@@ -117,43 +117,37 @@ class Roster:
         self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._answered: set[int] = set()
+        # By node, for nodes that have not said which users they host.
         self._questions: dict[int, _Question] = {}
-        """By node, for nodes that have not said which users they host."""
         self._slots = ReplySlots()
-        self._asked: dict[int, int] = {}
-        """Slot -> node, for questions that wait."""
+        self._asked: dict[int, int] = {}  # slot -> node, for questions that wait
         self._next_look = 0.0
+        # (node, pseudonyms of its users), not registered yet.
         self._claims: list[tuple[int, NDArray[np.uint64]]] = []
-        """(node, pseudonyms of its users), not registered yet."""
         self._online: set[int] = set()
         self._node_names: Mapping[int, str] = {}
         self._set_aside: frozenset[int] = frozenset()
-        self._failed: frozenset[int] = frozenset()
-        """Nodes whose users other nodes may have."""
+        self._failed: frozenset[int] = frozenset()  # nodes whose users other nodes may have
+        # Node -> all users that it claimed, in the order in which nodes answered.
         self._claimed: dict[int, Users] = {}
-        """Node -> all users that it claimed, in the order in which nodes answered."""
+        # All users in the order of their pseudonyms; None: one has changed since it was made.
         self._order: Users | None = None
-        """All users in the order of their pseudonyms; None: one has changed since it was made."""
         self._available: Users | None = None
+        # Users whom a node has claimed, by the nodes left out. These three are kept until something changes.
         self._known: dict[frozenset[int], Users] = {}
-        """Users whom a node has claimed, by the nodes left out. These three are kept until something changes."""
+        # Told every accepted answer, the node and its content: what else the node says in it.
         self.hear: Callable[[int, RecordDict], None] = lambda node, content: None
-        """Told every accepted answer, the node and its content: what else the node says in it."""
+        # Which users, by pseudonym, may be asked at all: others are never registered, and never selected.
         self.takes: Callable[[NDArray[np.uint64]], NDArray[np.bool_]] = lambda names: np.ones(names.shape, np.bool_)
-        """Which users, by pseudonym, may be asked at all: others are never registered, and never selected."""
+        # Records that go with every question: what the run costs, for nodes with a budget of their own; and
+        # its plan, for a blinder.
         self.told: dict[str, ConfigRecord] = {}
-        """Records that go with every question: what the run costs, for nodes with a budget of their own; and its plan,
-        for a blinder."""
+        # What nodes have said that host nobody, and know the masks of others: node -> its answer.
         self.blinders: dict[int, RecordDict] = {}
-        """What nodes have said that host nobody, and know the masks of others: node -> its answer."""
-        self.bindings: Bound | None = None
-        """None where a node's identity does not outlast its process."""
-        self.refused: Counter[str] = Counter()
-        """Replies and claims that were not accepted, by reason."""
-        self._told: Counter[str] = Counter()
-        """What of `refused` rounds have recorded."""
-        self.failures = Failures(dialect)
-        """Why nodes do not answer as they should, here and in rounds."""
+        self.bindings: Bound | None = None  # None where a node's identity does not outlast its process
+        self.refused: Counter[str] = Counter()  # replies and claims that were not accepted, by reason
+        self._told: Counter[str] = Counter()  # what of `refused` rounds have recorded
+        self.failures = Failures(dialect)  # why nodes do not answer as they should, here and in rounds
         self._receiver = Receiver()
 
     # -- who is there ----------------------------------------------------------------------------------------

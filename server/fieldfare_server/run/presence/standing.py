@@ -66,8 +66,7 @@ class Standing:
         self._counts = counts
         self._attempt = 0
         self._records: dict[int, _Record] = {}
-        self.proven: set[int] = set()
-        """Nodes that have answered well in this session."""
+        self.proven: set[int] = set()  # nodes that have answered well in this session
 
     def note_attempt(self, good: Iterable[int], failed: Iterable[int]) -> int:
         """Note that one attempt at a round is over; return how many nodes it put in quarantine.

@@ -40,16 +40,13 @@ class Attempt:
     metrics: MetricsSpec | None = None  # what rides in the sum
 
     def __post_init__(self) -> None:
+        # How many messages ask for one: they are the first.
         self.evaluations = len(self.messages) - len(self.asked)
-        """How many messages ask for one: they are the first."""
         self.nodes = [message.metadata.dst_node_id for message in self.messages[self.evaluations :]]
         self.silent = set(self.nodes)
-        self._unmeasured = set(self.nodes[: self.evaluations])
-        """Nodes whose evaluation has not been answered."""
-        self._measured: dict[int, tuple[float, ...]] = {}
-        """Of nodes of one user each: the user's metrics."""
-        self.included: list[int] = []
-        """The nodes whose reply is summed."""
+        self._unmeasured = set(self.nodes[: self.evaluations])  # nodes whose evaluation has not been answered
+        self._measured: dict[int, tuple[float, ...]] = {}  # of nodes of one user each: the user's metrics
+        self.included: list[int] = []  # the nodes whose reply is summed
 
     @classmethod
     def open(

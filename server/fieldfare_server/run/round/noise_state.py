@@ -36,8 +36,7 @@ class NoiseState:
             nonces: of the run's rounds, the list that `noise` draws under; None for a run without nonces.
         """
         self._noise, self._files, self._nonces = noise, files, nonces
-        self._base: tuple[str, int] | None = None
-        """(digest, round) of the newest whole state."""
+        self._base: tuple[str, int] | None = None  # (digest, round) of the newest whole state
 
     def take(self) -> tuple[Tensors, StreamFacts]:
         """Return what a checkpoint of the present state holds, for exact resume: tensors, and JSON. It never

@@ -47,12 +47,11 @@ class OwnModel:
         self.values, self.roles = dict(arrays), roles
         names = roles.named("trained")
         self.schema = Schema(names, tuple(tuple(self.values[name].shape) for name in names))
+        # By trained name: the flat vector holds the array's value times this.
         self.weights = {name: buffer_weight if is_statistic(name) else 1.0 for name in names}
-        """By trained name: the flat vector holds the array's value times this."""
         self.buffer_weight = buffer_weight
         scaled = {name: torch.from_numpy(np.asarray(self.values[name] * self.weights[name])) for name in names}
-        self.initial = self.schema.flatten(scaled)
-        """The public initial parameters, flat float32 (d,)."""
+        self.initial = self.schema.flatten(scaled)  # the public initial parameters, flat float32 (d,)
         self._newest: tuple[torch.Tensor, Arrays, dict[str, Array]] | None = None
         # Encoded once: these never change.
         self._kept = {name: write_array(value) for name, value in self.values.items() if roles.of[name] != "trained"}

@@ -155,18 +155,16 @@ def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles
 
 
 def _ask_about_equal(arrays: Mapping[str, NDArray[np.generic]], trained: set[str]) -> None:
-    """Raise `BadInput` where a trained array has the values of another, bit for bit. Constants start equal
-    anyway.
-
-    One tensor of two names needs one noise, and two tensors need two updates: neither may be guessed.
-    """
+    """Raise `BadInput` where a trained array has the values of another, bit for bit."""
     groups: dict[tuple[str, tuple[int, ...], bytes], list[str]] = {}
     for name, value in arrays.items():
         flat = np.ascontiguousarray(value).reshape(-1)
+        # Constants start equal anyway.
         if value.dtype.name in FLOATS and value.size >= 2 and (flat != flat[0]).any():
             groups.setdefault((value.dtype.name, value.shape, flat.tobytes()), []).append(name)
     equal = [group for group in groups.values() if len(group) > 1 and trained.intersection(group)]
     if equal:
+        # One tensor of two names needs one noise, and two tensors need two updates: neither may be guessed.
         first, second, *_ = equal[0]
         more = sum(len(group) - 1 for group in equal) - 1
         raise BadInput(

@@ -44,8 +44,8 @@ class TaskModel:
         self._module = self.task.build_model()
         self.schema = Schema.of(self._module)
         self._buffers = [(value, value.clone()) for value in self._module.buffers()]
+        # The public initial parameters, flat float32 (d,).
         self.initial = self.schema.flatten(dict(self._module.named_parameters()))
-        """The public initial parameters, flat float32 (d,)."""
 
     @property
     def shows_released(self) -> bool:

@@ -28,10 +28,10 @@ class Witnesses:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        # Whether the users are real people on nodes of their own, whose ledger their nodes keep in mind.
         self.people = False
-        """Whether the users are real people on nodes of their own, whose ledger their nodes keep in mind."""
+        # Node -> the rows that it may remember.
         self._rows: defaultdict[int, deque[int]] = defaultdict(partial(deque, maxlen=RECENT))
-        """Node -> the rows that it may remember."""
         self._hashes: dict[int, str] = {}
         self._lines: tuple[str, ...] | None = None
 
