@@ -321,9 +321,7 @@ def read_users_query(content: RecordDict) -> str:
 
 
 def write_question(asked: Mapping[str, object]) -> dict[str, ConfigRecord]:
-    """Return the record, by its name, of what a run asks of users: the `[task]` table of its plan. It is
-    data, never code.
-    """
+    """Return what a run asks of users, the `[task]` table of its plan, as a named record: data, never code."""
     return {QUESTION: ConfigRecord({"asked": json.dumps(asked, sort_keys=True)})}
 
 

@@ -50,7 +50,6 @@ NOT_RUN = {
     ("questions.md", "hist = ff.ask("): "needs a Flower app: tests/examples/test_flower_queries.py",
     ("questions.md", "@ff.private.measure"): "needs a Flower app: tests/server/run/test_asking_apps.py",
     ("questions.md", "fieldfare ask question.toml --superlink"): "needs a SuperLink: tests/e2e/test_flower_engines.py",
-    ("own-loops.md", "import keras"): "needs keras; tests/client/test_own_arrays.py trains such a model where it is",
     **{
         ("masked-sums.md", begins): "minutes of SuperNodes: tests/e2e/test_masked_federation.py starts the same"
         for begins in ("export FIELDFARE_HOME=$PWD/server", "python -m fieldfare_client.budget show --file node-0")

@@ -87,9 +87,7 @@ def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
 
 
 def _check_role(opened: Ledger) -> Finding:
-    """Check who may write to the ledger besides its own program: other users of a file, the owner's role of
-    a database.
-    """
+    """Check who else may write to the ledger: other accounts where it is a file, the tables' owner in a database."""
     check = "role of the ledger"
     path = opened.database.path
     if path is not None:

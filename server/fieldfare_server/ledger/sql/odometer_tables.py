@@ -1,8 +1,8 @@
 """Tables `odometers` and `pledges`, and the charges that participations hold: what `state.odometers` computes with.
 
 Numbers are little-endian 64-bit integers, deflated. A commit stores what its round cost each participant next to the
-participation (`participations.charges`), in the same transaction. The end of a run adds these to `odometers`, and its
-caps are free again.
+participation (`participations.charges`), in the same transaction. When the run ends, its
+rounds' charges are added to `odometers`, and what it had pledged beyond them is free again.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was read fits."""
+        """Whether all rows that were followed are whole and allowed, and the tables say the same."""
         return not self.fault
 
     @property
