@@ -90,15 +90,13 @@ class SimulatedAvailability:
         """Return a cohort from the first hour, within a simulated day from `round` on, at which enough users
         can be asked.
 
-        No real time passes.
-
         Args:
             select: reachable users -> cohort; raises `NotEnoughUsers`.
 
         Raises:
             NotEnoughUsers: no hour of a whole day has enough.
         """
-        hours = range(round, round + self._spec.rounds_per_day)
+        hours = range(round, round + self._spec.rounds_per_day)  # no real time passes
         for hour in hours[:-1]:
             try:
                 return select(users[self.reachable(hour, users)])

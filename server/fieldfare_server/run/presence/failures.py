@@ -195,9 +195,8 @@ class Failures:
     def all_wrong(self, online: int) -> Refused | None:
         """Return the refusal where no node ever answered as it should, and most of the `online` nodes did
         wrong; else None.
-
-        A few wrong nodes that answer first prove nothing about the app of the others.
         """
+        # A few wrong nodes that answer first prove nothing about the app of the others.
         if self._answered or 2 * len(self._wrong) <= online:
             return None
         if self._journal:

@@ -59,11 +59,8 @@ class ReplySlots:
     def add(self, ids: Sequence[str | None]) -> range:
         """Wait for the replies to further messages; returns their slots.
 
-        Where a message's id is not known, its group id does as well: it holds the token, and the reply
-        repeats it.
-
         Args:
-            ids: of the messages, in order; empty or None where the message could not be sent.
+            ids: of the messages or their groups, in order; empty or None where the message could not be sent.
         """
         added = range(self._next, self._next + len(ids))
         self._slots.update({known: slot for slot, known in zip(added, ids, strict=True) if known})
@@ -130,9 +127,6 @@ class Receiver:
     ) -> Iterator[ReceivedReply]:
         """Send `messages`, then yield their replies until all have arrived or the time is over.
 
-        The pause between looks grows to a quarter of the time waited so far, because each look is a write to
-        the SuperLink's database.
-
         Args:
             timeout: seconds after which the round goes on without the missing replies.
             tick: called after every look, so that a slow node does not cost the run its lease.
@@ -151,6 +145,7 @@ class Receiver:
             # `left` was taken before the look: one look begins after the deadline, for replies that came meanwhile.
             if not slots.waiting or left <= 0:
                 return
+            # Each look is a write to the SuperLink's database: the pause grows while nothing comes.
             pause = SHORTEST_PAUSE if len(slots.waiting) < before else min(pause * 1.25, LONGEST_PAUSE)
             time.sleep(pause)
 

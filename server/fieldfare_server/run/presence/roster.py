@@ -312,16 +312,14 @@ class Roster:
         return np.unique(np.concatenate([np.zeros(0, np.uint64), *(names for _, names in self._claims)]))
 
     def set_aside(self, resting: frozenset[int], quarantined: frozenset[int]) -> None:
-        """Leave out the users of the nodes `resting` from `available` from now on; they stay a `reserve`.
-
-        A user whose node rests goes to another node that claims them: a node that claims all users first and
-        then fails holds none of them up. Where users are bound to nodes, that takes a quarantine.
-        """
+        """Leave out the users of the nodes `resting` from `available` from now on; they stay a `reserve`."""
+        # Where users are bound to nodes, it takes a quarantine until another node may have them.
         failed = resting if self.bindings is None else quarantined
         if (resting, failed) == (self._set_aside, self._failed):
             return
         self._set_aside, self._failed = resting, failed
         self._forget()
+        # They go to another node that claims them: one that claims all users first and then fails holds none up.
         lost = np.isin(self._owner, np.fromiter(failed, np.uint64)) & (self._owner != 0)
         for node, users in self._claimed.items():
             if node in self._online and node not in resting and lost.any():
@@ -379,12 +377,9 @@ class Roster:
             self._name[indices], self._order = names, None
 
     def available(self) -> Users:
-        """Return indices of the users whose node is online and not set aside, in the order of their
-        pseudonyms.
-
-        Indices are given out in the order in which nodes happened to register. Pseudonyms are the same in
-        every deployment, and so is a cohort that is drawn by position from this order.
-        """
+        """Return indices of the users whose node is online and not set aside, in the order of their pseudonyms."""
+        # Indices follow the order in which nodes happened to register. Pseudonyms are the same in every
+        # deployment, and so is a cohort that is drawn by position from their order.
         if self._available is None:
             self._available = self._users_of(self._online - self._set_aside)
         return self._available

@@ -282,10 +282,8 @@ class Selector:
     def can_last(self, round: int, known: ArrayLike, taken: Taken) -> bool:
         """Return whether `known` users, if they all stay, can fill all rounds from `round` on with `fewest`
         users each. O(n).
-
-        Always true for sampling, whose cohorts may be empty.
         """
-        if isinstance(self.participation, SAMPLED):
+        if isinstance(self.participation, SAMPLED):  # its cohorts may be empty
             return True
         users, fewest = np.asarray(known, dtype=np.int64), max(1, self.fewest)
         places = range(round, min(self.rounds, round + self._separation)) if self._places is not None else (round,)

@@ -135,11 +135,7 @@ class Aggregate:
         self.rejects[reason] += 1
 
     def add(self, content: RecordDict, sent: int, node: int = 0) -> bool:
-        """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
-
-        A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this
-        binds only nodes that lie.
-        """
+        """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it."""
         try:
             reply = self.read(content, sent)
         except BadReply as error:
@@ -158,7 +154,8 @@ class Aggregate:
             self.reject(NON_FINITE)
             return False
         bound = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
-        # The charge needs no more than this bound. So a reply that is too long is cut, and neither trusted nor dropped.
+        # The charge needs no more than this bound: a reply that is too long is cut, and neither trusted nor
+        # dropped. An honest node clips, so this binds only nodes that lie.
         if max(norms) > bound and reply.clipped_by_node:
             self.reject("over-norm, clipped again")
         # The factor 1 - 1e-12 keeps the scaled norm below the bound in spite of float64 rounding.

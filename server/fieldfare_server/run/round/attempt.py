@@ -84,9 +84,6 @@ class Attempt:
     def add(self, answers: Iterable[ReceivedReply], failures: Failures, evaluations: Failures) -> None:
         """Sum the replies as they arrive. Each counts once, under the message that it answers.
 
-        Who a reply says it is from decides nothing. The metrics of an evaluation join the sum with the update
-        of the same user, or not at all: whoever is in the sum is charged.
-
         failures, evaluations: told why a reply, or one to an evaluation, cannot be used.
         """
         for answer in answers:
@@ -94,6 +91,7 @@ class Attempt:
                 self.sum.reject("duplicate or stray reply")
                 continue
             place = answer.slot - self.evaluations
+            # Who a reply says it is from decides nothing.
             node = self.nodes[place if place >= 0 else answer.slot]
             if place < 0:
                 self._unmeasured.discard(node)
@@ -102,6 +100,7 @@ class Attempt:
                 self._add_of(self.asked[place], answer, node, failures)
             if self.full and self._unmeasured.isdisjoint(self.included):
                 break
+        # With the update of the same user, or not at all: whoever is in the sum is charged.
         for node in self.included:
             if node in self._measured:
                 self.sum.ride(self._measured[node])
