@@ -49,25 +49,21 @@ from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users,
 log = logging.getLogger("fieldfare.client")
 
 app = ClientApp()
+# Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its model.
 _shared = threading.RLock()
-"""Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its model."""
 
 
 @dataclass(frozen=True)
 class Hosted:
     """What a node hosts: a task and its users."""
 
-    name: str
-    """What `load_task` knows the task by."""
+    name: str  # what `load_task` knows the task by
     task: Task
     all_users: UserTable
-    table: UserTable
-    """Those of `all_users` whom this node hosts."""
+    table: UserTable  # those of `all_users` whom this node hosts
     schema: Schema
-    order: NDArray[np.int64]
-    """Indices into the table by increasing pseudonym."""
-    names: NDArray[np.uint64]
-    """The pseudonyms, increasing."""
+    order: NDArray[np.int64]  # indices into the table by increasing pseudonym
+    names: NDArray[np.uint64]  # the pseudonyms, increasing
 
     def find(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Find the table indices of those of `names` whom this node hosts. Costs as much as there are `names`."""

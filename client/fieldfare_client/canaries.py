@@ -17,8 +17,8 @@ from fieldfare.task import Task, seeded
 from fieldfare_client.users import Column, UserTable
 
 NAME = "canaries_"
+# Length of a gradient: a step of any learning rate is longer than a clip norm.
 _LONG = 1e6
-"""Length of a gradient: a step of any learning rate is longer than a clip norm."""
 
 
 def model_of(coordinates: int) -> torch.nn.Module:

@@ -36,19 +36,19 @@ from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_flower.npy import BadReply
 
+# Users who are trained.
 TRIED = 8
-"""Users who are trained."""
+# On a node, faults of fewer users than these are the users' and not the task's.
 NODE_USERS = 8
-"""On a node, faults of fewer users than these are the users' and not the task's."""
+# Spent on looking for wrong rows; the result says how many rows were looked at.
 SECONDS = 1.0
-"""Spent on looking for wrong rows; the result says how many rows were looked at."""
+# Inputs above this are worth a warning: models are made for values of about 1.
 LARGE = 100.0
-"""Inputs above this are worth a warning: models are made for values of about 1."""
+# Values of a column that are looked at together.
 BLOCK = 1 << 16
-"""Values of a column that are looked at together."""
 
+# Names of tasks whose users were found apart in this process.
 _APART: set[str] = set()
-"""Names of tasks whose users were found apart in this process."""
 
 
 @dataclass
@@ -59,10 +59,9 @@ class TaskReport:
     lines: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    numel: int = 0
-    """Trained parameters."""
+    numel: int = 0  # trained parameters
+    # The middle of the norms of the updates that were tried: a look at these users that nothing charges.
     update_norm: float | None = None
-    """The middle of the norms of the updates that were tried: a look at these users that nothing charges."""
 
 
 def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = False) -> TaskReport:
@@ -219,11 +218,11 @@ class _Check:
         self._count_bad_rows()
 
     def _until_one_passes(self, step: Callable[[int], None]) -> None:
-        """Do `step` for the first user that is tried; on a node, where it fails, for the next ones until one
-        passes.
+        """Do `step` for the first user that is tried; on a node for the next ones until one passes.
 
-        One user's rows must not cost the node's other users their place. Raises `Faulty` where none passes.
+        Raises `Faulty` where none passes.
         """
+        # One user's rows must not cost the node's other users their place.
         for user in self.tried.tolist() if self.on_node else self.tried[:1].tolist():
             try:
                 step(user)

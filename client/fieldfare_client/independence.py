@@ -25,10 +25,10 @@ from fieldfare.lazily import has_torch, torch
 from fieldfare_client.forked import ask_once
 
 Update: TypeAlias = "torch.Tensor | NDArray[np.float32]"
+# Trains the user at a place in the list; its update, float (d,).
 Train = Callable[[int], Update]
-"""Trains the user at a place in the list; its update, float (d,)."""
+# A file that is older than a training by so many nanoseconds was written by another one. File times are coarse.
 GRAIN = 50_000_000
-"""A file that is older than a training by so many nanoseconds was written by another one. File times are coarse."""
 
 
 class Dependent(Exception):
@@ -47,8 +47,8 @@ class TrainingRaised(Exception):
         super().__init__(text)
 
 
+# Whether two marks, as JSON gives them back, are of one update.
 Same = Callable[[Any, Any], bool]
-"""Whether two marks, as JSON gives them back, are of one update."""
 
 
 class Marks(NamedTuple):
@@ -77,10 +77,10 @@ def _are_close(one: list[float], other: list[float]) -> bool:
     return all(abs(a - b) <= reach for a, b in zip(one, other, strict=True))
 
 
+# Of an update's norm, in each projection: what the order of sums may change.
 ROUNDING = 1e-4
-"""Of an update's norm, in each projection: what the order of sums may change."""
+# Bit for bit.
 EXACT = Marks(_digest, lambda one, other: bool(one == other))
-"""Bit for bit."""
 UP_TO_ROUNDING = Marks(_project, _are_close)
 
 

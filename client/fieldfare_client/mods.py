@@ -32,8 +32,8 @@ from fieldfare_flower.messages import HEAD, HEADER, MASKING, TERMS, TRAIN, Plain
 
 Call = Callable[[Message, Context], Message]
 
+# What an outer mod has done for the message that is answered just now; None: no outer mod is there.
 _done: ContextVar[frozenset[str] | None] = ContextVar("done", default=None)
-"""What an outer mod has done for the message that is answered just now; None: no outer mod is there."""
 MASKED, CHARGED = "masked", "charged"
 
 

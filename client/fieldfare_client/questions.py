@@ -43,8 +43,8 @@ from fieldfare_flower.messages import Occasion, TrainReply, read_question, read_
 
 log = logging.getLogger("fieldfare.client")
 
+# Released models, or the files that hold them, by their runs.
 _models: dict[str, Path | dict[str, torch.Tensor]] = {}
-"""Released models, or the files that hold them, by their runs."""
 
 
 def provide(run: str, file: Path) -> None:
@@ -122,18 +122,15 @@ class QuestionTask(Task):
     score_name: ClassVar[str] = "answer"
     held_out: ClassVar[str] = "The noised answer, which was charged before it was shown."
     shows_released: ClassVar[bool] = True
-    known_updates: ClassVar[type[Engine]] = Contributions
-    """What the trainer takes in place of steps."""
+    known_updates: ClassVar[type[Engine]] = Contributions  # what the trainer takes in place of steps
 
     def __init__(self, of: str, question: Mapping[str, object] | Question, client: ClientSpec | None = None) -> None:
         self.of, self.question, self.client = of, parse(question), client or ClientSpec()
-        self.tried = 0
-        """Users of whose rows a model's measure was computed."""
+        self.tried = 0  # users of whose rows a model's measure was computed
+        # Users for whom the measure raised, by kind of error. It stays here.
         self.failures: Counter[str] = Counter()
-        """Users for whom the measure raised, by kind of error. It stays here."""
         self._table: UserTable | None = None
-        self._sets: list[list[Item]] = []
-        """Of a question of unknown values."""
+        self._sets: list[list[Item]] = []  # of a question of unknown values
 
     def build_model(self) -> torch.nn.Module:
         model = torch.nn.Linear(self.question.width, 1, bias=False)

@@ -17,10 +17,9 @@ class TrainingSettings:
     client: ClientSpec
     clipping: clipping.ClippingSpec
     seed: int
-    isolated: bool
-    """Whether every user trains alone: where it is secret who else does."""
+    isolated: bool  # whether every user trains alone: where it is secret who else does
+    # What is measured of each user, on the first model that is sent, before training.
     metrics: MetricsSpec | None = None
-    """What is measured of each user, on the first model that is sent, before training."""
 
     @classmethod
     def parse(cls, settings: dict[str, Any]) -> TrainingSettings:

@@ -21,8 +21,8 @@ from fieldfare_client.storage import open_table, write
 from fieldfare_client.users import UserTable
 
 SHARED = Path("/dev/shm")  # noqa: S108 (a folder is made in it, which only this account can enter)
+# File descriptors of the copies that this process made; open for its whole life.
 _held: list[int] = []
-"""File descriptors of the copies that this process made; open for its whole life."""
 
 
 def users_of(name: str, task: Task) -> Users:

@@ -108,8 +108,7 @@ class LocalGrid(Grid, metaclass=Shown):
         }
         self._waiting: dict[str, Message] = {}
         self._tally = Tally()
-        self._shown: set[tuple[str, str]] = set()
-        """Exceptions whose traceback is in the log."""
+        self._shown: set[tuple[str, str]] = set()  # exceptions whose traceback is in the log
         self._run: Run = local_grid.make_run()
 
     def _context(self, node: int, node_config: UserConfig) -> Context:

@@ -34,12 +34,12 @@ from fieldfare.task import ADD_ON, RESEARCH
 from fieldfare_client import storage
 from fieldfare_client.users import UserTable
 
+# Entry points of this group name a `Source` each.
 GROUP = "fieldfare.sources"
-"""Entry points of this group name a `Source` each."""
+# After which a download is given up.
 SECONDS = 900
-"""After which a download is given up."""
+# Users of one block of a table's file.
 BLOCK_USERS = 20_000
-"""Users of one block of a table's file."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,11 @@ class Package:
     client: Literal["npm", "apt"]
     name: str
     version: str
-    file: str
-    """The archive as its client names it."""
+    file: str  # the archive as its client names it
     size: int
     sha256: str
-    licence: str
-    """In a word, such as MIT."""
-    licence_member: str
-    """The archive's file with the licence's text."""
+    licence: str  # in a word, such as MIT
+    licence_member: str  # the archive's file with the licence's text
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -70,8 +67,8 @@ class Package:
         return f"{self.file} ({self.size} bytes, sha256 {self.sha256})"
 
 
+# User tables by their part: "train", "tune" and "test"; one that is too large for memory as blocks of users.
 Parts = dict[str, UserTable | Iterator[UserTable]]
-"""User tables by their part: "train", "tune" and "test"; one that is too large for memory as blocks of users."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +76,15 @@ class Source:
     """Where a task's data come from, and how its tables are made of them."""
 
     name: str
+    # (tables, counts) of the folder of the unpacked archive, or of the given file or folder.
     build: Callable[[Path], tuple[Parts, dict[str, object]]]
-    """(tables, counts) of the folder of the unpacked archive, or of the given file or folder."""
-    rule: int
-    """Version of `build`: raise it whenever its tables change."""
-    package: Package | None = None
-    """None: no package carries the data, and a file or folder must be given."""
+    rule: int  # version of `build`: raise it whenever its tables change
+    package: Package | None = None  # None: no package carries the data, and a file or folder must be given
+    # The files of the archive that `build` reads: paths, or beginnings of paths.
     members: tuple[str, ...] = ()
-    """The files of the archive that `build` reads: paths, or beginnings of paths."""
-    needs: str = ""
-    """Without a package: what must be given."""
+    needs: str = ""  # without a package: what must be given
+    # Without a package: what `build` reads, from what was given and an empty folder that outlives `build`'s tables.
     prepare: Callable[[Path, Path], Path] = lambda given, work: given
-    """Without a package: what `build` reads, from what was given and an empty folder that outlives `build`'s tables."""
 
 
 def data_folder() -> Path | None:

@@ -15,8 +15,8 @@ from fieldfare.errors import BadInput, Refused
 from fieldfare.lazily import torch
 
 Kind = Literal["task", "users", "data", "model", "loss", "training", "score", "reply"]
+# What a fault can be in: all that the server learns of it.
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What a fault can be in: all that the server learns of it."""
 
 
 class Faulty(BadInput):

@@ -37,11 +37,9 @@ class Column(Protocol):
 class Rows:
     """Rows of some users, copied out of a table: `sizes[i]` rows of the i-th of them, in order."""
 
-    columns: dict[str, torch.Tensor]
-    """Row-aligned, shape (sum of sizes, ...)."""
+    columns: dict[str, torch.Tensor]  # row-aligned, shape (sum of sizes, ...)
     sizes: NDArray[np.int64]
-    users: NDArray[np.uint64]
-    """Pseudonyms, shape (users,)."""
+    users: NDArray[np.uint64]  # pseudonyms, shape (users,)
 
 
 def _kind(dtype: np.dtype[np.generic]) -> str:
@@ -87,10 +85,10 @@ class UserTable(metaclass=Shown):
         self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
         self.columns: dict[str, Column] = dict(columns)
         self._selection: NDArray[np.int64] | None = None
+        # Columns by the GPU that has them. Tables that are selected from this one share it.
         self._resident: dict[str, dict[str, torch.Tensor]] = {}
-        """Columns by the GPU that has them. Tables that are selected from this one share it."""
+        # The file that the columns are mapped from (`fieldfare_client.storage`), if they are.
         self.source: Path | None = None
-        """The file that the columns are mapped from (`fieldfare_client.storage`), if they are."""
         if not all_differ(named):
             raise WrongForm("users", "a user id occurs twice.")
         rows = int(self.offsets[-1]) if self.offsets.size else -1

@@ -27,10 +27,10 @@ from fieldfare_flower.messages import HEAD, is_of_people, read_head, read_keys, 
 log = logging.getLogger("fieldfare.client")
 
 VARIABLE = "FIELDFARE_WITNESS"
+# In Flower's directory of the account: the first head that a node of it was shown for real people.
 FIRST = "fieldfare.ledger"
-"""In Flower's directory of the account: the first head that a node of it was shown for real people."""
+# Held by the node of this process that looks into these files.
 _ONE = threading.Lock()
-"""Held by the node of this process that looks into these files."""
 
 
 def remembered(context: Context) -> SignedHead | None:

@@ -99,15 +99,15 @@ class LedgerAccountant(metaclass=Shown):
             )
         self._charger, self._population, self._name, self._why = charger, population, name, why
         self._config, self._adjacency, self._rounds = config, adjacency, rounds
+        # (noise multiplier, sample size, population size) of every composed release.
         self._events: list[tuple[float, int, int]] = []
-        """(noise multiplier, sample size, population size) of every composed release."""
         self._begin()
 
     def _begin(self) -> None:
         """Pay for what follows under a key of its own: nothing that was paid before pays for it."""
         self._key = f"{self._name}-{secrets.token_hex(8)}"
+        # With `rounds`: of each release that the one charge has paid for; it is committed with the first.
         self._paid: tuple[float, int, int] | None = None
-        """With `rounds`: of each release that the one charge has paid for; it is committed with the first."""
 
     @property
     def config(self) -> PrivacyConfig:

@@ -20,8 +20,8 @@ class AggregationSpec(Table):
 
     kind: str
 
+    # Bits of the words that nodes may send, fewest first; () where they send floats.
     rings: ClassVar[tuple[int, ...]] = ()
-    """Bits of the words that nodes may send, fewest first; () where they send floats."""
 
     @property
     def fewest_nodes(self) -> int:
@@ -67,8 +67,8 @@ class AggregationSpec(Table):
 
 
 aggregations: Registry[AggregationSpec] = Registry("aggregation")
+# The spec of a mapping such as {"kind": "masked"}. Raises `BadInput`.
 parse = aggregations.parse
-"""The spec of a mapping such as {"kind": "masked"}. Raises `BadInput`."""
 
 
 @aggregations.register
@@ -147,8 +147,8 @@ class Masked(AggregationSpec):
             )
 
 
+# What a plan without the table says.
 PLAIN = Plain()
-"""What a plan without the table says."""
 
 
 def shown_to_server(plan: Mapping[str, Any], planned: PrivacyLoss) -> PrivacyLoss | None:

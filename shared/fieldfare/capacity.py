@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+# Beyond so many rounds `Capacity.lasts` only compares totals: a timetable would cost more than a round.
 EXACT_ROUNDS = 20_000
-"""Beyond so many rounds `Capacity.lasts` only compares totals: a timetable would cost more than a round."""
 
 
 def fills(users: int, rounds: int, size: int, separation: int, most: int) -> bool:

@@ -32,8 +32,8 @@ ASSUMPTION = (
 )
 """What a charge with secret cohorts rests on."""
 
+# Participations up to which tightly packed patterns are evaluated one by one.
 _EVALUATED = 64
-"""Participations up to which tightly packed patterns are evaluated one by one."""
 
 
 @dataclass(frozen=True)

@@ -37,16 +37,15 @@ Draw: TypeAlias = Callable[[], tuple[bytes, int]]
 certification; the seed is written down before it returns."""
 
 _MOST_ATTEMPTS = 6
+# Share of epsilon that the resolution of floats may take without the noise being sought again: the search errs by more.
 _NEGLIGIBLE_SHIFT = 1e-4
-"""Share of epsilon that the resolution of floats may take without the noise being sought again: the search
-errs by more."""
+# The largest share of delta that a cap on the cohort may take.
 _CAP_SHARE = 1e-3
-"""The largest share of delta that a cap on the cohort may take."""
 _TRIES = 30
+# Share of epsilon by which a calibrated plan may stay below it: searches, rounding to units, room for resolution.
 _SEARCH_ERROR = 1e-3
-"""Share of epsilon by which a calibrated plan may stay below it: searches, rounding to units, room for resolution."""
+# Parts of the noise's whole mu^2 from which the search for room begins.
 _STARTS = (0.0, 0.25, 0.5, 0.75, 0.9)
-"""Parts of the noise's whole mu^2 from which the search for room begins."""
 
 
 def cost_of(

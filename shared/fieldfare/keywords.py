@@ -22,8 +22,8 @@ from fieldfare.trees import refuse_trees
 if TYPE_CHECKING:
     from fieldfare.task import Task
 
+# The population of a plan whose keywords name none.
 POPULATION = "simulation"
-"""The population of a plan whose keywords name none."""
 DEFAULT_MECHANISM = "blt"
 
 _NEEDED = ("task", "rounds", "cohort", "delta")
@@ -42,6 +42,7 @@ _DEFAULTS: dict[str, object] = {
     "aggregation": "plain",
     "tuning": None,
 }
+# What a notebook shows of `Plan(`: the keywords, in the place of the tables that pydantic sees.
 SIGNATURE = Signature(
     [
         *(Parameter(name, Parameter.KEYWORD_ONLY) for name in _NEEDED),
@@ -49,7 +50,6 @@ SIGNATURE = Signature(
         Parameter("keys_and_tables", Parameter.VAR_KEYWORD),
     ]
 )
-"""What a notebook shows of `Plan(`: the keywords, in the place of the tables that pydantic sees."""
 
 
 class PlanType(type(BaseModel)):  # type: ignore[misc]
@@ -77,8 +77,9 @@ class PlanType(type(BaseModel)):  # type: ignore[misc]
         return plan
 
 
+# Keywords whose table has another name.
 TABLE_OF = {"clip": "clipping", "clipping": "clipping", "parameters": "task"}
-"""Keywords whose table has another name."""
+# Keywords that are a table, and the key of that table that a plain value stands for.
 KEY_OF = {
     "mechanism": "kind",
     "clip": "norm",
@@ -88,7 +89,6 @@ KEY_OF = {
     "aggregation": "kind",
     "tuning": "share",
 }
-"""Keywords that are a table, and the key of that table that a plain value stands for."""
 _TARGETS = ("epsilon", "noise_multiplier")
 
 

@@ -34,8 +34,8 @@ from fieldfare.registry import ROUNDS, Table
 if TYPE_CHECKING:
     from fieldfare.mechanisms.base import Mechanism
 
+# Rounds of a run with metrics: what a window's noise is follows from a square matrix of them.
 MOST_ROUNDS: Final = 2048
-"""Rounds of a run with metrics: what a window's noise is follows from a square matrix of them."""
 _WINDOW, _ROWS = 16, 64
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[A-Za-z0-9_-]+$")]
 

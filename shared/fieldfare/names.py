@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+# Letters, digits, '.', '_' and '-'. A name is safe as a file name and as a segment of a URL.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-"""Letters, digits, '.', '_' and '-'. A name is safe as a file name and as a segment of a URL."""
 LONGEST_NAME = 100
+# Shown in the place of a task's name where a run trains the arrays of a Flower app (`run.task` is empty).
 OWN_APP = "own Flower app"
-"""Shown in the place of a task's name where a run trains the arrays of a Flower app (`run.task` is empty)."""
 
+# The task of a run that asks a question (`fieldfare.questions`).
 QUESTION = "fieldfare_client.questions:QuestionTask"
-"""The task of a run that asks a question (`fieldfare.questions`)."""
+# The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`).
 RESOLUTION = "charged_resolution"
-"""The key of a run's stored plan with what is charged for the resolution of floats (`Cost.resolution`)."""
 
 
 def is_question(plan: Mapping[str, object]) -> bool:

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Final, overload
 
+# 128 bits: two rounds have the same by chance once in 2^64 rounds.
 NONCE_BYTES: Final = 16
-"""128 bits: two rounds have the same by chance once in 2^64 rounds."""
 
 
 class Nonces(Sequence[bytes]):

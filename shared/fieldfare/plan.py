@@ -45,14 +45,14 @@ from fieldfare.registry import Table
 if TYPE_CHECKING:
     from fieldfare.task import Task
 
+# The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server.
 SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
-"""The module whose `parse` reads a `[server_optimizer]` table. It is named, not imported: the core knows no server."""
 
+# The key of a run's stored plan with `client.workers`, where that is not 1. No digest covers it: the number
+# of processes decides how fast a run is, not what it shows or costs.
 WORKERS = "training_workers"
-"""The key of a run's stored plan with `client.workers`, where that is not 1. No digest covers it: the number
-of processes decides how fast a run is, not what it shows or costs."""
+# What `Plan.run_json` adds to the plan.
 RUN_KEYS = frozenset({RESOLUTION, WORKERS})
-"""What `Plan.run_json` adds to the plan."""
 
 
 class ServerOptimizerSpec(Table):

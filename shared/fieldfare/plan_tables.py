@@ -167,9 +167,9 @@ class RunSpec(Table):
         return self
 
 
+# Keys of `[participation]` that are written where they say something: plans of versions without them keep
+# their digests.
 _LATER_KEYS: Final = ("bins", "cap", "enrolled", "callable")
-"""Keys of `[participation]` that are written where they say something: plans of versions without them keep
-their digests."""
 
 
 class ParticipationSpec(Table):

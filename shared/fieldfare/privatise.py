@@ -98,23 +98,23 @@ if TYPE_CHECKING:
     from fieldfare.noise import SecureNoise
     from fieldfare.streams.base import Stream
 
+# Share by which the grid may raise the sensitivity, and with it the noise.
 COST: Final = 2.0**-10
-"""Share by which the grid may raise the sensitivity, and with it the noise."""
+# Share by which a coarser grid may raise the noise so that the words of a masked sum take fewer bytes.
 RING_COST: Final = 2.0**-6
-"""Share by which a coarser grid may raise the noise so that the words of a masked sum take fewer bytes."""
+# Elements worked on at a time: they fit in the cache, and torch starts no threads for so few.
 _CHUNK: Final = 1 << 15
-"""Elements worked on at a time: they fit in the cache, and torch starts no threads for so few."""
+# Grid cells on either side of 0 that float64 adds without error.
 _CELLS: Final = 2.0**53
-"""Grid cells on either side of 0 that float64 adds without error."""
+# The same for sums that are taken next to an anchor of 1.5 x 2^52 cells.
 _ANCHORED: Final = 2.0**50
-"""The same for sums that are taken next to an anchor of 1.5 x 2^52 cells."""
 _EPS: Final = float(np.finfo(np.float64).eps)
+# Largest spacing of noise floats, in cells.
 _RESOLUTION: Final = 2.0**-20
-"""Largest spacing of noise floats, in cells."""
+# The spacing to aim at where it costs next to nothing.
 _FINE: Final = 2.0**-28
-"""The spacing to aim at where it costs next to nothing."""
+# Standard deviations that no noise reaches: a number does with probability 1e-57.
 _FAR: Final = 16.0
-"""Standard deviations that no noise reaches: a number does with probability 1e-57."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from fieldfare.errors import BadInput, WrongForm
 from fieldfare.lazily import torch
 
 Arrays = dict[str, NDArray[Any]]
+# Of PyTorch or of numpy.
 Flat = TypeVar("Flat", "torch.Tensor", NDArray[np.generic])
-"""Of PyTorch or of numpy."""
 
 
 def pseudonym(user_id: str) -> int:

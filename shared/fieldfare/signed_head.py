@@ -31,6 +31,7 @@ _LINE = re.compile(
 )
 
 
+# Why a head is refused: in a fixed word, which a node may send, and in words for people.
 REASONS = {
     "went-back": "it ends before a row that was seen",
     "forked": "a row of it is not the row that was seen",
@@ -41,7 +42,6 @@ REASONS = {
     "malformed": "its head is no line of the format, or not signed by its key",
     "no-memory": "the file in which the newest head was kept cannot be read",
 }
-"""Why a head is refused: in a fixed word, which a node may send, and in words for people."""
 
 _TOLD = re.compile(r"([a-z-]{1,20}) (\d{1,19}) (\d{1,19})")
 
@@ -53,8 +53,8 @@ class HeadRefused(BadInput):
         """reason: a word of `REASONS`; seen, shown: the numbers of rows, 0 for none."""
         super().__init__(what, why, nearest)
         self.reason = reason
+        # What a node may tell the server of it: nothing but the word and both numbers.
         self.told = f"{reason} {seen} {shown}"
-        """What a node may tell the server of it: nothing but the word and both numbers."""
 
 
 def read_told(text: str) -> tuple[str, int, int] | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # a node that keeps no budget reads no terms, and has neither
 
 FORMAT = "fieldfare-terms-v1"
 
+# Why a node refuses by its own budget: in a fixed word, which it may send, and in words for people.
 REASONS = {
     "no-terms": "an instruction names no population and no price",
     "not-signed": "terms are not of the format, or not signed by their key",
@@ -43,7 +44,6 @@ REASONS = {
     "too-often": "users were asked more often, or sooner, than the plan allows",
     "no-memory": "the node's own file of charges cannot be read or written",
 }
-"""Why a node refuses by its own budget: in a fixed word, which it may send, and in words for people."""
 
 _TOLD = re.compile(r"[a-z-]{1,20}")
 
@@ -54,8 +54,7 @@ class NodeBudgetRefused(Refused):
     def __init__(self, what: str, why: str, nearest: str = "", *, reason: str) -> None:
         """reason: a word of `REASONS`."""
         super().__init__(what, why, nearest)
-        self.told = reason
-        """What a node may tell the server of it: nothing but the word."""
+        self.told = reason  # what a node may tell the server of it: nothing but the word
 
 
 def read_told(text: str) -> str | None:
@@ -67,24 +66,18 @@ def read_told(text: str) -> str | None:
 class RunTerms:
     """What one run asks of the users of one population, and where its ledger stands."""
 
-    ledger: str
-    """32 hex digits, as in a signed head."""
-    row: int
-    """The journal's last row when this was signed."""
+    ledger: str  # 32 hex digits, as in a signed head
+    row: int  # the journal's last row when this was signed
     population: str
+    # Hash of the journal row that made the population: no other population has it, whatever its name.
     identity: str
-    """Hash of the journal row that made the population: no other population has it, whatever its name."""
-    spent: Price
-    """What the population had spent by then; with odometers, its user who had spent most."""
+    spent: Price  # what the population had spent by then; with odometers, its user who had spent most
     run: str
-    plan: Mapping[str, object]
-    """As the ledger stores it with the run (`Plan.run_json`)."""
-    price: Mapping[str, object]
-    """As `StoredPrice.to_json`."""
-    decided: Mapping[str, str]
-    """What optimisers decided for the mechanism, base64."""
+    plan: Mapping[str, object]  # as the ledger stores it with the run (`Plan.run_json`)
+    price: Mapping[str, object]  # as `StoredPrice.to_json`
+    decided: Mapping[str, str]  # what optimisers decided for the mechanism, base64
+    # Whether each user is charged what that user takes part in; else all users the whole run.
     individual: bool
-    """Whether each user is charged what that user takes part in; else all users the whole run."""
 
     def to_json(self) -> str:
         """Return the canonical JSON; floats in full precision."""
@@ -148,12 +141,9 @@ class SignedTerms:
     """Terms as text, with the key that signed them; not checked until `open`."""
 
     text: str
-    key: str
-    """Ed25519 public key, 64 hex digits."""
-    signature: str
-    """128 hex digits."""
-    keys: tuple[str, ...] = ()
-    """The lines by which the head's key changed (`fieldfare.head_keys`)."""
+    key: str  # Ed25519 public key, 64 hex digits
+    signature: str  # 128 hex digits
+    keys: tuple[str, ...] = ()  # the lines by which the head's key changed (`fieldfare.head_keys`)
 
     @classmethod
     def of(cls, terms: RunTerms, private_key: bytes, keys: Iterable[str] = ()) -> Self:

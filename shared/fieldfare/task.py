@@ -36,17 +36,17 @@ from fieldfare.shown import Shown
 log = logging.getLogger("fieldfare.task")
 
 GROUP = "fieldfare.tasks"
+# How the names of tasks begin that are objects of this process (`hold`), and that no other process can load.
 OBJECT = "object:"
-"""How the names of tasks begin that are objects of this process (`hold`), and that no other process can load."""
 _held: WeakValueDictionary[str, Task] = WeakValueDictionary()
+# What installs all that tasks need.
 CLIENT = "pip install 'fieldfare[client]'"
-"""What installs all that tasks need."""
+# The package of the tasks that come with Fieldfare; each of its modules with a table `TASKS` has some.
 BUNDLED = "fieldfare_client.tasks"
-"""The package of the tasks that come with Fieldfare; each of its modules with a table `TASKS` has some."""
+# What installs, in a checkout, the research tasks, their data and `fieldfare forecast`.
 ADD_ON = "pip install ./benchmarks/research"
-"""What installs, in a checkout, the research tasks, their data and `fieldfare forecast`."""
+# The tasks of that add-on: stored plans name them, so a refusal can say where they are.
 RESEARCH = ("changelog", "changelog-words", "chess", "cifar10", "fashion", "mnist", "poems", "stackoverflow")
-"""The tasks of that add-on: stored plans name them, so a refusal can say where they are."""
 
 
 class UnknownTask(BadInput):

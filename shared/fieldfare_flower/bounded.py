@@ -34,17 +34,17 @@ from fieldfare_flower import private
 from fieldfare_flower.server_errors import outlasted
 from fieldfare_flower.waits import part_time_left
 
+# Bytes of everything in a reply that is not the data of an array: names, metrics, the message itself.
 HEADS = 4 << 20
-"""Bytes of everything in a reply that is not the data of an array: names, metrics, the message itself."""
 HEADS_PER_ARRAY = 1 << 10
+# Arrays travel in chunks of 5 MB; a node may be set to smaller ones, down to about this.
 SMALLEST_CHUNK = 64 << 10
-"""Arrays travel in chunks of 5 MB; a node may be set to smaller ones, down to about this."""
+# About how much memory the replies of one look may take.
 LOOK_BYTES = 512 << 20
-"""About how much memory the replies of one look may take."""
+# Why a reply was refused: it, or what it would become, is too large; it cannot be decoded.
 SIZE, SCHEMA = "size", "schema"
-"""Why a reply was refused: it, or what it would become, is too large; it cannot be decoded."""
+# In the text of an error that this process made, which no node can write.
 _MARK = secrets.token_hex(16)
-"""In the text of an error that this process made, which no node can write."""
 _UTILITIES = "flwr.supercore.inflatable.inflatable_utils"
 _OBJECTS = "flwr.supercore.inflatable.inflatable_object"
 
@@ -113,8 +113,8 @@ class _Decoded(dict[str, bytes]):
         self.message = message
 
 
+# By name of a module of Flower's: its grid, and the limit of that grid's next pulls.
 _limits: dict[str, tuple[Grid, ReplyLimit]] = {}
-"""By name of a module of Flower's: its grid, and the limit of that grid's next pulls."""
 
 
 def limit_replies(grid: Grid, limit: ReplyLimit) -> bool:

@@ -22,14 +22,14 @@ from fieldfare_flower import private
 if TYPE_CHECKING:
     from flwr.supercore.run import Run as Run
 
+# The id of the server itself among the nodes.
 SERVER_NODE = 1
-"""The id of the server itself among the nodes."""
+# The id of the node with partition 0; the others follow in order.
 FIRST_NODE = SERVER_NODE + 1
-"""The id of the node with partition 0; the others follow in order."""
+# Error code of the reply of a ClientApp that raised an exception (`ErrorCode` is private, its numbers travel).
 CLIENT_APP_RAISED = 2
-"""Error code of the reply of a ClientApp that raised an exception (`ErrorCode` is private, its numbers travel)."""
+# Error code of the reply to a message for a node that does not exist.
 NODE_UNAVAILABLE = 5
-"""Error code of the reply to a message for a node that does not exist."""
 
 
 def assume_task_identity() -> None:

@@ -28,8 +28,8 @@ from typing import TextIO
 
 from fieldfare.errors import Unknown
 
+# Loggers whose level the environment sets.
 OWN = ("fieldfare", "fieldfare_flower", "fieldfare_server", "fieldfare_client")
-"""Loggers whose level the environment sets."""
 _LEVELS = ("debug", "info", "warning", "error")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _context: ContextVar[tuple[str, int | None]] = ContextVar("fieldfare_log_context", default=("", None))

@@ -32,8 +32,8 @@ from fieldfare.signed_terms import SignedTerms
 from fieldfare_flower.npy import BadReply, SharedArray, read_array
 
 VERSION = 2
+# Of messages with masks, so that a node that knows no masks does not answer in clear.
 MASKED_VERSION = 3
-"""Of messages with masks, so that a node that knows no masks does not answer in clear."""
 TRAIN = "train"
 EVALUATE = "evaluate"
 QUERY_USERS = "query.users"
@@ -45,20 +45,20 @@ CONFIG = "config"
 UPDATE = "update"
 REPORT = "report"
 USERS = "users"
+# What a run asks of users, in its instructions and in its query for users.
 QUESTION = "question"
-"""What a run asks of users, in its instructions and in its query for users."""
+# A released model that the question is about, by the run that released it.
 QUESTION_MODEL = "question.model.{}"
-"""A released model that the question is about, by the run that released it."""
+# The signed head of the server's journal, in instructions and in a node's state. Older nodes ignore it.
 HEAD = "journal.head"
-"""The signed head of the server's journal, in instructions and in a node's state. Older nodes ignore it."""
+# Which row of the journal a node remembers, in its answer to `query.users`. Older servers ignore it.
 WITNESS = "journal.witness"
-"""Which row of the journal a node remembers, in its answer to `query.users`. Older servers ignore it."""
+# A record of an instruction: how its reply is masked. A key of such a reply's header: its seed, for the blinder.
 MASKING, SEAL = "masking", "seal"
-"""A record of an instruction: how its reply is masked. A key of such a reply's header: its seed, for the blinder."""
+# What the run costs its users, signed, in instructions and in `query.users`. Nodes without a budget ignore it.
 TERMS = "budget.terms"
-"""What the run costs its users, signed, in instructions and in `query.users`. Nodes without a budget ignore it."""
+# In a reply to a question of unknown values: which value each number of the update, from the first on, is about.
 NAMES = "names"
-"""In a reply to a question of unknown values: which value each number of the update, from the first on, is about."""
 
 
 _Record = TypeVar("_Record")
@@ -321,9 +321,7 @@ def read_users_query(content: RecordDict) -> str:
 
 
 def write_question(asked: Mapping[str, object]) -> dict[str, ConfigRecord]:
-    """Return the record, by its name, of what a run asks of users: the `[task]` table of its plan. It is
-    data, never code.
-    """
+    """Return what a run asks of users, the `[task]` table of its plan, as a named record: data, never code."""
     return {QUESTION: ConfigRecord({"asked": json.dumps(asked, sort_keys=True)})}
 
 

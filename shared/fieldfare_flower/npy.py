@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 4096
+# What NumPy writes before the values of an array of up to about ten dimensions.
 _HEADER_BYTES = 128
-"""What NumPy writes before the values of an array of up to about ten dimensions."""
 _MOST_DIMENSIONS = 32
+# What `numpy.save` writes in versions 1 and 2 of the format, for arrays without fields.
 _HEADER = re.compile(
     rb"\{'descr': '([<>|=][a-zA-Z]\d{0,4})', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \} *\n"
 )
-"""What `numpy.save` writes in versions 1 and 2 of the format, for arrays without fields."""
 _SHAPE = re.compile(rb"(?:|\d+,|\d+(?:, \d+)+)")
 
 

@@ -23,13 +23,13 @@ from flwr.serverapp import Grid
 
 from fieldfare.errors import EveryUserFailed
 
+# The record of a simulated node's reply that says how its users fared.
 RECORD = "fieldfare.own-data"
-"""The record of a simulated node's reply that says how its users fared."""
+# Characters of a traceback that travel: its end.
 LONGEST = 4000
-"""Characters of a traceback that travel: its end."""
 
+# None on a real node, where nobody counts.
 _tally: ContextVar[Tally | None] = ContextVar("fieldfare_own_data", default=None)
-"""None on a real node, where nobody counts."""
 
 
 class FailedThere(Exception):
@@ -59,8 +59,7 @@ class Tally:
         self._asked = 0
         self._failed: Counter[str] = Counter()
         self._error: Exception | None = None
-        self._alone = 0
-        """Rounds of a single user in a row that all failed."""
+        self._alone = 0  # rounds of a single user in a row that all failed
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -136,8 +135,8 @@ def first_error(kept: list[str]) -> Iterator[None]:
         kept.append(text)
 
 
+# Of this process, where it is an actor of Flower's simulation: it answers one message at a time.
 _actor = Tally()
-"""Of this process, where it is an actor of Flower's simulation: it answers one message at a time."""
 
 
 def note(asked: int, failed: Counter[str], reply: RecordDict) -> None:

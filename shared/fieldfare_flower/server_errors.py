@@ -24,16 +24,16 @@ from contextlib import contextmanager
 from fieldfare_flower import private
 from fieldfare_flower.private import log
 
+# Seconds before a request is repeated: at first, and at most. Each pause is twice as long as the last.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds before a request is repeated: at first, and at most. Each pause is twice as long as the last."""
+# Seconds for which a ServerApp repeats a request that the SuperLink fails at. No answer makes a round wait longer.
 PATIENCE = 20.0
-"""Seconds for which a ServerApp repeats a request that the SuperLink fails at. No answer makes a round wait longer."""
+# The same for a SuperNode, which has only its own round to lose.
 NODE_PATIENCE = 120.0
-"""The same for a SuperNode, which has only its own round to lose."""
+# What a ServerApp's grid asks alone, or in the middle of a look. Whole looks are repeated by their callers.
 _REPEATED = frozenset({"GetNodes", "PullObject", "PushObject", "ConfirmMessageReceived"})
-"""What a ServerApp's grid asks alone, or in the middle of a look. Whole looks are repeated by their callers."""
+# What a thread of Flower's asks again by itself, but only after errors of the connection.
 _BY_FLOWER = frozenset({"SendTaskHeartbeat", "PushLogs"})
-"""What a thread of Flower's asks again by itself, but only after errors of the connection."""
 
 
 def server_error(error: Exception) -> int:

@@ -42,11 +42,11 @@ from fieldfare_flower.private import log
 from fieldfare_flower.server_errors import repeat_requests_of_nodes, server_error
 from fieldfare_flower.waits import shorten_part_waits
 
+# Seconds before the first poll after work, and at most; the factor between two polls. An idle node costs the
+# SuperLink no more than Flower's own: eleven polls in the first ten seconds, and Flower's pace after that.
 FIRST_POLL, LAST_POLL, GROWTH = 0.2, 3.0, 1.25
-"""Seconds before the first poll after work, and at most; the factor between two polls. An idle node costs the
-SuperLink no more than Flower's own: eleven polls in the first ten seconds, and Flower's pace after that."""
+# Seconds between two polls for the ClientApp's reply, which ask this process's own memory.
 REPLY_POLL = 0.05
-"""Seconds between two polls for the ClientApp's reply, which ask this process's own memory."""
 
 
 class FastTime:

@@ -17,13 +17,13 @@ import time
 
 from fieldfare_flower import private
 
+# Seconds before the second request for a part. Each further wait is twice as long.
 FIRST_WAIT = 0.05
-"""Seconds before the second request for a part. Each further wait is twice as long."""
+# Upper bound of a wait, in seconds. A pull may overrun its deadline by this much.
 LONGEST_WAIT = 2.0
-"""Upper bound of a wait, in seconds. A pull may overrun its deadline by this much."""
 
+# Of `time.monotonic`.
 _until: float | None = None
-"""Of `time.monotonic`."""
 _PULLS = ("pull_objects", "pull_and_inflate_object_from_tree")
 
 

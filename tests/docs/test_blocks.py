@@ -33,7 +33,6 @@ NOT_RUN = {
     ("README.md", "make install && source .venv/bin/activate"): "installs for minutes; .ci/run does it from nothing",
     ("README.md", "make demo"): "minutes; tests/server/cli runs the command on a sample",
     ("index.md", "make install && source .venv/bin/activate"): "as in the README",
-    ("tested.md", "make test"): "would run this test again",
     ("certificate.md", "python -m pip install"): "installs packages; the tests' environment has them",
     ("contributing.md", "@register"): "outlines; the classes of the tree are the real ones",
     ("deployment.md", "docker compose up"): CONTAINERS,
@@ -51,7 +50,6 @@ NOT_RUN = {
     ("questions.md", "hist = ff.ask("): "needs a Flower app: tests/examples/test_flower_queries.py",
     ("questions.md", "@ff.private.measure"): "needs a Flower app: tests/server/run/test_asking_apps.py",
     ("questions.md", "fieldfare ask question.toml --superlink"): "needs a SuperLink: tests/e2e/test_flower_engines.py",
-    ("own-loops.md", "import keras"): "needs keras; tests/client/test_own_arrays.py trains such a model where it is",
     **{
         ("masked-sums.md", begins): "minutes of SuperNodes: tests/e2e/test_masked_federation.py starts the same"
         for begins in ("export FIELDFARE_HOME=$PWD/server", "python -m fieldfare_client.budget show --file node-0")

@@ -44,11 +44,12 @@ from fieldfare_client.budget.settings import Agreed, NodeBudget
 
 Names = NDArray[np.uint64]
 
+# The round under which the price of a whole run is written.
 _WHOLE = -1
-"""The round under which the price of a whole run is written."""
+# Seconds that one process waits while another charges.
 _PATIENCE = 60.0
-"""Seconds that one process waits while another charges."""
 _VERSION = 1
+# Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's odometer.
 _TABLES = f"""
 CREATE TABLE populations (name TEXT PRIMARY KEY, ledger TEXT, identity TEXT, spent TEXT, leak TEXT);
 CREATE TABLE runs (run TEXT PRIMARY KEY, population TEXT, terms TEXT, newest INTEGER, price TEXT);
@@ -57,7 +58,6 @@ CREATE TABLE asked (run TEXT, user INTEGER, round INTEGER, attempt INTEGER, unit
     PRIMARY KEY (run, user, round)) WITHOUT ROWID;
 PRAGMA user_version = {_VERSION};
 """
-"""Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's odometer."""
 
 
 def create(path: Path) -> None:
@@ -75,10 +75,8 @@ def create(path: Path) -> None:
 class _Asked(NamedTuple):
     """What one user of one run was asked and charged."""
 
-    rounds: tuple[int, ...]
-    """Increasing; `_WHOLE` first where the whole run is charged."""
-    attempt: int
-    """At the last of them."""
+    rounds: tuple[int, ...]  # increasing; `_WHOLE` first where the whole run is charged
+    attempt: int  # at the last of them
     units: int
 
 

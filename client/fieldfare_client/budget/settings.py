@@ -32,14 +32,13 @@ class Agreed:
     """What the users of a node agreed to for one population."""
 
     name: str
+    # A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it.
     head: SignedHead
-    """A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it."""
     terms: Terms
-    identity: str
-    """Hash of the journal row that made it; "": that of the first instruction, which is kept."""
+    identity: str  # hash of the journal row that made it; "": that of the first instruction, which is kept
+    # Whether none of the node's users took part before the node kept a budget. Else what was spent by then is
+    # charged to each of them.
     new_users: bool
-    """Whether none of the node's users took part before the node kept a budget. Else what was spent by then
-    is charged to each of them."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ class NodeBudget:
     """A node's budget, as its operator wrote it."""
 
     charges: Path
-    together: Terms
-    """Of all populations together."""
+    together: Terms  # of all populations together
     populations: Mapping[str, Agreed]
 
     @classmethod

@@ -34,8 +34,8 @@ from fieldfare_client.users import UserTable
 
 LATE = 15
 HELD_OUT_USERS = 800
+# Of the cache file: raise it whenever what is stored changes.
 FORMAT = 1
-"""Of the cache file: raise it whenever what is stored changes."""
 
 # Public vocabularies, fixed here so that the features do not depend on the users. An unlisted value has no feature.
 CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
@@ -49,8 +49,8 @@ DESTINATIONS = (
 )
 GROUPS = (CARRIERS, ORIGINS, HOURS, MONTHS, WEEKDAYS, DESTINATIONS)
 STARTS = tuple(int(n) for n in np.cumsum([0, *(len(group) for group in GROUPS)]))
+# One-hot groups, distance, and the hour in June and July (storms build up over a summer day): 89.
 FEATURES = STARTS[-1] + 2
-"""One-hot groups, distance, and the hour in June and July (storms build up over a summer day): 89."""
 
 
 def read_csv(lines: Iterable[str]) -> tuple[NDArray[np.str_], dict[str, NDArray[np.generic]]]:

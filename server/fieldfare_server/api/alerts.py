@@ -32,12 +32,12 @@ from fieldfare_server.api.settings import is_this_machine
 from fieldfare_server.files.atomic import alone_at, replace_file
 from fieldfare_server.ledger.views import every
 
+# Between two looks.
 SECONDS: Final = 30.0
-"""Between two looks."""
+# Seconds that a receiver has.
 PATIENCE: Final = 10.0
-"""Seconds that a receiver has."""
+# What each level (`outlook`) is told as, in percent of the limit.
 _SHARES: Final = {"low": 80, "exhausted": 100}
-"""What each level (`outlook`) is told as, in percent of the limit."""
 
 log = logging.getLogger(__name__)
 

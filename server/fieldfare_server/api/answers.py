@@ -38,8 +38,8 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql.memory import AtHead
 from fieldfare_server.ledger.state.windows import day_of
 
+# How many of a population's newest ended runs say what score a plan may be expected to reach.
 COMPARED: Final = 200
-"""How many of a population's newest ended runs say what score a plan may be expected to reach."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Figures:
     rejects: dict[str, int]
     runs: dict[str, int]
     failed_self_tests: int
+    # Run -> the share of its reservation's time that is left; about 1 while a coordinator holds it.
     reservations: dict[str, float]
-    """Run -> the share of its reservation's time that is left; about 1 while a coordinator holds it."""
 
 
 class Answers(RunAnswers, JournalAnswers):

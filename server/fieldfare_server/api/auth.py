@@ -31,8 +31,8 @@ from fieldfare_server.ledger.views import TokenView
 log = logging.getLogger(__name__)
 
 _LONGEST_SECRET = 200
+# How many valid tokens are remembered, and for how long.
 _KNOWN, _KNOWN_SECONDS = 1024, 5.0
-"""How many valid tokens are remembered, and for how long."""
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
@@ -75,10 +75,9 @@ class Caller:
     scopes: frozenset[Scope]
     token_id: str | None = None
     expires_at: datetime | None = None
-    populations: tuple[str, ...] | None = None
-    """Those that its token is for; None: all."""
+    populations: tuple[str, ...] | None = None  # those that its token is for; None: all
+    # Its token, which the database asks for where the API has a role of its own.
     secret: str | None = field(default=None, repr=False)
-    """Its token, which the database asks for where the API has a role of its own."""
 
     def require(self, population: str | None) -> None:
         """Raise `ProblemError` 403 unless the caller may see this population; None: all of them."""

@@ -21,21 +21,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 log = logging.getLogger(__name__)
 
+# Time in which a client must send a whole request: line, headers and body. `guard` answers 408 to a slower body.
 REQUEST_SECONDS = 10.0
-"""Time in which a client must send a whole request: line, headers and body. `guard` answers 408 to a slower body."""
+# Time for that answer, and for a last answer to reach its reader, before the connection is cut.
 GRACE_SECONDS = 1.0
-"""Time for that answer, and for a last answer to reach its reader, before the connection is cut."""
+# Time that an answer may wait for a client that does not read.
 ANSWER_SECONDS = 20.0
-"""Time that an answer may wait for a client that does not read."""
+# Most bytes of a request as it is sent, framing of chunks included: that may be far longer than what it carries.
 REQUEST_BYTES = 2**20
-"""Most bytes of a request as it is sent, framing of chunks included: that may be far longer than what it carries."""
+# Most connections of all clients together. The other files of the process are the ledger's.
 CONNECTIONS = min(2_048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
-"""Most connections of all clients together. The other files of the process are the ledger's."""
+# Most connections of one address, and of one token. Browsers behind one proxy share an address, so it is not small.
 CONNECTIONS_EACH = 512
-"""Most connections of one address, and of one token. Browsers behind one proxy share an address, so it is not small."""
 
+# The name in a request's state of its connection, a `LimitedProtocol`.
 CONNECTION = "fieldfare.connection"
-"""The name in a request's state of its connection, a `LimitedProtocol`."""
 
 
 class ConnectionSlots:

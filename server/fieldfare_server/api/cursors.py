@@ -9,8 +9,8 @@ from fieldfare_server.api.population_schemas import Population
 from fieldfare_server.api.refusal import ProblemError
 from fieldfare_server.api.schemas import Page
 
+# Of populations: by name, or the ones nearest to their limits first.
 Order = Literal["name", "nearness"]
-"""Of populations: by name, or the ones nearest to their limits first."""
 
 
 def part(

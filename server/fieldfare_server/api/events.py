@@ -70,8 +70,7 @@ class Broker:
     def __init__(self, answers: Answers, settings: Settings, look: Callable[[], None] = lambda: None) -> None:
         """look: called at each poll, so that what the service must notice does not wait for somebody who asks."""
         self._answers, self._settings, self._look = answers, settings, look
-        self._clients: dict[Subscriber, None] = {}
-        """The open streams, the oldest first."""
+        self._clients: dict[Subscriber, None] = {}  # the open streams, the oldest first
         self._position: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()

@@ -22,12 +22,12 @@ from fieldfare_server.api.settings import Settings, host_name
 
 log = logging.getLogger(__name__)
 
+# Of the 40 threads in which routes ask the ledger: most for requests without an admin token, and most
+# of those for requests without any token. So a stop waits for no reader, and no valid token for those
+# who have none.
 ORDINARY, ANONYMOUS = 24, 12
-"""Of the 40 threads in which routes ask the ledger: most for requests without an admin token, and most of
-those for requests without any token. So a stop waits for no reader, and no valid token for those who have
-none."""
+# Tokens that are looked up at the same time, in threads of their own.
 CHECKS = 4
-"""Tokens that are looked up at the same time, in threads of their own."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (

@@ -11,8 +11,8 @@ from fieldfare.errors import FieldfareError, LedgerError
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.schemas import Health, Verification
 
+# Seconds that a caller waits at most for a check under way.
 PATIENCE = 0.5
-"""Seconds that a caller waits at most for a check under way."""
 
 
 class Readiness:
@@ -34,10 +34,8 @@ class Readiness:
         self._restart = self._closing = False
         self._checked: float | None = None
         self._error: str | None = None
-        self._now: Verification | None = None
-        """The state of the check under way, or of the last one."""
-        self._last: Verification | None = None
-        """The last check that came to its end, whole or broken."""
+        self._now: Verification | None = None  # the state of the check under way, or of the last one
+        self._last: Verification | None = None  # the last check that came to its end, whole or broken
 
     def check(self) -> Health:
         """Answer a readiness probe."""

@@ -7,8 +7,8 @@ from fastapi.routing import APIRoute
 
 from fieldfare_server.api.problems import Problem, responses
 
+# What `Guard` refuses before a route is found, and FastAPI where a body is not JSON.
 _EVERYWHERE = responses(400, 408, 413, 414, 421, 429)
-"""What `Guard` refuses before a route is found, and FastAPI where a body is not JSON."""
 SERVERS = [{"url": "/", "description": "the service that sent this document"}]
 
 

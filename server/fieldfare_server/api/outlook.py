@@ -30,13 +30,13 @@ from fieldfare_server.ledger.state.windows import Every, Window
 
 Level = Literal["open", "low", "exhausted"]
 
+# A budget is low once this share is committed, and exhausted where the largest run that fits has less than
+# this share of epsilon.
 LOW, EXHAUSTED = 0.8, 0.01
-"""A budget is low once this share is committed, and exhausted where the largest run that fits has less than
-this share of epsilon."""
+# A run whose last round ended this many rounds' times ago has no projected end.
 STANDS_STILL = 5.0
-"""A run whose last round ended this many rounds' times ago has no projected end."""
+# More runs than these are not counted.
 MOST_RUNS: Final = 1000
-"""More runs than these are not counted."""
 
 
 class WindowAnswer(Answer):
@@ -68,8 +68,7 @@ class Outlook:
     last_run_fits: bool | None = None
     runs_left: int | None = None
     runs_left_users: int | None = None
-    lasts_until: float | None = None
-    """Seconds since 1970."""
+    lasts_until: float | None = None  # seconds since 1970
     window: WindowAnswer | None = None
 
 

@@ -24,8 +24,8 @@ from fieldfare_server.ledger.state.windows import Every
 
 T = TypeVar("T")
 
+# What an administrator may ask of a run.
 Request = Literal["stop", "pause", "resume"]
-"""What an administrator may ask of a run."""
 
 
 def utc(seconds: float) -> datetime:
@@ -33,8 +33,8 @@ def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(min(seconds, LATEST), UTC)
 
 
+# A time; the ledger's is in seconds since 1970.
 Time = Annotated[datetime, BeforeValidator(lambda at: utc(at) if isinstance(at, int | float) else at)]
-"""A time; the ledger's is in seconds since 1970."""
 
 
 class Answer(BaseModel):
@@ -50,8 +50,8 @@ def like(**example: Any) -> ConfigDict:
 
 LOSS: dict[str, Any] = {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136}
 PLANNED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21}
+# Values of examples in the OpenAPI document.
 DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-"""Values of examples in the OpenAPI document."""
 _RUN: dict[str, Any] = {
     "id": "7f3a90c1d2e4",
     "population": "aircraft",

@@ -42,8 +42,8 @@ from fieldfare_server.files.atomic import replace_file
 
 M = TypeVar("M", bound=BaseModel)
 
+# What a privacy statement can be written as.
 Written = Literal["json", "markdown", "html"]
-"""What a privacy statement can be written as."""
 
 _CHARGES = TypeAdapter(tuple[Charge, ...])
 
@@ -72,8 +72,7 @@ class ServiceError(FieldfareError):
 class Service(ABC):
     """A budget service; use as a context manager. Every method raises `ServiceError`."""
 
-    where: str
-    """What an error names: the service's address."""
+    where: str  # what an error names: the service's address
 
     @abstractmethod
     def _send(

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 T = TypeVar("T", bound=BaseModel)
 
+# What a route that may answer with a table adds to its responses in the OpenAPI document.
 CSV: dict[int | str, dict[str, object]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
-"""What a route that may answer with a table adds to its responses in the OpenAPI document."""
 
 
 def csv_of(model: type[T], items: Iterable[T], name: str) -> StreamingResponse:

@@ -15,6 +15,7 @@ from fieldfare.errors import NotGiven, Unsupported
 from fieldfare_flower import logs
 from fieldfare_server.cli.output import refusals
 
+# Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command.
 COMMANDS = {
     "init": "Write a commented plan and a task over a CSV file into a directory: they run at once.",
     "demo": "Train on 336 776 real flights at one epsilon: noise independent, correlated, and none.",
@@ -47,7 +48,6 @@ COMMANDS = {
     "migrate": "Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. "
     "Back it up.",
 }
-"""Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command."""
 GROUPS = {
     "task": "Try a task on this machine.",
     "data": "Fetch public data sets, or list them.",
@@ -60,6 +60,7 @@ GROUPS = {
     "ledger": "Put a ledger right, and make it again from a copy.",
 }
 
+# Commands that read, and that no service answers: why `--url` is refused.
 NOT_SERVED = {
     "verify": "it recomputes the log, every charge and every file here; a service can only say what it believes of "
     "itself, as at /v1/audit/verification.",
@@ -68,13 +69,12 @@ NOT_SERVED = {
     "model": "no service holds a model.",
     "token list": "a token that leaked would show all others.",
 }
-"""Commands that read, and that no service answers: why `--url` is refused."""
 
+# The modules of commands that share one; every other command has a module of its name.
 _MODULES = dict.fromkeys(("audit", "verify", "abandon"), "history") | {"node-key": "blinder"}
-"""The modules of commands that share one; every other command has a module of its name."""
 
+# Entry points of this group add a command each, under its name.
 ADDED = "fieldfare.commands"
-"""Entry points of this group add a command each, under its name."""
 
 
 def added() -> dict[str, EntryPoint]:

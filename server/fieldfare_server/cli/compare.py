@@ -19,8 +19,8 @@ from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_he
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.session import Session
 
+# Of a row: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget.
 ERROR = "prefix_noise_rms"
-"""Of a row: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget."""
 
 
 @command

@@ -29,9 +29,10 @@ from fieldfare_server.run.session import Session
 
 POPULATION = "aircraft"
 BUDGET = {"epsilon": 1.5, "delta": 1e-5}
+# The same users where presence is secret: these runs hide who took part, so another budget promises their presence.
 AT_WILL = "aircraft-at-will"
-"""The same users where presence is secret: these runs hide who took part, so another budget promises their presence."""
 
+# The plan that docs/plan-files.md prints; `deploy/plans/flights.toml` is the same plan.
 PLAN: dict[str, Any] = {
     "privacy": {"population": POPULATION, "epsilon": 1.0, "delta": 1e-5},
     "run": {"task": "flights", "rounds": 64, "cohort": 202, "min_reports": 150},
@@ -41,18 +42,17 @@ PLAN: dict[str, Any] = {
     "server_optimizer": {"kind": "sgd", "learning_rate": 0.3, "momentum": 0.9},
     "client": {"epochs": 1, "batch_size": 16, "learning_rate": 0.5},
 }
-"""The plan that docs/plan-files.md prints; `deploy/plans/flights.toml` is the same plan."""
 
 ANYONE = "anyone"
 WHO_CALLS = "anyone who can call users at will, in secret"
 Way: TypeAlias = tuple[str, dict[str, object], dict[str, object] | None, str]
+# Label, mechanism, sampling (None: the plan's own participation) and who can use it; all at the same epsilon.
 WAYS: tuple[Way, ...] = (
     ("independent", {"kind": "independent"}, None, ANYONE),
     ("correlated", {"kind": "nu", "nu": "auto"}, None, ANYONE),
     ("sampled", {"kind": "independent"}, {"scheme": "poisson", "rate": 1 / 16}, WHO_CALLS),
     ("sampled and correlated", {"kind": "nu", "nu": "auto"}, {"scheme": "balls-in-bins", "bins": 16}, WHO_CALLS),
 )
-"""Label, mechanism, sampling (None: the plan's own participation) and who can use it; all at the same epsilon."""
 
 
 @command

@@ -30,18 +30,17 @@ from fieldfare_server.run.round.ridden import PREFIX
 
 log = logging.getLogger("fieldfare.export")
 
+# Seconds between two reads of the ledger.
 EVERY = 1.0
-"""Seconds between two reads of the ledger."""
+# More than TensorBoard writes for a round.
 _EVENT_BYTES = 1024
-"""More than TensorBoard writes for a round."""
 TEXT = ("state", "score_name", "reason")
 WHOLE = ("round", "attempt", "cohort_size", "reports", "participants")
 REAL = ("epsilon", "score", "noise_std", "noise_norm", "released_norm", "clip_norm", "opened_at", "closed_at")
+# One row an attempt. Epsilon: what the run has spent so far. Times: seconds since 1970. A missing value is empty.
+#
+# Behind them stand the columns of the run's metrics (`metric_columns`).
 COLUMNS = ("round", "attempt", "state", *WHOLE[2:], *REAL, "score_name", "reason")
-"""One row an attempt. Epsilon: what the run has spent so far. Times: seconds since 1970. A missing value is
-empty.
-
-Behind them stand the columns of the run's metrics (`metric_columns`)."""
 
 
 def metric_columns(plan: Mapping[str, Any]) -> tuple[str, ...]:

@@ -120,8 +120,8 @@ def _tell_mended(mending: Mending, done: bool) -> None:
         print_outcome("Nothing was changed. Again with --yes to do it.")
 
 
+# Dropped rows that are listed for people; --json has all.
 _SHOWN = 20
-"""Dropped rows that are listed for people; --json has all."""
 
 
 def _segments(directory: Path, key: Path | None, state: StateDirectory) -> Segments:

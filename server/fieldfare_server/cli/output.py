@@ -20,8 +20,8 @@ from fieldfare_flower import logs
 
 BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 2, 3, 4
 
+# Columns of output that is no terminal: wide enough that no table breaks a word.
 _WIDTH = 160
-"""Columns of output that is no terminal: wide enough that no table breaks a word."""
 
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _WIDTH)

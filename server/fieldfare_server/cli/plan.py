@@ -22,8 +22,8 @@ from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
 from fieldfare_server.run.pricing import price, size_of_model
 
+# A sampled run whose price is this many times its own epsilon is pointed out.
 DEAR = 1.25
-"""A sampled run whose price is this many times its own epsilon is pointed out."""
 
 
 @command

@@ -41,8 +41,7 @@ class Trace:
     reports: list[RoundReport] = field(default_factory=list)
     seconds: float = 0.0
     noise_multiplier: float = 0.0
-    prefix_noise: float = 0.0
-    """Root mean square of the noise in a prefix sum, in clip norms; 0 without noise."""
+    prefix_noise: float = 0.0  # root mean square of the noise in a prefix sum, in clip norms; 0 without noise
 
     @property
     def score(self) -> float | None:
@@ -81,8 +80,8 @@ def local_grid(plan: Plan, nodes: int) -> LocalGrid:
     return LocalGrid(client_app, nodes, {"task": plan.task_reference}, at_once=at_once)
 
 
+# Simulated nodes of a masked plan, for each that a sum must have: cohorts fall on fewer than there are.
 NODES_A_LEAST = 4
-"""Simulated nodes of a masked plan, for each that a sum must have: cohorts fall on fewer than there are."""
 
 
 def simulated_nodes(plan: Plan, asked: int | None, usual: int = 1) -> int:
@@ -170,10 +169,10 @@ def check_known_users(directory: StateDirectory, plan: Plan, accepted: bool) -> 
         print_warnings(check_population_size(plan, known[0].users, accepted=accepted))
 
 
+# Share of its ball's radius that a mirror step must be able to move the model over the run.
 LEAST_REACH = 1e-3
-"""Share of its ball's radius that a mirror step must be able to move the model over the run."""
+# Of the score, over a whole run.
 LEAST_CHANGE = 0.002
-"""Of the score, over a whole run."""
 
 
 def geometry_warnings(session: Session) -> list[str]:

@@ -11,8 +11,8 @@ from fieldfare_server.cli.output import print_progress
 
 T = TypeVar("T")
 
+# Seconds of retrying after which the last error is raised.
 PATIENCE = 600.0
-"""Seconds of retrying after which the last error is raised."""
 PAUSE = 1.0
 
 

@@ -37,14 +37,14 @@ from sqlalchemy.engine import URL, make_url
 from fieldfare.errors import AlreadyThere, NotFound, NotGiven, WrongForm
 from fieldfare_server.ledger.sql.roles import PARTS as ROLES
 
+# Validity in days: the most that public authorities allow for server certificates.
 DAYS = 397
-"""Validity in days: the most that public authorities allow for server certificates."""
 
+# Directories of the server side, one for each service.
 PARTS = ("superlink", "gate", "coordinator", "api", "admin", "migrate", "ledger", "monitoring")
-"""Directories of the server side, one for each service."""
 
+# The role that owns the ledger's tables.
 _OWNER = "fieldfare"
-"""The role that owns the ledger's tables."""
 _GRAFANA = "monitoring/grafana.password"
 _PEM = serialization.Encoding.PEM
 _PLAIN = serialization.NoEncryption()

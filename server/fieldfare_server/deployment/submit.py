@@ -20,21 +20,21 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
 
+# Without these Flower and Ray contact their makers.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""Without these Flower and Ray contact their makers."""
 
 
+# Seconds for which a followed run may be without a coordinator: longer than the supervisor's longest pause.
 PATIENCE = 900.0
-"""Seconds for which a followed run may be without a coordinator: longer than the supervisor's longest pause."""
+# The same for a run that its coordinator handed back with a reason, which the next one may meet again.
 HANDED_BACK = 120.0
-"""The same for a run that its coordinator handed back with a reason, which the next one may meet again."""
+# Seconds between two looks at a followed run.
 LOOK = 2.0
-"""Seconds between two looks at a followed run."""
 
 
 class FlowerError(FieldfareError):

@@ -22,26 +22,23 @@ from fieldfare_server.ledger.views import RunView, every
 
 log = logging.getLogger("fieldfare.supervisor")
 
+# Seconds that a submitted resume has to take the lease before it is submitted again.
 FIRST_PAUSE = 45.0
-"""Seconds that a submitted resume has to take the lease before it is submitted again."""
+# Upper bound of that pause, which doubles with each attempt.
 LONGEST_PAUSE = 600.0
-"""Upper bound of that pause, which doubles with each attempt."""
+# Resumes without a committed round after which the operator is told, and resumes follow once an hour.
 QUICK_ATTEMPTS = 6
-"""Resumes without a committed round after which the operator is told, and resumes follow once an hour."""
 RARE_PAUSE = 3600.0
+# Resumes without a committed round after which a run is left to the operator.
 MOST_ATTEMPTS = QUICK_ATTEMPTS + 24
-"""Resumes without a committed round after which a run is left to the operator."""
 
 
 @dataclass
 class _Watched:
     round: int
-    attempts: int = 0
-    """Resumes that the federation took."""
-    failures: int = 0
-    """Submissions in a row that failed."""
-    next_at: float = 0.0
-    """The clock's time before which nothing is submitted."""
+    attempts: int = 0  # resumes that the federation took
+    failures: int = 0  # submissions in a row that failed
+    next_at: float = 0.0  # the clock's time before which nothing is submitted
 
 
 class Supervisor:

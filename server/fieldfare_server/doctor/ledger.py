@@ -24,15 +24,15 @@ from fieldfare_server.ledger.sql import models, roles, rows
 from fieldfare_server.run.ending import left_behind
 from fieldfare_server.run.presence.standing import QUARANTINE_ATTEMPTS, QUARANTINED
 
+# Most seconds between the clocks of coordinator and database: a lease lasts 30.
 CLOCKS = 5.0
-"""Most seconds between the clocks of coordinator and database: a lease lasts 30."""
 _PATIENCE = 5.0
+# How many of the newest journal rows are searched for a clock that went back.
 _LOOKED_BACK = 10_000
-"""How many of the newest journal rows are searched for a clock that went back."""
+# Seconds: an older jump of the clock is no news.
 _RECENT = 7 * 86400.0
-"""Seconds: an older jump of the clock is no news."""
+# Seconds: with less than this, or less than a quarter of what it began with, a reservation is about to expire.
 _NEARLY_EXPIRED = 86400.0
-"""Seconds: with less than this, or less than a quarter of what it began with, a reservation is about to expire."""
 
 
 def check_ledger(home: StateDirectory) -> Iterator[Finding]:
@@ -87,9 +87,7 @@ def report_refusal(check: str, error: FieldfareError, mend: str) -> Finding:
 
 
 def _check_role(opened: Ledger) -> Finding:
-    """Check who may write to the ledger besides its own program: other users of a file, the owner's role of
-    a database.
-    """
+    """Check who else may write to the ledger: other accounts where it is a file, the tables' owner in a database."""
     check = "role of the ledger"
     path = opened.database.path
     if path is not None:

@@ -21,8 +21,8 @@ from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.ledger.sql import migrate
 
 GIB = 1 << 30
+# Free bytes below which nothing works, and below which the operator should look.
 LITTLE, LOW = 200 << 20, 1 << 30
-"""Free bytes below which nothing works, and below which the operator should look."""
 
 
 def check_disk(*volumes: Path) -> Iterator[Finding]:

@@ -14,8 +14,8 @@ from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 
 PUBLIC = (".crt", ".pub")
 COMMON = frozenset({"", "admin", "changeme", "fieldfare", "password", "postgres", "secret", "test", "1234", "12345678"})
+# Fewest characters of a password, or bytes of a shared secret.
 SHORTEST = 16
-"""Fewest characters of a password, or bytes of a shared secret."""
 
 
 def check_permissions(directory: Path) -> list[Finding]:

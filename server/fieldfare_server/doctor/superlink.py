@@ -17,10 +17,10 @@ from cryptography import x509
 from fieldfare_server.doctor.certificates import RENEW, check_dates
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 
+# Most seconds by which a node's signed time may be ahead of or behind the SuperLink's (Flower 1.41, node_auth.py).
 AHEAD, BEHIND = 5.0, 305.0
-"""Most seconds by which a node's signed time may be ahead of or behind the SuperLink's (Flower 1.41, node_auth.py)."""
+# Seconds that a Date header cannot resolve: it has whole seconds, and travels.
 _BLUR = 2.0
-"""Seconds that a Date header cannot resolve: it has whole seconds, and travels."""
 _TIMEOUT = 5.0
 
 

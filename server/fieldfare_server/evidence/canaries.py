@@ -25,16 +25,16 @@ from fieldfare.participation import Participation
 
 Float = NDArray[np.float64]
 
+# Of the bounds: a run's own delta, such as 1e-5, is out of the reach of some thousand scores.
 DELTA = 0.01
-"""Of the bounds: a run's own delta, such as 1e-5, is out of the reach of some thousand scores."""
+# Of the trade-off.
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
-"""Of the trade-off."""
+# The share of scores, one in so many, that chooses a threshold for the others.
 _PART = 4
-"""The share of scores, one in so many, that chooses a threshold for the others."""
+# Of rates, in a bound.
 _CELLS = 2000
-"""Of rates, in a bound."""
+# Chance that any lower bound on the trade-off of one attack is above the truth.
 FALSE_ALARMS = 1e-6
-"""Chance that any lower bound on the trade-off of one attack is above the truth."""
 
 
 class CanaryEstimates(BaseModel):
@@ -46,13 +46,12 @@ class CanaryEstimates(BaseModel):
     delta: float
     confidence: float
     claimed: float
+    # From the distance of the two score distributions: an estimate, not a bound. None for sampled plans.
     gaussian_estimate: float | None
-    """From the distance of the two score distributions: an estimate, not a bound. None for sampled plans."""
     gaussian_standard_error: float | None
-    threshold_lower_bound: float
-    """0: no evidence of any loss, which is no evidence of privacy."""
+    threshold_lower_bound: float  # 0: no evidence of any loss, which is no evidence of privacy
+    # At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is `at_least`.
     tradeoff: list[dict[str, float]]
-    """At each `epsilon`: delta as `measured`, with its `standard_error`, as `charged`, and what it is `at_least`."""
 
 
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:
@@ -104,16 +103,13 @@ def describe_point(point: Mapping[str, float]) -> str:
 
 
 def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> dict[str, float]:
-    """Return delta at `epsilon`, in the order of the two worlds that shows more.
-
-    delta = max over events E of P(E) - e^epsilon Q(E), and the event of a likelihood ratio above e^epsilon
-    attains it.
-    """
+    """Return delta at `epsilon`, in the order of the two worlds that shows more."""
     from scipy import stats  # half a second, which the page need not wait for
 
     best, at_least = (-math.inf, 0.0), 0.0
     each = FALSE_ALARMS / (4 * len(EPSILONS))
     for p, q in ((included, excluded), (-excluded, -included)):
+        # delta = max over events E of P(E) - e^epsilon Q(E); that of a likelihood ratio above e^epsilon attains it.
         hits, alarms = int(np.sum(p > epsilon)), int(np.sum(q > epsilon))
         # Of a count that may be 0 the square root of itself is no error: one more is added.
         variance = (hits + 1) / p.size**2 * (1 - hits / (p.size + 1))
@@ -180,21 +176,18 @@ def threshold_bound(included: Float, excluded: Float, delta: float, confidence: 
 
 
 def _bound(hits: int, there: int, alarms: int, gone: int, delta: float, confidence: float, cells: int) -> float:
-    """Return the largest epsilon such that no rates p <= e^epsilon q + delta explain so many hits and so few
-    alarms.
-
-    For a given q, the chance of so few alarms and, at the largest p, that of so many hits are independent,
-    and each is at most uniform. A product x of two such is that small with a chance of x (1 - log x) at most
-    (Fisher). The largest x over all q is found on cells: neither chance exceeds what it is at one end of its
-    cell.
-    """
+    """Return the largest epsilon such that no rates p <= e^epsilon q + delta explain so many hits and so few alarms."""
     from scipy import stats
 
     q = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, cells)])
+    # Neither chance exceeds what it is at one end of its cell: that of few alarms at the lower, of many hits
+    # at the upper.
     few = stats.binom.cdf(alarms, gone, q[:-1])
 
     def refuted(epsilon: float) -> bool:
         many = stats.binom.sf(hits - 1, there, np.minimum(1.0, math.exp(epsilon) * q[1:] + delta))
+        # For a given q both chances are independent, and each is at most uniform. A product x of two such is
+        # that small with a chance of x (1 - log x) at most (Fisher).
         x = float((few * many).max())
         return x == 0 or x * (1 - math.log(x)) <= 1 - confidence
 

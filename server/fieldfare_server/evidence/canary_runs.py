@@ -35,13 +35,13 @@ from fieldfare_server.run.session import Session
 Float = NDArray[np.float64]
 
 CANARIES = 1000
+# Longer plans are not played: each round is whole, and the attack needs all of the noising matrix.
 MOST_ROUNDS = 1024
-"""Longer plans are not played: each round is whole, and the attack needs all of the noising matrix."""
+# A short plan is played again until about so many rounds are seen.
 _ROUNDS = 128
-"""A short plan is played again until about so many rounds are seen."""
+# Of a plan that is charged less epsilon than this at the bounds' delta, so many times as many are played: the
+# weaker the loss, the more scores a bound needs.
 _WEAK, _MORE = 0.5, 4
-"""Of a plan that is charged less epsilon than this at the bounds' delta, so many times as many are played:
-the weaker the loss, the more scores a bound needs."""
 _TASK = "fieldfare_client.canaries:canaries_"
 
 
@@ -49,14 +49,11 @@ _TASK = "fieldfare_client.canaries:canaries_"
 class _Play:
     """What one play of the plan shows along each canary's coordinates, in standard deviations of z."""
 
+    # The noised sums, (rounds, 2 canaries): of their own coordinates, and of those that nobody has.
     released: Float
-    """The noised sums, (rounds, 2 canaries): of their own coordinates, and of those that nobody has."""
-    taken: NDArray[np.bool_]
-    """Who took part, (rounds, canaries)."""
-    shifts: Float
-    """What a canary contributes, (rounds,)."""
-    stray: float
-    """The largest contribution that is not there, or of another size."""
+    taken: NDArray[np.bool_]  # who took part, (rounds, canaries)
+    shifts: Float  # what a canary contributes, (rounds,)
+    stray: float  # the largest contribution that is not there, or of another size
 
 
 @dataclass(frozen=True, eq=False)

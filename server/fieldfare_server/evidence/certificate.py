@@ -67,10 +67,8 @@ class _Priced:
     row: Any
     cost: Cost
     price: Price
-    cells: int
-    """Scale of discrete noise in grid cells; 0 for Gaussian noise."""
-    values: int
-    """Numbers released with discrete noise, over all rounds of the plan."""
+    cells: int  # scale of discrete noise in grid cells; 0 for Gaussian noise
+    values: int  # numbers released with discrete noise, over all rounds of the plan
 
     @property
     def drawn(self) -> bool:

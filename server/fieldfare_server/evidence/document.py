@@ -38,8 +38,8 @@ class Guarantee(BaseModel):
     statement: str = Field(description="the promise in one sentence")
     facts: tuple[Fact, ...] = Field(description="its assumptions and figures")
     not_covered: tuple[str, ...] = Field(description="what it does not promise")
+    # What makes the promise weaker than it reads: a delta, or a sampling rate, that does not fit the users.
     warnings: tuple[str, ...] = Field(default=(), description="what makes it weaker than it reads")
-    """What makes the promise weaker than it reads: a delta, or a sampling rate, that does not fit the users."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ NOT_COVERED = (
     "Held-out data of the task, or of the app's own evaluation; the people in it are not users of the population.",
 )
 
+# In the place of the curator, where the plan names a blinder that is a party of its own.
 MASKED_NOT_COVERED = (
     "The server's operator, who can see sums of {least} nodes or more before noise is added and who holds the noise "
     "key; together with the blinder's, each node's sum.",
@@ -61,7 +62,7 @@ MASKED_NOT_COVERED = (
     "what they start. Whether nodes do, it cannot tell.",
     "Nodes that lie: nobody checked that they clipped. Such a node can ruin the model, and no other user's promise.",
 )
-"""In the place of the curator, where the plan names a blinder that is a party of its own."""
+# The same where the blinder adds noise of its own.
 HIDDEN_NOT_COVERED = (
     "The server's operator, who holds its noise key: to whoever reads all that the server sees, the promise is the "
     "weaker one against the server. Together with the blinder's, each node's sum.",
@@ -69,7 +70,6 @@ HIDDEN_NOT_COVERED = (
     "do not pin what they start. Whether nodes do, and keep budgets of their own, it cannot tell.",
     MASKED_NOT_COVERED[2],
 )
-"""The same where the blinder adds noise of its own."""
 
 ROUNDING: dict[Rounding, str] = {
     "grid": "each reply is snapped to a grid before it is summed, double-precision noise to the same grid; the noise "
@@ -83,16 +83,16 @@ CHOSEN = (
     "each reply is snapped to a grid before it is summed; the draw is exact, from whole numbers; a user is taken to "
     "move them by what snapping can move, too"
 )
+# In the place of rounding and method, where a choice is released and no noised sum.
 DOMINATED = "the Gaussian trade-off that dominates every choice of this range"
-"""In the place of rounding and method, where a choice is released and no noised sum."""
 
+# What is not covered of the release itself. Since format 1 the grid's error is charged.
 FLOATING_POINT: dict[Rounding, str] = {
     "grid": "The last bits of the drawn noise, which this run of an older version was not charged for: the probability "
     "of a released value is right to about one part in a million, mostly much better.",
     "discrete": "",
     "none": "Rounding: noise is drawn and added in floating point, but the proof uses real numbers.",
 }
-"""What is not covered of the release itself. Since format 1 the grid's error is charged."""
 
 TOGETHER = "Rounding during training on a node that hosts several users: it depends on how many train together."
 ALONE = "Rounding on a GPU whose kernels are not deterministic. On a CPU every user trains alone, to the last bit."

@@ -46,24 +46,20 @@ from fieldfare_server.run.session import Session
 Float = NDArray[np.float64]
 T = TypeVar("T")
 
+# Users in one reply, if the plan's cohort has as many. Each takes part once, which every participation allows.
 USERS = 3
-"""Users in one reply, if the plan's cohort has as many. Each takes part once, which every participation allows."""
+# Epsilon of the throwaway population: room for any plan.
 _BUDGET = 1e9
-"""Epsilon of the throwaway population: room for any plan."""
 
 
 @dataclass(frozen=True, eq=False)
 class Releases:
     """What a session made of known sums."""
 
-    released: Float
-    """The outputs of the private step, shape (rounds, n): n = queries x d + counts."""
-    known: Float
-    """The snapped sums that went in, (rounds, n)."""
-    std: float
-    """The standard deviation of z that the plan promises, in the units of the sum."""
-    fault: str = ""
-    """What is wrong besides the noise, in words."""
+    released: Float  # the outputs of the private step, shape (rounds, n): n = queries x d + counts
+    known: Float  # the snapped sums that went in, (rounds, n)
+    std: float  # the standard deviation of z that the plan promises, in the units of the sum
+    fault: str = ""  # what is wrong besides the noise, in words
 
 
 def release_known_sums(
@@ -146,8 +142,7 @@ class _Seen:
 
     known: list[Float] = field(default_factory=list)
     noised: list[Float] = field(default_factory=list)
-    updates: list[torch.Tensor] = field(default_factory=list)
-    """What the optimizer received, float32."""
+    updates: list[torch.Tensor] = field(default_factory=list)  # what the optimizer received, float32
     fault: str = ""
 
 

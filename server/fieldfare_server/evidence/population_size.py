@@ -17,10 +17,10 @@ from fieldfare.text import decimal
 if TYPE_CHECKING:
     from fieldfare.plan import Plan
 
+# Refused: expected users a round above this many cohorts, or below one cohort over this.
 WIDEST = 2.0
-"""Refused: expected users a round above this many cohorts, or below one cohort over this."""
+# The same, warned of.
 NOTICED = 1.2
-"""The same, warned of."""
 
 
 def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> list[str]:

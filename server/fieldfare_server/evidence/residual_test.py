@@ -42,12 +42,12 @@ from fieldfare_server.run.round.strategy import GridOf
 Float = NDArray[np.float64]
 
 NUMBERS = 2**21
+# The probability that an honest mechanism fails.
 FALSE_ALARMS = 1e-6
-"""The probability that an honest mechanism fails."""
 MOST_ROUNDS = 512
 
+# How far apart coordinates are compared.
 _NEIGHBOURS = 4
-"""How far apart coordinates are compared."""
 _IDENTITY = 1e-6
 
 
@@ -57,31 +57,24 @@ class Residual(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     kind: str
-    rounds: int
-    """Rounds tested, from the first."""
+    rounds: int  # rounds tested, from the first
     numel: int
-    scale: float
-    """Measured over claimed standard deviation; 1 when honest."""
+    scale: float  # measured over claimed standard deviation; 1 when honest
     scale_z: float
     mean_z: float
-    row_z: float
-    """The largest |z| of one round's mean square."""
+    row_z: float  # the largest |z| of one round's mean square
+    # The largest |z| of the product of two rounds: correlation that was not claimed, or noise used twice.
     rows_z: float
-    """The largest |z| of the product of two rounds: correlation that was not claimed, or noise used twice."""
-    coordinates_z: float
-    """The largest |z| of the product of coordinates 1 to 4 apart."""
-    shape_p: float
-    """Kolmogorov-Smirnov p-value against the normal law."""
-    tail_p: float
-    """p-value of the largest magnitude, on both sides: tails that are cut, or too heavy."""
+    coordinates_z: float  # the largest |z| of the product of coordinates 1 to 4 apart
+    shape_p: float  # Kolmogorov-Smirnov p-value against the normal law
+    tail_p: float  # p-value of the largest magnitude, on both sides: tails that are cut, or too heavy
+    # Largest entry of |B C - I|: whether the noising matrix belongs to the strategy whose sensitivity is charged.
     identity_error: float
-    """Largest entry of |B C - I|: whether the noising matrix belongs to the strategy whose sensitivity is charged."""
+    # Largest pattern norm over the charged sensitivity, minus 1; at most 0 when the charge covers them.
     sensitivity_excess: float
-    """Largest pattern norm over the charged sensitivity, minus 1; at most 0 when the charge covers them."""
+    # The smallest relative error of the scale that this test detects with 99.9 % probability.
     resolution: float
-    """The smallest relative error of the scale that this test detects with 99.9 % probability."""
-    limit: float
-    """A |z| beyond this fails."""
+    limit: float  # a |z| beyond this fails
     passed: bool
     message: str
 
@@ -93,8 +86,8 @@ class RunTest(BaseModel):
 
     run: str
     residual: Residual
+    # Lower bounds and an estimate, never a guarantee; None where no canaries were played.
     canaries: CanaryEstimates | None
-    """Lower bounds and an estimate, never a guarantee; None where no canaries were played."""
 
 
 def run_residual_test(
@@ -195,14 +188,10 @@ def _largest(values: Float) -> float:
 
 
 def _sensitivity_excess(mechanism: Mechanism, participation: Participation, rounds: int) -> float:
-    """Return how far the worst tested pattern exceeds the charged sensitivity.
-
-    Tested are every densest pattern of the whole horizon, and all patterns of the first 10 rounds; all
-    patterns of a longer horizon would be too many.
-    """
+    """Return how far the worst tested pattern exceeds the charged sensitivity."""
     charged = float(mechanism.sensitivity(participation, rounds))
     worst = float(mechanism.pattern_norms(densest_patterns(participation, rounds), rounds).max())
-    short = min(rounds, 10)
+    short = min(rounds, 10)  # all patterns of a longer horizon would be too many
     few = [p for p in participation.patterns(short) if participation.allows(p, rounds)]
     if few:
         worst = max(worst, float(mechanism.pattern_norms(few, rounds).max()))

@@ -160,8 +160,8 @@ def _participation(evidence: RunEvidence) -> Section:
     return Section("Participation, assumed and realised", tuple(rows), lines)
 
 
+# Questions that a statement names; it counts all of them.
 MOST_LISTED = 20
-"""Questions that a statement names; it counts all of them."""
 
 
 def _released(evidence: RunEvidence) -> Section:

@@ -45,20 +45,18 @@ from fieldfare_server.ledger.state.state import FoldedRun, State
 class DueCharge:
     """What one run must be charged, computed again."""
 
+    # (round, indices of its participants) -> the run's cumulative loss. It is called for the run's committed
+    # rounds in order, so it may keep state.
     spent: Callable[[int, NDArray[np.int64]], PrivacyLoss]
-    """(round, indices of its participants) -> the run's cumulative loss. It is called for the run's committed
-    rounds in order, so it may keep state."""
-    planned: PrivacyLoss | None = None
-    """What the run reserves; None: not compared."""
+    planned: PrivacyLoss | None = None  # what the run reserves; None: not compared
+    # What a round costs each of its participants by the odometers; called before `spent` of the same round.
     units: Callable[[int, NDArray[np.int64]], Units] | None = None
-    """What a round costs each of its participants by the odometers; called before `spent` of the same round."""
-    leak: float | None = None
-    """Least d of its price; None where the run chose it, or it is not compared."""
+    leak: float | None = None  # least d of its price; None where the run chose it, or it is not compared
 
 
+# (plan_json, the strategy that the run applies) -> a fresh `DueCharge`. Raises `StrategyError` where the
+# charge cannot be recomputed although the ledger may be whole.
 Recompute = Callable[[str, StoredStrategy], DueCharge]
-"""(plan_json, the strategy that the run applies) -> a fresh `DueCharge`. Raises `StrategyError` where the
-charge cannot be recomputed although the ledger may be whole."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +66,13 @@ class VerifyReport:
     ledger: str
     head: Head | None
     fault: Unfit | None
+    # How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges,
+    # checkpoints, tokens.
     checked: Mapping[str, int] = field(default_factory=dict)
-    """How many of each were checked: audit (journal rows), populations, users, runs, rounds, charges,
-    checkpoints, tokens."""
+    # Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or altered.
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Run -> why its charges could not be recomputed: the strategy that the ledger names is missing or altered."""
+    # The same for converted runs, of which no strategy was kept.
     unpinned: Mapping[str, str] = field(default_factory=dict)
-    """The same for converted runs, of which no strategy was kept."""
 
     @property
     def ok(self) -> bool:
@@ -124,8 +122,8 @@ def verify(
         return VerifyReport(ledger.url, None, Unfit("database", ledger.url, str(error)))
 
 
+# Rows of large tables are read in pieces, not into one list.
 _STREAM = {"yield_per": 1000}
-"""Rows of large tables are read in pieces, not into one list."""
 _t, _q = models.rounds.c, models.participations.c
 _COMMITTED = (
     select(_t.index.label("number"), _t.checkpoint, _t.nonce)
@@ -156,15 +154,13 @@ class Verifier(Replay):
         self.checked: dict[str, int] = {}
         self.missing: dict[str, str] = {}
         self.unpinned: dict[str, str] = {}
+        # (run, round) -> its participants and what each was charged, where there are odometers.
         self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
-        """(run, round) -> its participants and what each was charged, where there are odometers."""
 
         self._receipts = Receipts()
-        self._signers: dict[str, set[str]] = {}
-        """Keys that signed receipts, by run."""
+        self._signers: dict[str, set[str]] = {}  # keys that signed receipts, by run
         self._converted: Converted | None = None
-        self._steps: dict[str, list[Step]] = {}
-        """What moved the odometers of each population."""
+        self._steps: dict[str, list[Step]] = {}  # what moved the odometers of each population
 
     def _take(self, row: dict[str, object]) -> Record:
         return apply(self._state, row, self._note)
@@ -342,11 +338,7 @@ def _require_same_units(label: str, recorded: Units, right: Units) -> None:
 
 
 def _require_originals(connection: Connection, said: Converted) -> None:
-    """Raise `Unfit` unless the rows of the log that was converted are there, and end where the event says.
-
-    Where rows of secret populations are left out, the others cannot be chained: they must be there, and as
-    many.
-    """
+    """Raise `Unfit` unless the rows of the log that was converted are there, and end where the event says."""
     c, end, number = models.objects.c, chain.genesis(said.ledger), 0
     for name in said.rows:
         content = connection.execute(select(c.content).where(c.hash == name)).scalar()
@@ -355,6 +347,7 @@ def _require_originals(connection: Connection, said: Converted) -> None:
         for line in zlib.decompress(content).splitlines():
             number += 1
             end = chain.row_hash({**json.loads(line), "previous": end})
+    # Where rows of secret populations are left out, the others cannot be chained: they must be there, and as many.
     if number + said.omitted != said.count or (end != said.hash and not said.omitted):
         raise Unfit("audit", "1", "the rows that it names are not those of the log that was converted")
 

@@ -9,8 +9,8 @@ from scipy.special import ndtr, ndtri
 from fieldfare.accounting.filter import Rectangle
 from fieldfare.text import decimal
 
+# The share of wrong accusations at which an attacker's success is stated.
 FALSE_POSITIVES = 0.01
-"""The share of wrong accusations at which an attacker's success is stated."""
 
 
 def true_positive_rate(mu: float, leak: float = 0.0, false_positives: float = FALSE_POSITIVES) -> float:

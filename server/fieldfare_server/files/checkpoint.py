@@ -37,6 +37,7 @@ from fieldfare_server.files.atomic import make_file, sync_directory
 from fieldfare_server.files.keys import KEY_BYTES, key_format
 
 _SUFFIX = ".safetensors"
+# torch's types by the names that safetensors gives them.
 _DTYPES = {
     "torch.float64": "F64",
     "torch.float32": "F32",
@@ -49,10 +50,9 @@ _DTYPES = {
     "torch.uint8": "U8",
     "torch.bool": "BOOL",
 }
-"""torch's types by the names that safetensors gives them."""
 _BLOCK = 1 << 22
+# Under "noise" in a checkpoint's metadata: the digest of the state that the noise's rows are counted from.
 NOISE_BASE = "base"
-"""Under "noise" in a checkpoint's metadata: the digest of the state that the noise's rows are counted from."""
 
 
 def key_commitment(key: bytes) -> str:

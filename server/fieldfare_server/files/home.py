@@ -14,16 +14,16 @@ from platformdirs import user_data_path
 
 from fieldfare.errors import NotAllowed, NotFound, Unreadable, Unwritable, WrongForm
 
+# A home that no process names, wherever it was started.
 BEFORE = Path("runs")
-"""A home that no process names, wherever it was started."""
 LEDGER_FILE, HEAD_FILE = "ledger.sqlite3", "ledger.head"
 
 
+# The one sentence on what may be shared.
 SHAREABLE = (
     "Of a run's files only its model (model.safetensors, and what `fieldfare model` writes) may leave the server: the "
     "noise key and the checkpoints of a run under way would give users' sums back."
 )
-"""The one sentence on what may be shared."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,9 @@ class StateDirectory:
 
     root: Path
     ledger: str
-    lease_patience: float = 60.0
-    """Seconds to wait for a dead coordinator's lease before a resume is refused."""
+    lease_patience: float = 60.0  # seconds to wait for a dead coordinator's lease before a resume is refused
+    # Whether somebody said where the ledger is. The default is one account's on one machine, or one container's.
     named: bool = True
-    """Whether somebody said where the ledger is. The default is one account's on one machine, or one container's."""
 
     @classmethod
     def of(cls, root: str | Path | None = None, ledger: str | None = None) -> StateDirectory:

@@ -10,8 +10,8 @@ from fieldfare.errors import BadInput, NotGiven, Unreadable, Unsupported
 from fieldfare.plan import Plan
 from fieldfare.refusals import with_lines
 
+# The plan that commands read which are given none.
 HERE = Path("plan.toml")
-"""The plan that commands read which are given none."""
 
 
 def plan_path(path: Path | None) -> Path:

@@ -36,17 +36,17 @@ from fieldfare.names import RESOLUTION
 from fieldfare.plan import Plan
 from fieldfare_server.files.atomic import replace_file
 
+# Where below a state directory slow optimisations are kept by key.
 KEPT = "strategies"
-"""Where below a state directory slow optimisations are kept by key."""
 _SUFFIX = ".strategy"
 _FORMAT = "fieldfare-strategy/1"
 _OTHER_VERSION = "the version that began the run"
+# Among the entries of runs from before their price was stored: their certificate.
 _CERTIFIED = "certified charge"
-"""Among the entries of runs from before their price was stored: their certificate."""
+# Rounds up to which a whole noising matrix is stored.
 _LARGEST_MATRIX = 2048
-"""Rounds up to which a whole noising matrix is stored."""
+# Relative difference below which two machines' coefficients are the same formula's.
 _SAME = 1e-9
-"""Relative difference below which two machines' coefficients are the same formula's."""
 
 
 class StrategyError(CheckpointError):
@@ -120,13 +120,10 @@ def settle(cost: Cost, decided: Mapping[str, bytes]) -> tuple[Cost, bytes]:
 class StoredStrategy:
     """Where the strategy of a run lies, and the digest by which the ledger names it."""
 
-    root: Path
-    """The state directory."""
+    root: Path  # the state directory
     run: str
-    digest: str | None
-    """None where none was stored."""
-    planned: PrivacyLoss
-    """What the ledger says that the run reserved: the price of a run whose file has none."""
+    digest: str | None  # None where none was stored
+    planned: PrivacyLoss  # what the ledger says that the run reserved: the price of a run whose file has none
 
     @property
     def path(self) -> Path:

@@ -107,8 +107,7 @@ class HeadFile:
         self._key_path = path.with_suffix(".key")
         self._next_path = path.with_suffix(".next.key")
         self._key: bytes | None = None
-        self._stamp: tuple[int, int] | None = None
-        """Of the file that this process read or wrote last."""
+        self._stamp: tuple[int, int] | None = None  # of the file that this process read or wrote last
 
     def newer(self) -> Head | None:
         """Return the head that another process has held since this one last asked; None for none. Raises as `read`."""

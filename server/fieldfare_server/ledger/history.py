@@ -59,8 +59,8 @@ class _Step(NamedTuple):
 
     at: float
     run: int = -1
+    # mu^2, as `spent`. The gauge sets the whole leak aside, so the leaks of runs do not move it.
     committed: float = 0.0
-    """mu^2, as `spent`. The gauge sets the whole leak aside, so the leaks of runs do not move it."""
     spent: float = 0.0
     terms: dict[str, Any] | None = None
 
@@ -128,8 +128,8 @@ def _run_steps(connection: Connection, population: Any, runs: list[PricedRun], p
             yield _Step(run.ended_at, run.seq, spent, spent)
 
 
+# Stands for all runs under individual accounting in `_Step.run`; charges of other trainers have numbers below.
 _ODOMETERS = -2
-"""Stands for all runs under individual accounting in `_Step.run`; charges of other trainers have numbers below."""
 
 
 def _odometer_steps(

@@ -6,8 +6,8 @@ import os
 import platform
 from pathlib import Path
 
+# Who holds a run whose users are simulated by one command on one machine; no federation can resume it.
 SIMULATION = "simulation"
-"""Who holds a run whose users are simulated by one command on one machine; no federation can resume it."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -45,8 +45,8 @@ from fieldfare_server.ledger.sql.takeover import start_run, take_over
 from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import Request, Scope
 
+# Seconds to wait for a database that cannot be reached when a ledger is opened.
 OPENING = 3.0
-"""Seconds to wait for a database that cannot be reached when a ledger is opened."""
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +82,7 @@ class Ledger(Reader, metaclass=Shown):
     def __init__(self, database: Database, journal: Journal, lease_seconds: float) -> None:
         super().__init__(database, journal.clock, Memory())
         self.database = database
-        self.proof = journal.proof
-        """Whether the tables say what the journal proves."""
+        self.proof = journal.proof  # whether the tables say what the journal proves
         self._journal, self._lease_seconds = journal, lease_seconds
         revoke = functools.partial(tokens.revoke, journal, actor="expiry")
         self._check_token = tokens.TokenCheck(database, journal.clock, revoke)

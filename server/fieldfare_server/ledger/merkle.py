@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 from fieldfare.signatures import public_key, sign
 
+# Ed25519, in a signed note.
 KEY_KIND = b"\x01"
-"""Ed25519, in a signed note."""
 
 
 def leaf(row_hash: bytes) -> bytes:

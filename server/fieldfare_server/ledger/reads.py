@@ -53,8 +53,8 @@ class OpenTransaction:
         return nullcontext(self.connection)
 
 
+# Committed rounds of a population over which participation is counted: about a second.
 COUNTED = 20_000
-"""Committed rounds of a population over which participation is counted: about a second."""
 
 
 class Reader:
@@ -298,10 +298,7 @@ class Reader:
     def together(self, own: views.PopulationView) -> views.Together | None:
         """Return the guarantee of a user of a population who is in every other that may have the same users.
 
-        Those are the others, simulated or not as it is, where one of the two hides who is there, so that
-        registration cannot compare them. It holds however the runs on all of them are chosen: each population
-        is a filter that stops within its rectangle (M, D), so all of them stop within the sums. None where
-        there is no other.
+        None where there is no other.
         """
         c = models.populations.c
         query = select(c.name, c.simulated, c.adjacency, c.bound_epsilon, c.bound_delta, c.leak).order_by(c.id)
@@ -311,12 +308,15 @@ class Reader:
                 for each in connection.execute(query)
                 if each.name == own.name
                 or (
+                    # Registration cannot compare two of which one hides who is there.
                     each.simulated == own.simulated
                     and (hides_presence(own.adjacency) or hides_presence(each.adjacency))
                 )
             ]
         if len(found) < 2:
             return None
+        # Each population is a filter that stops within its rectangle (M, D), however the runs on all of them
+        # are chosen: so all of them stop within the sums.
         within = [Rectangle.of(each.bound_epsilon, each.bound_delta, each.leak) for each in found]
         leak = math.fsum(each.leak for each in within)
         delta = max(2 * leak, *(each.bound_delta for each in found))

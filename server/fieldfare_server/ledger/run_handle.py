@@ -35,8 +35,8 @@ from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.formats import has_nonces
 from fieldfare_server.ledger.states import EndState, Request
 
+# The checkpoint of a round that is held: its group gives it one.
 _UNNAMED = "0" * 64
-"""The checkpoint of a round that is held: its group gives it one."""
 
 
 class RunHandle:
@@ -83,18 +83,15 @@ class RunHandle:
         self._hold = Hold(journal, self._run, token, lease_seconds)
         self._registration = Registration(self._hold, population.users)
         self._over = False
-        self._held: list[Held] = []
-        """Rounds of the group under way, which the ledger does not know yet."""
+        self._held: list[Held] = []  # rounds of the group under way, which the ledger does not know yet
         self._opened_at = 0.0
-        self.grouped = False
-        """Whether rounds are held, to be committed several at a time: `begin_groups`."""
+        self.grouped = False  # whether rounds are held, to be committed several at a time: `begin_groups`
         self.id: str = run.id
         self.rounds: int = run.rounds
         self.next_round: int = run.next_round
+        # Loss of this run's committed rounds together.
         self.spent: PrivacyLoss = PrivacyLoss.from_json(run.spent)
-        """Loss of this run's committed rounds together."""
-        self.checkpoint: str | None = run.checkpoint
-        """Digest of the newest committed checkpoint."""
+        self.checkpoint: str | None = run.checkpoint  # digest of the newest committed checkpoint
 
     def __enter__(self) -> RunHandle:
         return self

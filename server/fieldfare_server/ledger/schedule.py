@@ -19,8 +19,7 @@ from sqlalchemy import Row
 class Schedule:
     """The times start + k x seconds. Both are public: the plan names `seconds`, and a person chooses the start."""
 
-    start: float
-    """When the run was admitted, in seconds since 1970."""
+    start: float  # when the run was admitted, in seconds since 1970
     seconds: float
 
     @classmethod

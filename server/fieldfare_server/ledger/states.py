@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+# States in which a run holds a reservation.
 ActiveState = Literal["running", "paused", "stopping", "interrupted"]
-"""States in which a run holds a reservation."""
+# States in which a run stays for ever, with its reservation returned.
 EndState = Literal["done", "stopped", "exhausted", "failed"]
-"""States in which a run stays for ever, with its reservation returned."""
 RunState = Literal[ActiveState, EndState]
 RoundState = Literal["open", "committed", "void"]
 PopulationState = Literal["open", "closed", "proposed", "withdrawn"]
+# How a run is charged: to its users' odometers, or to all users alike.
 Accounting = Literal["individual", "worst-case"]
-"""How a run is charged: to its users' odometers, or to all users alike."""
+# Of a charge by another trainer. Only a released one costs nothing.
 ChargeState = Literal["reserved", "committed", "released"]
-"""Of a charge by another trainer. Only a released one costs nothing."""
+# What a person may ask of a run under way.
 Request = Literal["stop", "pause"]
-"""What a person may ask of a run under way."""
+# What an API token allows.
 Scope = Literal["read", "charge", "admin"]
-"""What an API token allows."""
 
 ACTIVE: tuple[ActiveState, ...] = get_args(ActiveState)
+# States in which a coordinator holds the run's lease, or held it until it fell silent.
 HELD = tuple(state for state in ACTIVE if state != "interrupted")
-"""States in which a coordinator holds the run's lease, or held it until it fell silent."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+# The state of a run that a coordinator holds, by the request that stands.
 STATE_AFTER: Mapping[Request | None, ActiveState] = {"stop": "stopping", "pause": "paused", None: "running"}
-"""The state of a run that a coordinator holds, by the request that stands."""

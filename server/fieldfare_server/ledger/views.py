@@ -83,60 +83,47 @@ class PopulationView(View):
     delta: float
     adjacency: Adjacency
     unit: str
-    simulated: bool
-    """Not people: only such a population may be charged by a run with a fixed noise seed."""
-    leak: float
-    """D, the part of delta that sampled runs share; fixed when the population is made."""
+    simulated: bool  # not people: only such a population may be charged by a run with a fixed noise seed
+    leak: float  # d, the part of delta that sampled runs share; fixed when the population is made
     bound_epsilon: float
     bound_delta: float
-    ceiling_epsilon: float | None
-    """No raise goes above; None: no ceiling."""
+    ceiling_epsilon: float | None  # no raise goes above; None: no ceiling
     ceiling_delta: float | None
-    two_persons: bool
-    """A raise waits until a second person approves it."""
+    two_persons: bool  # a raise waits until a second person approves it
+    # How long a run without a coordinator keeps its reservation; None: without end.
     reservation_seconds: float | None
-    """How long a run without a coordinator keeps its reservation; None: without end."""
-    window_epsilon: float | None
-    """What may begin in each `window_every`; None: there are no windows."""
+    window_epsilon: float | None  # what may begin in each `window_every`; None: there are no windows
     window_every: Every | None
-    proposals: tuple[ProposalView, ...]
-    """Raises that wait, newest first."""
+    proposals: tuple[ProposalView, ...]  # raises that wait, newest first
     state: PopulationState
-    users: int | None
-    """Users known so far."""
+    users: int | None  # users known so far
+    # individual: each user is charged what that user took part in; worst-case: all alike.
     accounting: Accounting
-    """individual: each user is charged what that user took part in; worst-case: all alike."""
+    # How many users have up to a tenth of M left for new runs, up to two tenths, ..., all; None without odometers.
     left: tuple[int, ...] | None
-    """How many users have up to a tenth of M left for new runs, up to two tenths, ..., all; None without odometers."""
-    exhausted: int | None
-    """How many of them have nothing left; None without odometers."""
+    exhausted: int | None  # how many of them have nothing left; None without odometers
+    # Sum of the prices of everything released so far; with odometers, that of the user who has spent most.
     spent: Price
-    """Sum of the prices of everything released so far; with odometers, that of the user who has spent most."""
     spent_epsilon: float
-    committed: Price
-    """Spent by ended runs and reserved by the runs under way."""
+    committed: Price  # spent by ended runs and reserved by the runs under way
+    # More is committed than the budget holds, by runs that an earlier rule admitted. It takes no new run.
     overdrawn: bool
-    """More is committed than the budget holds, by runs that an earlier rule admitted. It takes no new run."""
     committed_epsilon: float
-    reserved_epsilon: float
-    """committed_epsilon - spent_epsilon."""
+    reserved_epsilon: float  # committed_epsilon - spent_epsilon
+    # For how many users a run of `remaining_epsilon` can be started: those who have most left. None: for all.
     remaining_users: int | None
-    """For how many users a run of `remaining_epsilon` can be started: those who have most left. None: for all."""
+    # As `remaining_epsilon`, of the largest run for which every user has enough left.
     remaining_epsilon_of_all: float
-    """As `remaining_epsilon`, of the largest run for which every user has enough left."""
+    # The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none can.
+    # With odometers, a run of those users alone who have most left.
     remaining_epsilon: float
-    """The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none
-    can. With odometers, a run of those users alone who have most left."""
-    remaining_mu: float
-    """The mu (sensitivity / noise multiplier) of that run."""
-    rounds_left: int
-    """Rounds still to come in the runs under way."""
+    remaining_mu: float  # the mu (sensitivity / noise multiplier) of that run
+    rounds_left: int  # rounds still to come in the runs under way
     runs_active: int
     runs_total: int
-    newest_run: RunInBrief | None = Field(exclude=True)
-    """The run that was started last; None without one."""
+    newest_run: RunInBrief | None = Field(exclude=True)  # the run that was started last; None without one
+    # Of the runs under way, the one that was started last; None without one.
     active_run: RunInBrief | None = Field(exclude=True)
-    """Of the runs under way, the one that was started last; None without one."""
     created_at: float
     created_by: str
 
@@ -152,28 +139,22 @@ class RunView(View):
     adjacency: Adjacency
     delta: float
     rounds: int
-    next_round: int
-    """Rounds committed so far, which is also the index of the next."""
+    next_round: int  # rounds committed so far, which is also the index of the next
     planned: PrivacyLoss
     planned_epsilon: float
     spent: PrivacyLoss
     spent_epsilon: float
+    # What all its rounds show the server alone, as planned; None: the server reads what it sums.
     against_server: PrivacyLoss | None
-    """What all its rounds show the server alone, as planned; None: the server reads what it sums."""
-    leak: float
-    """What it has reserved of the population's leak D."""
+    leak: float  # what it has reserved of the population's leak D
     noise_source: str
-    trust_node_ids: bool
-    """Participation limits hold only if nodes tell the truth about who they are."""
+    trust_node_ids: bool  # participation limits hold only if nodes tell the truth about who they are
     state: RunState
     request: Request | None
     message: str
-    checkpoint: str | None
-    """SHA-256 of the newest committed checkpoint."""
-    strategy: str | None
-    """SHA-256 of the stored strategy that the run applies; None where none was stored."""
-    accounting: Accounting
-    """individual: charged to its users' odometers; worst-case: to all users alike."""
+    checkpoint: str | None  # SHA-256 of the newest committed checkpoint
+    strategy: str | None  # SHA-256 of the stored strategy that the run applies; None where none was stored
+    accounting: Accounting  # individual: charged to its users' odometers; worst-case: to all users alike
     started_at: float
     started_by: str
     ended_at: float | None
@@ -191,13 +172,10 @@ class RoundView(View):
     cohort_size: int | None
     reports: int | None
     participants: int | None
-    spent: PrivacyLoss | None
-    """The run's cumulative loss after this round."""
-    epsilon: float | None
-    """`spent` at the delta that the population had then."""
+    spent: PrivacyLoss | None  # the run's cumulative loss after this round
+    epsilon: float | None  # `spent` at the delta that the population had then
     checkpoint: str | None
-    statistics: dict[str, Any]
-    """Public or privatised values only."""
+    statistics: dict[str, Any]  # public or privatised values only
     rejects: dict[str, int]
     reason: str
     opened_at: float
@@ -241,10 +219,8 @@ class ChargeView(View):
     who: str
     what: str
     why: str
-    loss: dict[str, float | int]
-    """As it was reported."""
-    price: Price
-    """What it takes from the population's rectangle."""
+    loss: dict[str, float | int]  # as it was reported
+    price: Price  # what it takes from the population's rectangle
     state: ChargeState
     reserved_at: float
     closed_at: float | None
@@ -260,8 +236,7 @@ class TokenView(View):
     created_by: str
     expires_at: float | None
     revoked_at: float | None
-    populations: tuple[str, ...] | None
-    """Those that the token is for; None: all."""
+    populations: tuple[str, ...] | None  # those that the token is for; None: all
 
     def allows(self, population: str | None) -> bool:
         """Return whether the token is for this population; for None, which concerns all: for all of them."""

@@ -155,8 +155,7 @@ def failed_residual_tests(source: ReadSource) -> int:
 
 @dataclass
 class _Counted:
-    last: int = 0
-    """Every closed round up to the one with this id is counted."""
+    last: int = 0  # every closed round up to the one with this id is counted
     void: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
 

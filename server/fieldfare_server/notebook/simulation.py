@@ -120,7 +120,7 @@ def simulate(
 
 
 def _starts_workers(plan: Plan) -> bool:
-    """Return whether rounds of `plan` need other processes. Where it leaves that open ("auto"), they do not."""
+    """Return whether rounds of `plan` need other processes: not where it says "auto"."""
     return plan.client.workers != "auto" and processes(plan.client, plan.run.task) > 1
 
 

@@ -4,8 +4,8 @@ from fieldfare_server.optimizers import adamw, disk, fedopt, ftrl, normalised_mo
 from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.registry import build, kinds, parse, register, spec
 
+# The files of this package that register a kind.
 FILES = (adamw, disk, fedopt, ftrl, normalised_momentum, sgd, three_query)
-"""The files of this package that register a kind."""
 
 __all__ = [
     "FILES",

@@ -18,8 +18,8 @@ from fieldfare_server.optimizers.schedules import Constant, Schedule
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Named tensors (scalars are 0-d float64 or int64). The checkpoint saves and restores them bit for bit.
 State: TypeAlias = "dict[str, Tensor]"
-"""Named tensors (scalars are 0-d float64 or int64). The checkpoint saves and restores them bit for bit."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class StepInfo:
 
     round: int
     rounds: int
+    # Std per coordinate of the mechanism's noise in this round's `update`, 0 without noise. With several
+    # queries: what it would be for a single query that had the whole share.
     noise_std: float
-    """Std per coordinate of the mechanism's noise in this round's `update`, 0 without noise. With several
-    queries: what it would be for a single query that had the whole share."""
+    # Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known.
     noise_autocovariance: tuple[float, ...] = ()
-    """Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known."""
 
 
 class OptimizerSpec(ServerOptimizerSpec):

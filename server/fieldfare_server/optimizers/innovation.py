@@ -30,33 +30,26 @@ from fieldfare_server.optimizers.kalman import best_gain
 
 Floats = NDArray[np.float64]
 
+# Weight of a round's residual against that of the round after it: some 20 rounds count.
 KEEP = 0.95
-"""Weight of a round's residual against that of the round after it: some 20 rounds count."""
 
+# q before the first residual, worth one round: it makes 0.7, the published gain, right for white noise.
 PRIOR = 0.49 / 0.3
-"""q before the first residual, worth one round: it makes 0.7, the published gain, right for white noise."""
 
+# Past rounds whose noise is followed: as many lags as `Mechanism.autocovariance` has at most.
 LAGS = 128
-"""Past rounds whose noise is followed: as many lags as `Mechanism.autocovariance` has at most."""
 
 
 class Innovation(NamedTuple):
     """What is known before a round. All but `weights` are scalars."""
 
-    moved: float = PRIOR
-    """Weighted sum of residual^2 - N."""
-    exposure: float = 1.0
-    """Weighted sum of c."""
-    variance: float = 0.0
-    """Sum of the variances of residual^2, with squared weights."""
-    lag: float = 1.0
-    """c of this round."""
-    smoothed: float = 0.0
-    """Variance of the noise in the filter, in units of the round's."""
-    gain: float = 0.0
-    """Gain of the round before; 0 before the first round."""
-    weights: Floats = np.zeros(LAGS)
-    """Weights of past rounds' noise in the filter, newest first."""
+    moved: float = PRIOR  # weighted sum of residual^2 - N
+    exposure: float = 1.0  # weighted sum of c
+    variance: float = 0.0  # sum of the variances of residual^2, with squared weights
+    lag: float = 1.0  # c of this round
+    smoothed: float = 0.0  # variance of the noise in the filter, in units of the round's
+    gain: float = 0.0  # gain of the round before; 0 before the first round
+    weights: Floats = np.zeros(LAGS)  # weights of past rounds' noise in the filter, newest first
 
     @classmethod
     def from_tensor(cls, stored: torch.Tensor) -> Self:

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
+# The smallest gain that is ever chosen: a filter that takes in nothing new stops the run.
 LEAST_GAIN = 1e-3
-"""The smallest gain that is ever chosen: a filter that takes in nothing new stops the run."""
 
+# Rounds whose gains are computed one by one; later rounds use the last one.
 _LONGEST = 4096
-"""Rounds whose gains are computed one by one; later rounds use the last one."""
 
 
 def smoothed_variance(kappa: float, autocovariance: tuple[float, ...] = (1.0,)) -> float:

@@ -49,8 +49,8 @@ from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, spli
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Other kinds may use the size of the noise, which is not known behind the memory.
 BASES: Final = ("normalised-momentum", "sgd")
-"""Other kinds may use the size of the noise, which is not known behind the memory."""
 
 
 @register

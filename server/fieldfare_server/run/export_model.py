@@ -26,8 +26,8 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger.views import RunView
 from fieldfare_server.run.round.task_model import model_of
 
+# The name of the one tensor of a model whose task could not be loaded.
 FLAT = "params"
-"""The name of the one tensor of a model whose task could not be loaded."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,8 @@ class ReleasedModel:
     """A committed model of one run."""
 
     run: RunView
-    rounds: int
-    """How many committed rounds have changed it."""
-    tensors: dict[str, torch.Tensor]
-    """The full state dict: trained, frozen and tied parameters and buffers."""
+    rounds: int  # how many committed rounds have changed it
+    tensors: dict[str, torch.Tensor]  # the full state dict: trained, frozen and tied parameters and buffers
 
 
 def released_model(home: StateDirectory, run: RunView, rounds: int | None = None) -> ReleasedModel:

@@ -20,11 +20,9 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._pending = False
-        self._at_once = False
-        """Whether one is raised where it comes."""
+        self._at_once = False  # whether one is raised where it comes
         self._installed = False
-        self._depth = 0
-        """How many parts are open that it is entered for: what prepares a run, and the run."""
+        self._depth = 0  # how many parts are open that it is entered for: what prepares a run, and the run
 
     def __enter__(self) -> None:
         self._depth += 1

@@ -18,8 +18,8 @@ from fieldfare.errors import LedgerError
 
 log = logging.getLogger("fieldfare.lease_keeper")
 
+# Seconds without progress after which a session counts as hung, and its lease is left to run out.
 LONGEST = 3600.0
-"""Seconds without progress after which a session counts as hung, and its lease is left to run out."""
 
 
 class LeaseKeeper:

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import OpenRound, Outcome, RunHandle
 
+# Public or privatised values of a round; a number that is not finite is None.
 Statistics = dict[str, float | str | list[float] | list[float | str] | None]
-"""Public or privatised values of a round; a number that is not finite is None."""
 
 
 class Rehearsal:
@@ -27,8 +27,8 @@ class Rehearsal:
     individual = False
     schedule = None
     clock = staticmethod(time.time)
+    # None: nothing is stored that could be put back, so one noise cannot serve two sums.
     nonces: list[bytes] | None = None
-    """None: nothing is stored that could be put back, so one noise cannot serve two sums."""
 
     def __init__(self) -> None:
         self._next_round = 0
@@ -74,5 +74,5 @@ class Rehearsal:
     close_round = hold_round = _never
 
 
+# What a session uses of either.
 Account: TypeAlias = RunHandle | Rehearsal
-"""What a session uses of either."""

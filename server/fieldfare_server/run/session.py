@@ -60,12 +60,12 @@ from fieldfare_server.run.round.witnesses import Witnesses
 
 log = logging.getLogger("fieldfare.session")
 
+# Committed checkpoints kept on disk: the newest, from which a run resumes, and the one before it.
 KEEP_CHECKPOINTS = 2
-"""Committed checkpoints kept on disk: the newest, from which a run resumes, and the one before it."""
 
 
+# A task's reference -> the pseudonyms of its users, shape (users,).
 UsersOf = Callable[[str], NDArray[np.uint64]]
-"""A task's reference -> the pseudonyms of its users, shape (users,)."""
 
 
 class Session:
@@ -101,10 +101,9 @@ class Session:
         roster.takes = plan.takes
         self.cohorts = Cohorts(plan, roster, account, self.noise, self.rounds.affords, self.rounds.payable)
         self.interrupts = Interrupts()
+        # Whether all nodes are of this process, and none keeps users back: other users at a resume are other data.
         self.has_all_users = False
-        """Whether all nodes are of this process, and none keeps users back: other users at a resume are other data."""
-        self.ended = False
-        """Whether the ledger has noted the run's end."""
+        self.ended = False  # whether the ledger has noted the run's end
         self._home: StateDirectory | None = None
         self._ledger: Ledger | None = None
         self._lease_keeper: LeaseKeeper | None = None

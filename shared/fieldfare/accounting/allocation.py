@@ -50,14 +50,14 @@ from fieldfare.errors import OutOfRange
 from fieldfare.participation import RandomAllocation
 
 MOST_BINS: Final = 1024
+# Of a single round that is known: with so little noise exp of a loss would leave float64's range.
 LARGEST_LOSS: Final = 400.0
-"""Of a single round that is known: with so little noise exp of a loss would leave float64's range."""
+# Largest grid step, in standard deviations of the logarithm of a mean.
 _RELATIVE: Final = 0.0125
-"""Largest grid step, in standard deviations of the logarithm of a mean."""
+# Standard deviations of x on the grid: beyond, 7e-19 of its mass.
 _REACH: Final = 8.8
-"""Standard deviations of x on the grid: beyond, 7e-19 of its mass."""
+# Mass at either end that may leave the grid of a mean, below or above.
 _CUT: Final = 1e-18
-"""Mass at either end that may leave the grid of a mean, below or above."""
 
 
 @register

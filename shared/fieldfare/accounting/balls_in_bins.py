@@ -53,10 +53,10 @@ from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.mechanisms.tree import OnlineTree, PlainTree, read_rows
 
 MOST_BINS: Final = 256
+# Rounds (of a block) up to which the whole strategy matrix is looked at.
 _LARGEST_MATRIX: Final = 2048
-"""Rounds (of a block) up to which the whole strategy matrix is looked at."""
+# Most numbers of all bins' summed columns together, for longer strategies.
 _MOST_ENTRIES: Final = 1 << 25
-"""Most numbers of all bins' summed columns together, for longer strategies."""
 
 
 def gram(mechanism: Mechanism, bins: int) -> Vector:

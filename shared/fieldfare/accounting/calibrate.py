@@ -15,10 +15,10 @@ from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
 from fieldfare.text import decimal
 
+# Below this the grid of a privacy loss distribution, not the mechanism, would decide the noise.
 SMALLEST_SAMPLED_EPSILON = 1e-3
-"""Below this the grid of a privacy loss distribution, not the mechanism, would decide the noise."""
+# Noise multipliers found numerically are at most this much above the least one.
 _RELATIVE = 1e-5
-"""Noise multipliers found numerically are at most this much above the least one."""
 
 
 def calibrate(

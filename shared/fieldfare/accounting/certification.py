@@ -27,22 +27,22 @@ from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import BallsInBins, Participation
 from fieldfare.text import decimal
 
+# All certifications of one plan together are wrong with at most this probability.
 FAILURE: Final = 1e-9
-"""All certifications of one plan together are wrong with at most this probability."""
+# Samples of a certification: for removing a user, which has the larger spread, and for adding one.
 SAMPLES: Final = (1 << 22, 1 << 19)
-"""Samples of a certification: for removing a user, which has the larger spread, and for adding one."""
+# Uniforms that the larger number of samples takes: samples of long plans are dear, and so they have fewer.
 _MOST_COINS: Final = 1_100_000_000
-"""Uniforms that the larger number of samples takes: samples of long plans are dear, and so they have fewer."""
+# Points of a curve, besides that of the plan's own epsilon.
 _LEVELS: Final = 48
-"""Points of a curve, besides that of the plan's own epsilon."""
+# The last point's delta, as a share of the plan's: what the price of a run in a population leaks is of that size.
 _DEEPEST: Final = 1e-3
-"""The last point's delta, as a share of the plan's: what the price of a run in a population leaks is of that size."""
+# Samples that set the stakes of the bound.
 _PILOT: Final = 1 << 16
-"""Samples that set the stakes of the bound."""
+# Samples of the searches for the noise: to find about where it is, and to find it.
 _ROUGH, _FINE = 1 << 14, 1 << 17
-"""Samples of the searches for the noise: to find about where it is, and to find it."""
+# Added to the noise that a search finds, for the search's own error: some 3 % of delta.
 _MARGIN: Final = 2e-3
-"""Added to the noise that a search finds, for the search's own error: some 3 % of delta."""
 _REMOVE, _ADD, _PILOT_REMOVE, _PILOT_ADD = range(4)
 
 

@@ -26,10 +26,10 @@ from fieldfare.text import decimal
 
 WITHOUT_SAMPLES = "privacy loss distribution of the dominating pair, discretised upwards, without samples"
 MOST_POINTS = 256
+# e^epsilon of a point must be a number.
 LARGEST_EPSILON = 300.0
-"""e^epsilon of a point must be a number."""
+# Share of r at which `with_resolution` splits off what two laws that are r/2-GDP apart may differ by.
 _APART = 4.0
-"""Share of r at which `with_resolution` splits off what two laws that are r/2-GDP apart may differ by."""
 
 
 @dataclass(frozen=True)

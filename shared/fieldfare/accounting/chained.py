@@ -50,18 +50,18 @@ from fieldfare.participation import BMinSep, Participation, RandomAllocation
 Rounds = NDArray[np.intp]
 
 MOST_ROUNDS: Final = 2048
+# Of random allocation: (3) costs T b for each sample.
 MOST_BINS: Final = 256
-"""Of random allocation: (3) costs T b for each sample."""
+# Largest norm of a column: with it all exponents of a chain stay inside float64's range.
 _LOUDEST: Final = 10.0
-"""Largest norm of a column: with it all exponents of a chain stay inside float64's range."""
+# About how many uniforms are drawn together.
 _TOGETHER: Final = 1 << 20
-"""About how many uniforms are drawn together."""
+# Fewest columns of one product of y with C.
 _SLICE: Final = 32
-"""Fewest columns of one product of y with C."""
+# Values that a user's sum over all rounds may have in `projected`.
 _FINE: Final = 1 << 12
-"""Values that a user's sum over all rounds may have in `projected`."""
+# -log of what counts as no probability.
 _CERTAIN: Final = 690.0
-"""-log of what counts as no probability."""
 
 
 class Chain(ABC):
@@ -262,6 +262,7 @@ class AllocationLaw(Chain):
     def __init__(self, c: Vector, bands: int, bins: int) -> None:
         self._b, self._k = bins, -(-len(c) // bins)
         super().__init__(c, bands, self._k, self._k * bins)
+        # D_ss' of rounds s of a block and s' of the next, shape (blocks - 1, b, b).
         self._near = np.stack(
             [
                 self._c[:, j : j + bins].T @ self._c[:, j + bins : j + 2 * bins]
@@ -269,7 +270,6 @@ class AllocationLaw(Chain):
             ]
             or [np.zeros((bins, bins))]
         )
-        """D_ss' of rounds s of a block and s' of the next, shape (blocks - 1, b, b)."""
 
     @property
     def _share(self) -> float:

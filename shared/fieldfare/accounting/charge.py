@@ -51,8 +51,8 @@ from fieldfare.participation import (
     adjacency_factor,
 )
 
+# Samplers whose events are those of independent noise.
 INDEPENDENT_ONLY: Final = (RandomAllocation, TruncatedPoisson)
-"""Samplers whose events are those of independent noise."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ class Amplification:
     holds: bool
     why: str
     groups: int = 1
-    event: SampledEvent | None = None
-    """One of the events, at noise multiplier 1."""
+    event: SampledEvent | None = None  # one of the events, at noise multiplier 1
 
 
 def amplification(mechanism: Mechanism, participation: Participation, adjacency: Adjacency) -> Amplification:

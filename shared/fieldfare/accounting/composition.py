@@ -34,14 +34,14 @@ from fieldfare.arrays import lfilter
 
 Vector = NDArray[np.float64]
 
+# Most mass that may lie outside the window at either end.
 _OUTSIDE = 1e-15
-"""Most mass that may lie outside the window at either end."""
+# For the transforms' rounding, three orders above what tests measure.
 _ROUNDING = 1e-12
-"""For the transforms' rounding, three orders above what tests measure."""
+# Factors of the transform with a smaller logarithm count as 0: in a sum of 2^22 they are below 1e-19 together.
 _NEGLIGIBLE = -60.0
-"""Factors of the transform with a smaller logarithm count as 0: in a sum of 2^22 they are below 1e-19 together."""
+# Orders tried in Chernoff's bound. Any gives a bound; a poor one only makes the window wider.
 _ORDERS = 2.0 ** np.arange(-10.0, 9.0)
-"""Orders tried in Chernoff's bound. Any gives a bound; a poor one only makes the window wider."""
 
 
 class DiscreteLoss:

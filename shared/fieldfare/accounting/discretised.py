@@ -23,12 +23,12 @@ from scipy.special import log_ndtr
 
 from fieldfare.accounting.loss import PrivacyLoss
 
+# Least scale S of discrete noise, in grid cells.
 SMALLEST_SCALE: Final = 1024
-"""Least scale S of discrete noise, in grid cells."""
+# s of equation (1).
 _KERNEL: Final = 3.0
-"""s of equation (1)."""
+# mu^2 of equation (1) over (Delta / S)^2, at the smallest S.
 SHARE: Final = 1 / (1 - (_KERNEL / SMALLEST_SCALE) ** 2)
-"""mu^2 of equation (1) over (Delta / S)^2, at the smallest S."""
 _LOG_LEAK: Final = math.log(2 * 2.0**63 * 2 * 2.1) - 2 * math.pi**2 * _KERNEL**2
 
 

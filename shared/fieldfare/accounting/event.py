@@ -29,20 +29,14 @@ ACROSS = "as sampled runs are priced across runs"
 class Words:
     """How one loss is told to people."""
 
-    accountant: str
-    """In one word, as Flower's `PrivacySpent` names it."""
-    method: str
-    """What computes its epsilon."""
-    flavor: str
-    """Which definitions of privacy it is stated in."""
-    theorem: str = ""
-    """Which theorem a certificate names for secret draws; "" without any."""
-    price: str = ""
-    """How it is priced across runs, where that is more than its own epsilon."""
-    bounds: tuple[str, ...] = ()
-    """What the epsilon of secret draws rests on, one for each kind of draw."""
+    accountant: str  # in one word, as Flower's `PrivacySpent` names it
+    method: str  # what computes its epsilon
+    flavor: str  # which definitions of privacy it is stated in
+    theorem: str = ""  # which theorem a certificate names for secret draws; "" without any
+    price: str = ""  # how it is priced across runs, where that is more than its own epsilon
+    bounds: tuple[str, ...] = ()  # what the epsilon of secret draws rests on, one for each kind of draw
+    # Who takes part, where that earns a lower charge and the charge itself says it.
     samplers: tuple[str, ...] = ()
-    """Who takes part, where that earns a lower charge and the charge itself says it."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +83,8 @@ def cheaper(plain: float, mu: float, leak: float) -> Price:
 class CostEvent(ABC):
     """One thing that costs privacy, as a value."""
 
+    # A charge of several kinds is told in the words of the highest, which decides how it is composed.
     rank: ClassVar[int]
-    """A charge of several kinds is told in the words of the highest, which decides how it is composed."""
 
     @property
     @abstractmethod

@@ -43,23 +43,20 @@ from fieldfare.errors import OutOfRange, Unsupported
 from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 
+# Default D of a population under `add_remove`, as a share of delta: M shrinks by about 1 %.
 SAMPLED_SHARE = 0.1
-"""Default D of a population under `add_remove`, as a share of delta: M shrinks by about 1 %."""
+# Default D under the other adjacencies, as a share of delta: enough for discrete noise, whose leak is far smaller.
+#
+# delta - D is delta in float64, so M is that of D = 0: a plan calibrated to the whole budget fits.
 PLAIN_SHARE = 2.0**-60
-"""Default D under the other adjacencies, as a share of delta: enough for discrete noise, whose leak is far
-smaller.
-
-delta - D is delta in float64, so M is that of D = 0: a plan calibrated to the whole budget fits.
-"""
+# M of the largest rectangle, far beyond any privacy.
 LARGEST_M = 1e18
-"""M of the largest rectangle, far beyond any privacy."""
+# The leak of one sampled run, as a share of what is left of D when it starts.
+#
+# A share of what is left, and not of D, so that some is left for every later run; the leak may depend on
+# earlier runs by the theorem. A quarter, because the price of a run of many rounds changes by a percent or
+# two between a hundredth and a third of delta, so that the first dozen of runs all have a useful leak.
 RUN_SHARE = 0.25
-"""The leak of one sampled run, as a share of what is left of D when it starts.
-
-A share of what is left, and not of D, so that some is left for every later run; the leak may depend on
-earlier runs by the theorem. A quarter, because the price of a run of many rounds changes by a percent or two
-between a hundredth and a third of delta, so that the first dozen of runs all have a useful leak.
-"""
 
 
 def default_leak(adjacency: Adjacency, delta: float) -> float:

@@ -37,11 +37,11 @@ from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
 
+# A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits.
 LARGEST_MU, LARGEST_RHO, LARGEST_EPSILON = 500.0, 8.0, 500.0
-"""A loss above these is no privacy, and most likely a mistake. Beyond, quantiles near 1 would lose their digits."""
 
+# A smaller rho is priced as this one, which bounds it: below, the hull of the bounds drowns in round-off.
 SMALLEST_RHO = 1e-7
-"""A smaller rho is priced as this one, which bounds it: below, the hull of the bounds drowns in round-off."""
 
 
 class Foreign(Table):

@@ -41,13 +41,10 @@ def _mills(s: float) -> float:
 
 
 def _mills_slope(s: float) -> float:
-    """Return H(s) = 1 - s R(s) to full relative precision: for larger s by the continued fraction R / (s +
-    2/(s + 3/...)).
-
-    What is cut off the fraction is below 1e-16 of it.
-    """
+    """Return H(s) = 1 - s R(s) to full relative precision."""
     if s < 2:
         return 1 - s * _mills(s)
+    # The continued fraction R / (s + 2/(s + 3/...)): what is cut off is below 1e-16 of it.
     ratio = 0.0
     for n in range(12 + int(480 / (s * s)), 0, -1):
         ratio = n / (s + ratio)
@@ -244,12 +241,7 @@ def _log_density(x: float) -> float:
 
 
 def _decreasing_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return a zero of a decreasing function with function(low) >= 0 >= function(high), from above: function
-    <= 0 there.
-
-    Illinois false position; every third step bisects, as a safeguard. It stops when the bracket is two
-    neighbouring floats wide.
-    """
+    """Return a zero of a decreasing function, function(low) >= 0 >= function(high), from above: function <= 0 there."""
     at_low, at_high = function(low), function(high)
     if at_high > 0:  # rounding at the analytic end of the bracket
         return high
@@ -258,11 +250,12 @@ def _decreasing_root(function: Callable[[float], float], low: float, high: float
         width = high - low
         if width <= 2e-16 * max(abs(low), abs(high)) or at_low == 0 or at_high == 0:
             break
+        # Illinois false position; every third step bisects, as a safeguard.
         middle = low + width / 2
         if step % 3 != 2 and math.isfinite(at_low) and math.isfinite(at_high):
             guess = high - at_high * width / (at_high - at_low)
             middle = guess if low < guess < high else middle
-        if not low < middle < high:
+        if not low < middle < high:  # the bracket is two neighbouring floats wide
             break
         value = function(middle)
         if value > 0:

@@ -42,13 +42,13 @@ from scipy.special import ndtri
 
 Vector: TypeAlias = NDArray[np.float64]
 
+# Of searches and previews, which certify nothing.
 PUBLIC_SEED: Final = bytes(16)
-"""Of searches and previews, which certify nothing."""
 _WORKERS: Final = 2
+# A bound below this is as good as a mean, and too small to divide by.
 _NOTHING: Final = 1e-250
-"""A bound below this is as good as a mean, and too small to divide by."""
+# In log(P / Q) beyond epsilon, and in how many cells, the bound of a sample is sought.
 _REACH, _CELLS = 40.0, 20_000
-"""In log(P / Q) beyond epsilon, and in how many cells, the bound of a sample is sought."""
 _TILTS_REMOVE: Final = (2.5, 3.5, 4.5, 5.5)
 _SHIFTS_REMOVE: Final = (1.5, 2.5, 3.5, 4.5)
 _SHIFTS_ADD: Final = (1.5, 2.5, 3.5, 4.5, 5.5)

@@ -46,13 +46,13 @@ from numpy.typing import NDArray
 
 from fieldfare.arrays import Floats
 
+# mu^2 in units of 2^-44.
 Units: TypeAlias = NDArray[np.int64]
-"""mu^2 in units of 2^-44."""
 
+# One unit of an odometer, in mu^2.
 UNIT = 2.0**-44
-"""One unit of an odometer, in mu^2."""
+# No odometer holds more: mu^2 = 2.6e5, epsilon above 1e5.
 MOST_UNITS = 2**62
-"""No odometer holds more: mu^2 = 2.6e5, epsilon above 1e5."""
 
 
 @dataclass(frozen=True)

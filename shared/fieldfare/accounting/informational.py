@@ -27,8 +27,7 @@ from fieldfare.errors import OutOfRange, Unsupported, WrongForm
 class Informational:
     """A value to show next to the charge: what it would be if `assumptions` held, according to `source`."""
 
-    rho: float
-    """zCDP, adjacency replace-one."""
+    rho: float  # zCDP, adjacency replace-one
     source: str
     assumptions: tuple[str, ...]
     charged: Literal[False] = False

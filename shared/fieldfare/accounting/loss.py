@@ -19,8 +19,8 @@ from fieldfare.errors import OutOfRange, Unreadable
 from fieldfare.participation import Participation
 from fieldfare.text import decimal
 
+# By how much two machines' sums of the same numbers may differ, relatively.
 _LAST_DIGITS = 1e-9
-"""By how much two machines' sums of the same numbers may differ, relatively."""
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import math
 
+# mu from which on no more than this is used: float64 would lose the tail, and nobody charges that much.
 _LARGEST = 11.0
-"""mu from which on no more than this is used: float64 would lose the tail, and nobody charges that much."""
 
 
 def range_of(mu: float) -> float:

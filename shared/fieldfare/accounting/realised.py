@@ -46,14 +46,13 @@ Users: TypeAlias = NDArray[np.int64]
 class Growth(NamedTuple):
     """What one more round adds to users' squared norms, by users."""
 
+    # The increase of sum |<C_i, C_j>|, clip norm 1, before the adjacency's factor, shape (m,).
     squared: Floats
-    """The increase of sum |<C_i, C_j>|, clip norm 1, before the adjacency's factor, shape (m,)."""
-    earlier: NDArray[np.int32]
-    """In how many rounds each took part before, shape (m,)."""
+    earlier: NDArray[np.int32]  # in how many rounds each took part before, shape (m,)
 
 
+# For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds.
 _PLANNED_POINTS = 64
-"""For mechanisms whose sensitivity is slow to compute, planned(t) is taken at the next of this many rounds."""
 
 
 class RealisedCharge:
@@ -84,10 +83,8 @@ class RealisedCharge:
         self._whole = whole
         if whole is None:
             whole = charge_for(mechanism, participation, noise_multiplier, mechanism.rounds, adjacency)
-        self.planned = whole
-        """What the run reserves: the most that `spent` ever becomes."""
-        self.rounds = 0
-        """Rounds charged so far are below this."""
+        self.planned = whole  # what the run reserves: the most that `spent` ever becomes
+        self.rounds = 0  # rounds charged so far are below this
         # Where presence is secret, a charge that followed from who took part would tell it: the planned one
         # is charged instead.
         self._realised = not hides_presence(adjacency)
@@ -102,8 +99,7 @@ class RealisedCharge:
         self._spent = PrivacyLoss()
         self._largest = 0.0
         self._record = ParticipationRecord(users)
-        self._squared = np.zeros(users)
-        """Each user's realised norm, squared."""
+        self._squared = np.zeros(users)  # each user's realised norm, squared
 
     @property
     def spent(self) -> PrivacyLoss:

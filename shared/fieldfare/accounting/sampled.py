@@ -34,16 +34,16 @@ from fieldfare.accounting.gaussian import Gaussian
 from fieldfare.errors import OutOfRange
 from fieldfare.participation import Participation
 
+# Largest grid of a composed distribution: 32 MB, about a second.
 MOST_POINTS = 1 << 22
-"""Largest grid of a composed distribution: 32 MB, about a second."""
+# Grid steps, in units of the privacy loss.
 FINEST, COARSEST = 1e-5, 0.05
-"""Grid steps, in units of the privacy loss."""
+# Below this the FFT's rounding could matter, so amplification is not claimed.
 SMALLEST_DELTA = 1e-11
-"""Below this the FFT's rounding could matter, so amplification is not claimed."""
+# Largest step, in standard deviations of the narrowest event's loss.
 _RELATIVE = 0.0125
-"""Largest step, in standard deviations of the narrowest event's loss."""
+# Standard deviations beyond which mass is negligible (1e-32) when a grid is sized.
 _TAIL = 12.0
-"""Standard deviations beyond which mass is negligible (1e-32) when a grid is sized."""
 
 
 class SampledEvent(CostEvent):
@@ -56,14 +56,11 @@ class SampledEvent(CostEvent):
     """
 
     rank: ClassVar = 2
-    own: ClassVar[frozenset[str]]
-    """Its fields besides those two: by them `event_from_json` knows it."""
+    own: ClassVar[frozenset[str]]  # its fields besides those two: by them `event_from_json` knows it
+    # Samplers whose rounds are charged as this, where presence is secret.
     participations: ClassVar[tuple[type[Participation], ...]]
-    """Samplers whose rounds are charged as this, where presence is secret."""
-    independent: ClassVar[bool] = False
-    """Whether that is proven for independent noise only."""
-    largest_loss: ClassVar[float] = math.inf
-    """Above this, `losses` are not computed."""
+    independent: ClassVar[bool] = False  # whether that is proven for independent noise only
+    largest_loss: ClassVar[float] = math.inf  # above this, `losses` are not computed
 
     noise_multiplier: float
     count: int
@@ -197,8 +194,8 @@ def charged_as(participation: Participation) -> type[SampledEvent] | None:
 Events: TypeAlias = tuple[SampledEvent, ...]
 
 
+# The fields of the first kind, which ledgers hold as a list.
 _LISTED = frozenset({"rate"})
-"""The fields of the first kind, which ledgers hold as a list."""
 
 
 def event_from_json(table: Any) -> SampledEvent:

@@ -30,12 +30,12 @@ from fieldfare.mechanisms.blt import MOST_BUFFERS, BltSpec
 from fieldfare.mechanisms.nu import NuSpec
 from fieldfare.participation import BallsInBins, Participation
 
+# Samples of one estimate.
 _COUNT = 1 << 13
-"""Samples of one estimate."""
+# Relative change of a strategy's error that `blt` accepts for having few buffers.
 _EXPONENTIALS = 1e-3
-"""Relative change of a strategy's error that `blt` accepts for having few buffers."""
+# Longer plans keep the strategy that is best without sampling.
 _MOST_ROUNDS = 2048
-"""Longer plans keep the strategy that is best without sampling."""
 
 
 def choose(
@@ -79,8 +79,8 @@ class _Objective:
 
     def __init__(self, rounds: int, participation: Participation, epsilon: float, delta: float) -> None:
         self._n, self._participation, self._epsilon, self._delta = rounds, participation, epsilon, delta
+        # log sigma, and log ||sensitivity||, of the strategy before.
         self._near: tuple[float, float] | None = None
-        """log sigma, and log ||sensitivity||, of the strategy before."""
 
     def value(self, c: Vector) -> float:
         full = np.concatenate([c, np.zeros(self._n - c.size)])

@@ -42,8 +42,8 @@ from fieldfare.errors import Differs
 from fieldfare.text import decimal
 
 _THRESHOLDS: Final = np.linspace(-10.0, 40.0, 4001)
+# What float64 may get wrong in a difference of probabilities.
 _NEGLIGIBLE: Final = 1e-14
-"""What float64 may get wrong in a difference of probabilities."""
 
 
 @dataclass(frozen=True)

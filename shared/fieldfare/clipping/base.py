@@ -12,14 +12,14 @@ from pydantic import Field
 from fieldfare.lazily import torch
 from fieldfare.registry import NORM, Registry, Table
 
+# Clipped norms stay this (relative) distance below the bound. It covers the error of `norms` (at most
+# 2^-17.9), the rounding of the product to float32, and that of a float64 sum of many users to float32.
 MARGIN = 2.0**-17
-"""Clipped norms stay this (relative) distance below the bound. It covers the error of `norms` (at most
-2^-17.9), the rounding of the product to float32, and that of a float64 sum of many users to float32."""
 
+# Of PyTorch or of numpy: nodes without PyTorch clip by the same formulas.
 Norms = TypeVar("Norms", "torch.Tensor", NDArray[np.float64])
-"""Of PyTorch or of numpy: nodes without PyTorch clip by the same formulas."""
+# Where each layer lies in the flat vector, in order and without gaps: `fieldfare.schema.Schema.slices()`.
 Layout = Sequence[slice]
-"""Where each layer lies in the flat vector, in order and without gaps: `fieldfare.schema.Schema.slices()`."""
 
 
 class ClippingSpec(Table):
@@ -33,8 +33,7 @@ class ClippingSpec(Table):
         default=None, gt=0, description="updates with a coordinate above this count as zero (100 in published runs)"
     )
 
-    counts: ClassVar[int] = 0
-    """How many indicators the reply sums for each user, in addition to the update."""
+    counts: ClassVar[int] = 0  # how many indicators the reply sums for each user, in addition to the update
 
     @property
     def bound(self) -> float:
@@ -80,8 +79,8 @@ class ClippingSpec(Table):
 
 
 clippings: Registry[ClippingSpec] = Registry("clipping")
+# The spec of a mapping such as {"kind": "flat", "norm": 1.0}. Raises `BadInput`.
 parse = clippings.parse
-"""The spec of a mapping such as {"kind": "flat", "norm": 1.0}. Raises `BadInput`."""
 
 
 def where(condition: Any, value: Any, other: Any) -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from fieldfare.clipping.base import ClippingSpec, Layout
 from fieldfare.lazily import torch
 
+# Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm by half.
 _BLOCK = 128
-"""Squares that are added in float32: any order of adding n positive numbers errs by at most n 2^-24, a norm by half."""
 
+# Between these largest coordinates, no square that matters overflows or vanishes in float32.
 _PLAIN = (1e-6, 1e15)
-"""Between these largest coordinates, no square that matters overflows or vanishes in float32."""
 
+# Elements that are widened to float64 at a time.
 _CHUNK = 1 << 20
-"""Elements that are widened to float64 at a time."""
 
 
 def norms(updates: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fieldfare.clipping.base import ClippingSpec, Layout
 
+# Elements that are widened to float64 at a time: what stays in a processor's cache.
 _CHUNK = 1 << 15
-"""Elements that are widened to float64 at a time: what stays in a processor's cache."""
 
 
 def clip_one(update: NDArray[np.float32], spec: ClippingSpec, layout: Layout) -> tuple[float, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
+# (first round, last round), both inside, 1-based.
 Node = tuple[int, int]
-"""(first round, last round), both inside, 1-based."""
 
 
 def height_of(t: int) -> int:

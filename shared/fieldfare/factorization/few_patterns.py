@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from fieldfare.participation import IN_STEP, MinSeparation, Participation
 
+# Most patterns that are listed.
 _MOST = 20_000
-"""Most patterns that are listed."""
 
 
 def in_step_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]] | None:

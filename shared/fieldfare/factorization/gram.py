@@ -31,13 +31,13 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from fieldfare.arrays import Floats, Indices
 from fieldfare.factorization.objective import Objective
 
+# Pairs of steps and gradient changes that L-BFGS keeps.
 _MEMORY = 6
-"""Pairs of steps and gradient changes that L-BFGS keeps."""
 _STEPS = 400
+# The search ends after three steps in a row whose relative gain is smaller.
 _TOLERANCE = 3e-7
-"""The search ends after three steps in a row whose relative gain is smaller."""
+# The p-norms that approach the maximum, one after the other.
 _POWERS = (8.0, 32.0, 128.0, 512.0)
-"""The p-norms that approach the maximum, one after the other."""
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from fieldfare.errors import OutOfRange
 from fieldfare.factorization.toeplitz import evenly_spaced_norm, prefix_row_norms
 from fieldfare.participation import Participation
 
+# More buffers are never needed in double precision for up to 1e6 rounds at the tolerances that are offered.
 MOST_BUFFERS = 16
-"""More buffers are never needed in double precision for up to 1e6 rounds at the tolerances that are offered."""
 
 
 @dataclass(frozen=True)

@@ -32,21 +32,21 @@ from fieldfare.participation import Participation
 
 Matrix = NDArray[np.float64]
 
+# Decimal digits by which the online tree's states are told apart; rounding of sums is far below.
 _KEY_DIGITS = 12
-"""Decimal digits by which the online tree's states are told apart; rounding of sums is far below."""
+# More states than this, and the online tree's sums are rounded up to a grid: a bound instead of the maximum.
 _MOST_STATES = 400
-"""More states than this, and the online tree's sums are rounded up to a grid: a bound instead of the maximum."""
+# Most rounds for which `largest_released` makes the Gram matrix.
 _MOST_BOUNDED = 2048
-"""Most rounds for which `largest_released` makes the Gram matrix."""
+# Most additions of `chain_bound` there: a few seconds.
 _MOST_CHAIN = 5e8
-"""Most additions of `chain_bound` there: a few seconds."""
+# Most additions of the online tree's dynamic program: about ten seconds.
 _MOST_JOINED = 4e9
-"""Most additions of the online tree's dynamic program: about ten seconds."""
+# Relative distance at which a lower and an upper bound are one value.
 _CLOSE = 1e-9
-"""Relative distance at which a lower and an upper bound are one value."""
 _NEVER = -np.inf
+# Offsets at a border below which it is not worth looking for equal ones.
 _FEW = 24
-"""Offsets at a border below which it is not worth looking for equal ones."""
 
 
 def released_gram(noising: Matrix) -> Matrix:
@@ -295,8 +295,8 @@ class _Steps:
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
+    # By height and by participations in the node: the best cost of a node that is shown, shape (b, b).
     left: list[dict[int, _Steps]]
-    """By height and by participations in the node: the best cost of a node that is shown, shape (b, b)."""
     exact: bool
 
     @lru_cache(maxsize=64)  # noqa: B019  (at most eight tables are kept anyway)

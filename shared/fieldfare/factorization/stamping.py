@@ -12,8 +12,8 @@ import numpy as np
 
 from fieldfare.arrays import Floats
 
+# Additions of the exact program (well below a second) beyond which the caller reports an upper bound instead.
 _WORK = 20_000_000
-"""Additions of the exact program (well below a second) beyond which the caller reports an upper bound instead."""
 
 
 def block_rounds(restart_every: int | None, rounds: int) -> int:

@@ -36,15 +36,15 @@ from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.participation import IN_STEP, Participation
 
+# t -> (||C_t||^2, (|<C_0, C_t>|, ..., |<C_{t-1}, C_t>|)), all rows of C; an empty array where all are zero.
 ColumnProducts: TypeAlias = Callable[[int], tuple[float, Floats]]
-"""t -> (||C_t||^2, (|<C_0, C_t>|, ..., |<C_{t-1}, C_t>|)), all rows of C; an empty array where all are zero."""
 
+# Largest k^2 for which bound (2) is tabulated; beyond it only the triangle inequality is used.
 _TABLE = 4_000_000
-"""Largest k^2 for which bound (2) is tabulated; beyond it only the triangle inequality is used."""
+# Relative slack below which an upper bound counts as attained by a pattern that was evaluated.
 _CLOSE = 1e-12
-"""Relative slack below which an upper bound counts as attained by a pattern that was evaluated."""
+# Products for one round up to which they are summed directly; beyond, by FFT with its rounding added on top.
 _DIRECT = 4_000_000
-"""Products for one round up to which they are summed directly; beyond, by FFT with its rounding added on top."""
 
 
 def coefficients(values: ArrayLike, n: int, *, name: str = "coefficients") -> Floats:

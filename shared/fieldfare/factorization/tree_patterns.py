@@ -37,8 +37,8 @@ from fieldfare.arrays import Floats, Indices
 from fieldfare.factorization.sensitivity import require_increasing
 
 _NEVER = -np.inf
+# Table operations up to which the read nodes are treated exactly; 1e9 take about a second.
 _WORK = 1.5e9
-"""Table operations up to which the read nodes are treated exactly; 1e9 take about a second."""
 
 
 def largest_square_sum(rounds: int, separation: int, count: int, *, read_only: bool) -> tuple[int, bool]:

@@ -18,8 +18,8 @@ from scipy.linalg import cholesky
 from fieldfare.arrays import Floats
 from fieldfare.factorization.sensitivity import require_increasing
 
+# Patterns whose products are gathered together: bounds the memory.
 _AT_A_TIME = 4096
-"""Patterns whose products are gathered together: bounds the memory."""
 
 
 def factor(gram: Floats) -> Floats:

@@ -40,10 +40,10 @@ from fieldfare.participation import Participation
 from fieldfare.streams.banded import InverseBandStream
 from fieldfare.streams.base import OnDevice, Stream
 
+# The log-loss of coefficients whose inverse overflows: the line search turns back from it.
 _REFUSED_STEP = 1e10
-"""The log-loss of coefficients whose inverse overflows: the line search turns back from it."""
+# Bands up to which one product for each gradient entry is cheaper than one Fourier transform.
 _FEW = 64
-"""Bands up to which one product for each gradient entry is cheaper than one Fourier transform."""
 
 
 def optimise(loss: PrefixLoss, bands: int) -> Floats:

@@ -36,8 +36,8 @@ from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, window_stream
 from fieldfare.participation import MinSeparation, Participation
 
+# The log-loss of coefficients whose inverse overflows: the line search turns back from it.
 _REFUSED_STEP = 1e10
-"""The log-loss of coefficients whose inverse overflows: the line search turns back from it."""
 
 
 def optimise(loss: PrefixLoss, bands: int) -> Floats:

@@ -27,10 +27,10 @@ from fieldfare.participation import Participation
 from fieldfare.registry import ROUNDS, Table
 from fieldfare.streams.base import OnDevice, Stream
 
+# Rounds up to which `bandwidth` looks at the whole matrix of a kind that does not know its bands.
 _LARGEST_MATRIX = 2048
-"""Rounds up to which `bandwidth` looks at the whole matrix of a kind that does not know its bands."""
+# Leading rounds that `autocovariance` averages over. This decides a gain of an optimizer, never privacy.
 _MOST_AVERAGED = 1024
-"""Leading rounds that `autocovariance` averages over. This decides a gain of an optimizer, never privacy."""
 
 
 @dataclass(frozen=True)

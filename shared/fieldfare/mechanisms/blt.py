@@ -52,14 +52,14 @@ from fieldfare.mechanisms.toeplitz import ToeplitzMechanism, exponential_mechani
 from fieldfare.participation import Participation
 
 MOST_BUFFERS: Final = 8
+# `buffers = "auto"` stops where one more lowers the loss by less than this share (0.05 % of the RMSE).
 _ENOUGH: Final = 1e-3
-"""`buffers = "auto"` stops where one more lowers the loss by less than this share (0.05 % of the RMSE)."""
+# Largest logit of a decay: 1 - decay >= 2e-12, above float64's own resolution next to 1.
 _WIDEST: Final = 27.0
-"""Largest logit of a decay: 1 - decay >= 2e-12, above float64's own resolution next to 1."""
+# Logit below which the first decay counts as moving to 1.
 _ALMOST_ONE: Final = -12.0
-"""Logit below which the first decay counts as moving to 1."""
+# Bounds of the log steps of the chain: neighbours neither coincide nor leave the range of float64.
 _STEPS: Final = (-7.0, 3.5)
-"""Bounds of the log steps of the chain: neighbours neither coincide nor leave the range of float64."""
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from fieldfare.mechanisms.stamped import stamped
 from fieldfare.mechanisms.triangular import Engine, TriangularMechanism, check_rounds
 from fieldfare.participation import FixedOrder, Participation, Single
 
+# Optimised strategies by `cache_key`, for callers that pass no cache.
 _in_process: dict[str, bytes] = {}
-"""Optimised strategies by `cache_key`, for callers that pass no cache."""
 _MAGIC: Final = b"fieldfare dense 1\n"
 
 

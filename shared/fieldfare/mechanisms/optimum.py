@@ -16,8 +16,8 @@ from threadpoolctl import ThreadpoolController
 from fieldfare.arrays import Floats
 from fieldfare.factorization.rational import Exponentials
 
+# Limits BLAS to one thread: sums are then made in one order, whatever OMP_NUM_THREADS says.
 ONE_THREAD = ThreadpoolController()
-"""Limits BLAS to one thread: sums are then made in one order, whatever OMP_NUM_THREADS says."""
 
 
 def recall(cache: MutableMapping[str, bytes], name: str, optimise: Callable[[], Floats]) -> Floats:

@@ -35,10 +35,10 @@ from fieldfare.streams.rows import MemoryStream, ReplayStream
 
 Engine = Literal["memory", "replay"]
 MOST_ROUNDS = 2048
+# Relative slack below which an upper bound counts as attained.
 _CLOSE = 1e-12
-"""Relative slack below which an upper bound counts as attained."""
+# Fixed orders with more participations than this use bound (1) of `factorization/triangular.py`.
 _WIDE = 64
-"""Fixed orders with more participations than this use bound (1) of `factorization/triangular.py`."""
 
 
 class MatrixMechanism(Mechanism):

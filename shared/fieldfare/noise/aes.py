@@ -13,12 +13,12 @@ from fieldfare.noise.chunks import CHUNK, scratch
 from fieldfare.noise.drawer import UNIT, Drawer
 
 _HALF: Final = UNIT // 2
+# Words of 32 bits that a unit takes from the first plane of its row: high, low and angle.
 _WORDS: Final = 3 * _HALF
-"""Words of 32 bits that a unit takes from the first plane of its row: high, low and angle."""
 _BLOCKS: Final = _WORDS * 4 // 16
 _FINE_BLOCKS: Final = _HALF * 4 // 16
+# First AES block of a row's second plane: the lower halves of float64 angles.
 _FINE_PLANE: Final = 1 << 62
-"""First AES block of a row's second plane: the lower halves of float64 angles."""
 _ZEROS: Final = memoryview(bytes(CHUNK // UNIT * _WORDS * 4))
 
 

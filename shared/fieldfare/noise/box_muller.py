@@ -37,8 +37,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Scratch vectors that `pairs` needs, each half as long as its result.
 PLANES: Final = 4
-"""Scratch vectors that `pairs` needs, each half as long as its result."""
 
 
 def pairs(
@@ -138,10 +138,10 @@ def circle(points: int) -> NDArray[np.float64]:
     return np.array([[cosines, -sines, -cosines, sines], [sines, cosines, -sines, -cosines]]).reshape(2, points)
 
 
+# The units of high, low and angle.
 _UNITS: Final = np.array([2.0**-31, 2.0**-62, math.pi * 2.0**-31]).reshape(3, 1, 1)
-"""The units of high, low and angle."""
 _CIRCLE: Final = circle(1024)
+# The unit of the rest d.
 _STEP: Final = math.pi * 2.0**-41
-"""The unit of the rest d."""
+# tan d = d + d^3 / 3 + 2 d^5 / 15 for |d| <= pi / 1 024: off by less than 2^-54 of itself.
 _TAN: Final = (_STEP, _STEP**3 / 3, _STEP**5 * 2 / 15)
-"""tan d = d + d^3 / 3 + 2 d^5 / 15 for |d| <= pi / 1 024: off by less than 2^-54 of itself."""

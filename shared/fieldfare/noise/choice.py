@@ -15,8 +15,8 @@ from fractions import Fraction
 
 from fieldfare.noise.secure import SecureNoise
 
+# Bytes of keystream taken at a time.
 _PIECE = 64
-"""Bytes of keystream taken at a time."""
 
 
 def exponential_choice(scores: Sequence[int], rate: Fraction, noise: SecureNoise, *, row: int) -> int:

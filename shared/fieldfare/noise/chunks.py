@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from fieldfare.lazily import torch
 
+# Elements worked on at a time: as many as stay in one core's cache.
 CHUNK: Final = 1 << 17
-"""Elements worked on at a time: as many as stay in one core's cache."""
+# The same on an accelerator: bounds the scratch.
 DEVICE_CHUNK: Final = 1 << 24
-"""The same on an accelerator: bounds the scratch."""
 
 
 def in_chunks(work: Callable[[int, int], None], n: int, offset: int = 0, threads: int | None = None) -> None:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Booleans = NDArray[np.bool_]
 
+# `privacy.rounding`: Gaussian noise rounded to a grid; a discrete Gaussian on it; or floats as they come.
 Rounding = Literal["grid", "discrete", "none"]
-"""`privacy.rounding`: Gaussian noise rounded to a grid; a discrete Gaussian on it; or floats as they come."""
 
 LARGEST_SCALE: Final = 1 << 31
+# Draws made together: the granularity of seeking.
 _BLOCK: Final = 4096
-"""Draws made together: the granularity of seeking."""
+# Bytes of keystream reserved for a block: 4 096 a draw, of which about 150 are used.
 _BLOCK_BYTES: Final = 1 << 24
-"""Bytes of keystream reserved for a block: 4 096 a draw, of which about 150 are used."""
 
 
 class DiscreteNoise(SecureNoise):

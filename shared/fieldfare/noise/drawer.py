@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fieldfare.lazily import torch
 from fieldfare.noise.chunks import in_chunks, numpy_dtype
 
+# Elements drawn together, as UNIT / 2 Box-Muller pairs: cosines first, then sines. The granularity of seeking.
 UNIT: Final = 4096
-"""Elements drawn together, as UNIT / 2 Box-Muller pairs: cosines first, then sines. The granularity of seeking."""
 
 
 class Drawer(ABC):

@@ -19,8 +19,8 @@ _MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 _LOW: Final = 0xFFFFFFFF
 _HALF: Final = UNIT // 2
+# Elements made at a time: bounds the scratch at eight int64 vectors of half this length.
 _PIECE: Final = 1 << 22
-"""Elements made at a time: bounds the scratch at eight int64 vectors of half this length."""
 
 Words: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]"
 

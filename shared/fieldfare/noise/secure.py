@@ -71,11 +71,11 @@ Source = Literal["aes-256-ctr", "philox-4x32-10"]
 
 _MAX_ELEMENTS: Final = 1 << 48
 _MAX_ROW: Final = 1 << 62
+# Row of z -> the round in which it is first used: `Mechanism.birth`.
 Births = Callable[[int], int]
-"""Row of z -> the round in which it is first used: `Mechanism.birth`."""
+# Version of the map from bits to floats: 2, Box and Muller; 3, the staircase for float64. A change that
+# alters any float needs another version: a run keeps its own.
 Map = Literal[2, 3]
-"""Version of the map from bits to floats: 2, Box and Muller; 3, the staircase for float64. A change that
-alters any float needs another version: a run keeps its own."""
 NEWEST_MAP: Final[Map] = 3
 
 

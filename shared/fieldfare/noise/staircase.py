@@ -50,16 +50,16 @@ from fieldfare.noise.chunks import CHUNK, scratch
 from fieldfare.noise.drawer import Drawer
 
 PARTS: Final = 1 << 11
+# Parts that are not uniform: as many as no further rectangle fits under the peak.
 RESIDUAL: Final = 3
-"""Parts that are not uniform: as many as no further rectangle fits under the peak."""
+# Numbers made at a time: word, index and product stay in the second-level cache. Fewer would make two threads
+# wait for Python's lock: they get it between calls of numpy.
 _BLOCK: Final = 1 << 15
-"""Numbers made at a time: word, index and product stay in the second-level cache. Fewer would make two
-threads wait for Python's lock: they get it between calls of numpy."""
+# First AES block of a row's second plane: element p's tries take up to 2^12 blocks from 2^12 p on. (A run of
+# tries that needs more has a probability below 2^-3000.)
 _KEPT_APART: Final = 1 << 63
-"""First AES block of a row's second plane: element p's tries take up to 2^12 blocks from 2^12 p on. (A run of
-tries that needs more has a probability below 2^-3000.)"""
+# Tries that are made at a time for an element of the residual; each takes two AES blocks.
 _TRIES: Final = 2
-"""Tries that are made at a time for an element of the residual; each takes two AES blocks."""
 _PEAK: Final = 1 / math.sqrt(2 * math.pi)
 Float = NDArray[np.float64]
 
@@ -149,12 +149,9 @@ def try_residual(words: NDArray[np.uint64]) -> tuple[Float, NDArray[np.bool_]]:
 
 
 class _Table(NamedTuple):
-    uniforms: Float
-    """a_i 2^-63 of each part, shape (`PARTS`,); NaN for the residual."""
-    cumulated: Float
-    """Areas of the pieces, one after another, as shares of all."""
-    pieces: Float
-    """start, end, span, peak and base of each piece, shape (pieces, 5); the first is the tail."""
+    uniforms: Float  # a_i 2^-63 of each part, shape (`PARTS`,); NaN for the residual
+    cumulated: Float  # areas of the pieces, one after another, as shares of all
+    pieces: Float  # start, end, span, peak and base of each piece, shape (pieces, 5); the first is the tail
 
 
 @functools.cache

@@ -15,12 +15,12 @@ from fieldfare.errors import Conflict
 from fieldfare.registry import Registry, Table
 from fieldfare.schema import Schema
 
+# Standard deviations on either side of an estimate that hold 95 % of normal noise.
 WIDE: Final = 1.959963984540054
-"""Standard deviations on either side of an estimate that hold 95 % of normal noise."""
+# Standard deviations that a noised number must be above 0 before anything is divided by it.
 FEWEST: Final = 4.0
-"""Standard deviations that a noised number must be above 0 before anything is divided by it."""
+# Numbers of one question: reading a quantile takes a square matrix of them.
 MOST_CELLS: Final = 1024
-"""Numbers of one question: reading a quantile takes a square matrix of them."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ class Estimate:
     """One number of an answer, and the interval that holds what it would be without noise, with probability 95 %."""
 
     name: str
-    value: float | None
-    """None: the noise is too large to say."""
+    value: float | None  # None: the noise is too large to say
     low: float | None
     high: float | None
 
@@ -96,10 +95,9 @@ class Question(Table):
     low: float = Field(description="the least value; what is below counts as this")
     high: float = Field(description="the largest value; what is above counts as this")
 
-    of_models: ClassVar[tuple[str, ...]] = ("loss", "correct")
-    """Measures that need a model."""
+    of_models: ClassVar[tuple[str, ...]] = ("loss", "correct")  # measures that need a model
+    # The measure that trains: from a released model, or from the task's own, which is public.
     update_norm: ClassVar[str] = "update-norm"
-    """The measure that trains: from a released model, or from the task's own, which is public."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -181,8 +179,8 @@ class Question(Table):
         """Before it is asked: (what, its standard deviation by noise of `sd` with so many users)."""
 
 
+# The id of a run, which names a directory beside others and never leads out of it.
 RunId = Annotated[str, StringConstraints(max_length=40, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
-"""The id of a run, which names a directory beside others and never leads out of it."""
 
 
 class ModelQuestion(Question):

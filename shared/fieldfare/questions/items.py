@@ -27,16 +27,16 @@ from fieldfare.errors import BadInput, Conflict, OutOfRange
 from fieldfare.questions.base import Estimate, Question, Values, register
 from fieldfare.text import decimal
 
+# Numbers of larger size are no values: float64 would take two for one.
 LARGEST: Final = 1 << 53
-"""Numbers of larger size are no values: float64 would take two for one."""
+# Of one sum: each holds noise, and the released vector has all of them.
 MOST_PLACES: Final = 1 << 17
-"""Of one sum: each holds noise, and the released vector has all of them."""
 
 
+# Bytes of UTF-8.
 LONGEST_WORD: Final = 64
-"""Bytes of UTF-8."""
+# A value: a whole number, or a word.
 Item: TypeAlias = int | str
-"""A value: a whole number, or a word."""
 
 
 def is_word(text: str) -> bool:

@@ -21,20 +21,19 @@ from fieldfare.streams.base import HorizonError, OnDevice, Stream, Take, require
 from fieldfare.streams.kept import KeptVectors
 from fieldfare.streams.ops import Array, Vector, ops_on
 
+# `round` while a round runs, and after an exception ended it half-way: such a state is refused.
 _TORN: Final = -1
-"""`round` while a round runs, and after an exception ended it half-way: such a state is refused."""
 
+# Elements that a rule gets at a time on the host, so that the state is read once, and noise, state and row
+# stay in the cache for what follows. (Noise is drawn for `CHUNK` elements at a time, which is cheaper.)
 RULE_STEP: Final = 1 << 15
-"""Elements that a rule gets at a time on the host, so that the state is read once, and noise, state and row
-stay in the cache for what follows. (Noise is drawn for `CHUNK` elements at a time, which is cheaper.)"""
 
+# `rule(lo, z, out, kept)`: turn the elements from `lo` on of row t of z into those of row t of B z.
+#
+# The arrays have shape (blocks, width). `z` is scratch: overwrite it freely. `out` takes the result. `kept`,
+# shape (slots, blocks, width), is a view of the same elements of the state, to be updated. Several threads
+# call a rule at once.
 Rule = Callable[[int, Array, Array, Array], None]
-"""`rule(lo, z, out, kept)`: turn the elements from `lo` on of row t of z into those of row t of B z.
-
-The arrays have shape (blocks, width). `z` is scratch: overwrite it freely. `out` takes the result. `kept`,
-shape (slots, blocks, width), is a view of the same elements of the state, to be updated. Several threads call
-a rule at once.
-"""
 
 
 class StreamSettings(OnDevice, total=False):
@@ -63,10 +62,10 @@ class ChunkedStream(Stream):
     """
 
     name: ClassVar[str]
+    # Width of the blocks in which `KeptVectors` stores the state on the host.
     width: ClassVar[int] = RULE_STEP
-    """Width of the blocks in which `KeptVectors` stores the state on the host."""
+    # Whether z is drawn where the row goes: the rule then gets one array as `z` and as `out`.
     draws_in_place: bool = False
-    """Whether z is drawn where the row goes: the rule then gets one array as `z` and as `out`."""
 
     def __init__(
         self,

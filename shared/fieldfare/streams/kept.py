@@ -9,9 +9,9 @@ from fieldfare.lazily import torch
 from fieldfare.noise.chunks import empty
 from fieldfare.streams.ops import Array
 
+# Width for rings of many vectors: a block of the sum stays in the first-level cache while block after block
+# of the ring is added to it.
 RING_WIDTH: Final = 1 << 11
-"""Width for rings of many vectors: a block of the sum stays in the first-level cache while block after block
-of the ring is added to it."""
 
 
 class KeptVectors:

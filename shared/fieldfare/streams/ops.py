@@ -14,8 +14,8 @@ from fieldfare.noise import Drawer
 from fieldfare.noise.chunks import DEVICE_CHUNK, in_chunks, scratch
 
 Vector = NDArray[np.float64]
+# A numpy array on the host, a tensor on an accelerator: operators work on both, functions are those of `Ops`.
 Array = Any
-"""A numpy array on the host, a tensor on an accelerator: operators work on both, functions are those of `Ops`."""
 
 
 class Ops(ABC):

@@ -10,8 +10,8 @@ from fieldfare.noise import CHUNK, SecureNoise
 from fieldfare.streams.chunked import ChunkedStream, Rule, StreamSettings, require_vector
 from fieldfare.streams.ops import Array, Vector
 
+# `rows(t)`: row t's coefficients of z_0 .. z_t, shape (t + 1,), within a block.
 Rows = Callable[[int], Vector]
-"""`rows(t)`: row t's coefficients of z_0 .. z_t, shape (t + 1,), within a block."""
 
 
 class _RowStream(ChunkedStream):

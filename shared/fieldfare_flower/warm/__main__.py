@@ -35,8 +35,8 @@ from fieldfare_flower.warm import stand_in
 log = logging.getLogger("fieldfare.warm")
 
 TASK_PROGRAM = "flwr-clientapp"
+# Seconds before a dead parent is started again; doubled until one lives for a minute.
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a dead parent is started again; doubled until one lives for a minute."""
 
 
 def keep_parent(superexec: int, folder: Path, preload: str) -> None:

@@ -29,8 +29,8 @@ from fieldfare_flower.warm.stand_in import PATIENCE, SOCKET, TAKEN
 
 log = logging.getLogger("fieldfare.warm")
 
+# Upper bound of a task's arguments and environment, in bytes.
 LONGEST = 1 << 20
-"""Upper bound of a task's arguments and environment, in bytes."""
 
 
 def warm_up(preload: str) -> tuple[Callable[[], Any], int]:

@@ -14,10 +14,10 @@ import sys
 
 SOCKET = "socket"
 TAKEN = b"taken"
+# Where this is set, a task starts by the way that checks its code.
 PINNED = "FIELDFARE_CODE"
-"""Where this is set, a task starts by the way that checks its code."""
+# Seconds that a fork has to take a task.
 PATIENCE = 10.0
-"""Seconds that a fork has to take a task."""
 
 
 def hand_over(path: str, arguments: list[str], environment: dict[str, str]) -> int | None:

@@ -34,8 +34,8 @@ def _admin(caller: Admin, answers: AnswersOf, run_id: RunId) -> Caller:
 
 
 RunReader = Annotated[Caller, Depends(_reader)]
+# A caller who may see, or steer, the run of the path.
 RunAdmin = Annotated[Caller, Depends(_admin)]
-"""A caller who may see, or steer, the run of the path."""
 
 _ONE = responses(304, 401, 403, 404, 422, 429, 503)
 

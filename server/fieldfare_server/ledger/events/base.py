@@ -34,8 +34,7 @@ def require(holds: bool, why: str) -> None:
 class Event:
     """Base of all events."""
 
-    action: ClassVar[str]
-    """Its name in the log."""
+    action: ClassVar[str]  # its name in the log
 
     def body(self) -> dict[str, Any]:
         """The members of its body."""
@@ -59,8 +58,7 @@ class Record(NamedTuple):
     """An event, and what the log says of it besides: a row of the log without its links."""
 
     number: int
-    at: float
-    """When it happened, by its writer's clock: seconds since 1970."""
+    at: float  # when it happened, by its writer's clock: seconds since 1970
     actor: str
     event: Event
     population: str | None = None
@@ -87,8 +85,8 @@ def shape(cls: type[Event]) -> Shape:
     return known
 
 
+# Each worked out once: a journal of millions of rows asks for them row by row.
 _SHAPES: dict[type[Event], Shape] = {}
-"""Each worked out once: a journal of millions of rows asks for them row by row."""
 
 
 def _kinds(hint: Any) -> tuple[type, ...]:

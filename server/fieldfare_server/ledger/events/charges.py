@@ -18,8 +18,7 @@ class ChargeReserved(Event):
     why: str
     loss: str
     price: str
-    largest: int | None = None
-    """As of `populations.Tightened`."""
+    largest: int | None = None  # as of `populations.Tightened`
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import Any
 from fieldfare_server.ledger.events import charges, heads, nodes, populations, runs, tokens
 from fieldfare_server.ledger.events.base import Event, Record, Unfit, loads
 
+# Every event by its action.
 EVENTS: Mapping[str, type[Event]] = {
     each.action: each
     for module in (populations, runs, charges, tokens, nodes, heads)
     for each in vars(module).values()
     if isinstance(each, type) and issubclass(each, Event) and each is not Event
 }
-"""Every event by its action."""
 
 
 def read(row: Mapping[str, Any]) -> Record:

@@ -12,8 +12,7 @@ class NodeAdmitted(Event):
     """An operator stated for how many users a node is registered."""
 
     action = "node.admit"
-    key: str
-    """SHA-256 of its public key."""
+    key: str  # SHA-256 of its public key
     name: str
     most_users: int
 

@@ -19,20 +19,17 @@ class Created(Event):
     adjacency: str
     simulated: bool
     unit: str
-    accounting: str
-    """Whether odometers are kept: "individual" or "worst-case"."""
+    accounting: str  # whether odometers are kept: "individual" or "worst-case"
     ceiling_epsilon: float | None
     ceiling_delta: float | None
     two_persons: bool
     reservation_seconds: float | None
+    # SHA-256 of the salt of its users' hashes: with the salt, a reader of the log could test guesses at pseudonyms.
     salt: str
-    """SHA-256 of the salt of its users' hashes: with the salt, a reader of the log could test guesses at pseudonyms."""
-    leak: float
-    """D of the filter."""
+    leak: float  # d of the filter
+    # Where another population of the ledger needs two persons for a raise: it waits for the second by this id.
     proposal: str | None = None
-    """Where another population of the ledger needs two persons for a raise: it waits for the second by this id."""
-    person: str | None = None
-    """Who asked for it, then."""
+    person: str | None = None  # who asked for it, then
 
 
 @dataclass(frozen=True)
@@ -43,10 +40,8 @@ class Raised(Event):
     epsilon: float
     delta: float
     reason: str
-    old: Mapping[str, Any]
-    """The budget before."""
-    person: str | None = None
-    """Who approved it, where two persons are needed."""
+    old: Mapping[str, Any]  # the budget before
+    person: str | None = None  # who approved it, where two persons are needed
     proposal: str | None = None
 
 
@@ -81,9 +76,9 @@ class Tightened(Event):
     delta: float
     reason: str
     old: Mapping[str, Any]
+    # What is committed of the user who has least left, beyond what all are charged alike, where there are
+    # odometers: the log alone has no odometers at hand.
     largest: int | None = None
-    """What is committed of the user who has least left, beyond what all are charged alike, where there are
-    odometers: the log alone has no odometers at hand."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +87,7 @@ class WindowSet(Event):
 
     action = "population.window"
     window_epsilon: float | None
-    window_every: str | None
-    """"day", "week", "month" or "year"."""
+    window_every: str | None  # "day", "week", "month" or "year"
     reason: str
     old: Mapping[str, Any]
 
@@ -131,11 +125,9 @@ class Recomputed(Event):
     """Ended runs are charged to their users' odometers from now on."""
 
     action = "population.odometers"
-    runs: Mapping[str, Any]
-    """Run -> the digest of what its rounds cost (`odometers.digest_of_rounds`)."""
+    runs: Mapping[str, Any]  # run -> the digest of what its rounds cost (`odometers.digest_of_rounds`)
     users: int
-    odometers: str
-    """Digest of what ended runs have cost each user."""
+    odometers: str  # digest of what ended runs have cost each user
 
 
 @dataclass(frozen=True)
@@ -145,7 +137,6 @@ class Registered(Event):
     action = "users.register"
     first: int
     count: int
-    hashes: str
-    """SHA-256 of their salted hashes."""
+    hashes: str  # SHA-256 of their salted hashes
+    # Run -> what it may cost each of them, of the runs under way that are charged to odometers.
     pledged: Mapping[str, Any] | None = None
-    """Run -> what it may cost each of them, of the runs under way that are charged to odometers."""

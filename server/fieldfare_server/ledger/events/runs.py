@@ -14,13 +14,10 @@ class SeedDrawn(Event):
     """The seed of a certified charge was drawn, before its run is started."""
 
     action = "run.certify"
-    attempt: int
-    """Its number among the seeds of this law, from 1; of this plan in rows without `law`."""
+    attempt: int  # its number among the seeds of this law, from 1; of this plan in rows without `law`
     plan_digest: str
-    seed: str
-    """16 bytes, hex."""
-    law: str | None = None
-    """`Plan.law`. None in rows that commit d6c95ba or an earlier one wrote."""
+    seed: str  # 16 bytes, hex
+    law: str | None = None  # `Plan.law`. None in rows that commit d6c95ba or an earlier one wrote.
 
 
 @dataclass(frozen=True)
@@ -30,29 +27,22 @@ class Started(Event):
     action = "run.start"
     plan_digest: str
     rounds: int
-    planned: str
-    """The loss that it plans, JSON of `PrivacyLoss`."""
-    price: str
-    """What it reserves, JSON of `Price`."""
+    planned: str  # the loss that it plans, JSON of `PrivacyLoss`
+    price: str  # what it reserves, JSON of `Price`
     noise_source: str
     key_commitment: str
     trust_node_ids: bool
-    format: int
-    """`formats.FORMAT`."""
-    strategy: str | None
-    """SHA-256 of the stored strategy that it applies."""
+    format: int  # `formats.FORMAT`
+    strategy: str | None  # SHA-256 of the stored strategy that it applies
     accounting: str
-    most: int | None
-    """The most that it can cost one user, in units, where it is charged to odometers."""
-    plan: str
-    """SHA-256 of its plan."""
+    most: int | None  # the most that it can cost one user, in units, where it is charged to odometers
+    plan: str  # SHA-256 of its plan
+    # Digest of what it was pledged of the users that there were, where it is charged to odometers.
     pledged: str | None = None
-    """Digest of what it was pledged of the users that there were, where it is charged to odometers."""
-    largest: int | None = None
-    """As of `populations.Tightened`."""
+    largest: int | None = None  # as of `populations.Tightened`
+    # `multiplier`; of discrete noise also `scale`, in cells, and `values`, which it releases in all. None in
+    # rows that commit d6c95ba or an earlier one wrote.
     noise: Mapping[str, object] | None = None
-    """`multiplier`; of discrete noise also `scale`, in cells, and `values`, which it releases in all. None in
-    rows that commit d6c95ba or an earlier one wrote."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +78,10 @@ class Finished(Event):
     state: str
     message: str
     spent: str
-    settled: str
-    """The composed loss of all ended runs of the population, with this one."""
+    settled: str  # the composed loss of all ended runs of the population, with this one
+    # Digest of what ended runs have cost each user, where the run was charged to odometers.
     odometers: str | None = None
-    """Digest of what ended runs have cost each user, where the run was charged to odometers."""
-    whole: bool | None = None
-    """It is charged all that it reserved: what it released is not known."""
+    whole: bool | None = None  # it is charged all that it reserved: what it released is not known
 
 
 @dataclass(frozen=True)
@@ -129,8 +117,7 @@ class Opened(Event):
     attempt: int
     noise_row: int
     cohort_size: int
-    cohort: str
-    """SHA-256 of who was selected."""
+    cohort: str  # SHA-256 of who was selected
 
 
 @dataclass(frozen=True)
@@ -139,10 +126,8 @@ class RoundClosed(Event):
 
     action = "round.close"
     attempt: int
-    closing: str
-    """SHA-256 of the file with the masked sum, who is in it, and the boxes."""
-    nodes: int
-    """How many nodes are in it."""
+    closing: str  # SHA-256 of the file with the masked sum, who is in it, and the boxes
+    nodes: int  # how many nodes are in it
 
 
 @dataclass(frozen=True)
@@ -161,24 +146,20 @@ class Committed(Event):
     """A round was charged; what it made may be seen."""
 
     action = "round.commit"
-    spent: str
-    """The run's loss with this round."""
-    epsilon: float
-    """`spent` at the population's delta."""
+    spent: str  # the run's loss with this round
+    epsilon: float  # `spent` at the population's delta
     checkpoint: str
     attempt: int
     noise_row: int
-    participants: str
-    """SHA-256 of who took part."""
+    participants: str  # SHA-256 of who took part
     participant_count: int
-    statistics: str
-    """SHA-256 of the statistics."""
+    statistics: str  # SHA-256 of the statistics
     reports: int
     rejects: Mapping[str, object]
     nonce: str | None = None
+    # Digest of what it cost each participant, where the run is charged to odometers.
     charges: str | None = None
-    """Digest of what it cost each participant, where the run is charged to odometers."""
+    # `files.checkpoint.model_digest` of the released model. None in rows as of those without `Started.noise`.
     model: str | None = None
-    """`files.checkpoint.model_digest` of the released model. None in rows as of those without `Started.noise`."""
+    # Of a masked round: `masking.receipts.Receipt.text`. None in rows that earlier versions wrote.
     receipt: str | None = None
-    """Of a masked round: `masking.receipts.Receipt.text`. None in rows that earlier versions wrote."""

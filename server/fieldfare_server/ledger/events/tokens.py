@@ -17,8 +17,7 @@ class TokenCreated(Event):
     scopes: tuple[str, ...]
     expires_at: float | None
     populations: tuple[str, ...] | None
-    digest: str
-    """SHA-256 of its secret."""
+    digest: str  # SHA-256 of its secret
 
 
 @dataclass(frozen=True)

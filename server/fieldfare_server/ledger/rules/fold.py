@@ -19,10 +19,10 @@ from fieldfare_server.ledger.state.state import State
 Rule: TypeAlias = Callable[[State, Record, Any], Iterator[Fact]]
 
 _MODULES = (populations, runs, rounds, charges, tokens)
+# The rule of each event: the function that takes it, by its signature.
 RULES: dict[type[Event], Rule] = by_kind(
     (each for module in _MODULES for each in vars(module).values()), "state", "record", "event"
 )
-"""The rule of each event: the function that takes it, by its signature."""
 
 
 def decide(state: State, record: Record) -> tuple[Fact, ...]:

@@ -38,10 +38,10 @@ from fieldfare_server.ledger.state import budget, odometers, rows
 from fieldfare_server.ledger.state.state import FoldedPopulation, State
 from fieldfare_server.ledger.state.windows import EVERY
 
+# States of a population that a second person has not approved.
 NEVER_OPEN = ("proposed", "withdrawn")
-"""States of a population that a second person has not approved."""
+# Beyond it mu^2 soon has no float, and nothing is promised long before.
 LARGEST_EPSILON = 1e9
-"""Beyond it mu^2 soon has no float, and nothing is promised long before."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,7 @@ def create(
     rules: Rules | None = None,
     person: str,
 ) -> events.Created:
-    """Make a population. It waits for a second person where one would be needed to raise another's budget: a
-    second population of the same users is a raise by another name.
+    """Make a population. It waits for a second person where one would be needed to raise another's budget.
 
     salt: SHA-256 of its fresh salt. leak: D; None: the default. person: who asks, as in `raise_budget`.
 
@@ -109,6 +108,7 @@ def create(
     _require_budget(epsilon, delta)
     rules.check(epsilon, delta)
     strict = sorted(name for name, each in state.populations.items() if each.row.two_persons)
+    # A second population of the same users is a raise by another name.
     if strict and not rules.two_persons:
         raise BadInput(
             "a population that one person can raise",
@@ -174,14 +174,12 @@ def raise_budget(
 ) -> events.Raised | events.Proposed:
     """Raise epsilon, delta or both (None: unchanged); where two persons are needed, propose it.
 
-    The leak D stays: what runs have taken from the old rectangle is within the new one, whose guarantee holds.
-
     person: who asks: a token's id, or the system's user. The one who approves is another.
 
     Raises `BadInput`: a lower budget, one above the ceiling, a closed population.
     """
     row = find(state, name).row
-    new = _merged(row, epsilon, delta)
+    new = _merged(row, epsilon, delta)  # the leak D stays, so what runs have taken is within the new rectangle as well
     _require_raise(row, *new)
     if row.two_persons:
         return events.Proposed(secrets.token_hex(6), *new, reason=reason, person=person, old=_old(row))

@@ -25,8 +25,8 @@ from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import Journal
 
 SUFFIXES = (".sqlite3", ".dump")
+# Most seconds that `pg_dump` may take.
 DUMP_SECONDS = 3_600.0
-"""Most seconds that `pg_dump` may take."""
 
 
 def make(url: str, directory: Path, *, keep: int = 7) -> Path:

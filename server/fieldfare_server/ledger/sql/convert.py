@@ -54,6 +54,7 @@ _BATCH = 1000
 _NOBODY = blobs.encode([])
 _NOBODY_NAME = chain.sha256(_NOBODY)
 
+# What bodies of earlier versions leave unsaid.
 _UNSAID: Mapping[str, Mapping[str, object]] = {
     "population.create": {
         **{"accounting": "worst-case", "ceiling_epsilon": None, "ceiling_delta": None},
@@ -63,15 +64,14 @@ _UNSAID: Mapping[str, Mapping[str, object]] = {
     "run.start": {"price": None, "format": 0, "strategy": None, "accounting": "worst-case", "most": None},
     "token.create": {"populations": None},
 }
-"""What bodies of earlier versions leave unsaid."""
+# What rows of a secret population say of who took part.
 _SECRET: Mapping[str, Mapping[str, object]] = {
     "round.open": {"cohort": _NOBODY_NAME, "cohort_size": 0},
     "round.void": {"reports": 0, "rejects": {}},
     "round.commit": {"participants": _NOBODY_NAME, "participant_count": 0, "reports": 0, "rejects": {}},
 }
-"""What rows of a secret population say of who took part."""
+# Kinds whose charge is that of format 0 where their sensitivity is exact: others had a larger one.
 _SAME_CHARGE = ("anti-pgd", "banded", "banded-inverse", "blt", "decaying", "dense", "independent", "nu", "optimal-cc")
-"""Kinds whose charge is that of format 0 where their sensitivity is exact: others had a larger one."""
 
 
 @dataclass
@@ -81,15 +81,12 @@ class _First:
     population: str
     started: Row
     planned: str
-    whole: Price
-    """What it reserved, by the rule of then."""
+    whole: Price  # what it reserved, by the rule of then
     spent: str = ""
     rounds: int = 0
     active: bool = True
-    last: Row = field(default_factory=Row)
-    """Its newest row."""
-    strategy: str | None = None
-    """SHA-256 of the strategy that is stored for it now."""
+    last: Row = field(default_factory=Row)  # its newest row
+    strategy: str | None = None  # SHA-256 of the strategy that is stored for it now
 
     @property
     def keepable(self) -> bool:
@@ -132,13 +129,11 @@ class _Old:
         """root: where the files of runs lie. plans: the plan of each run."""
         self.head, self._root, self._plans = ledger, root, plans
         self.first: dict[str, _First] = {}
-        self.carried: set[str] = set()
-        """Runs of format 0 that give way to a charge."""
-        self.hidden: dict[str, bool] = {}
-        """Population -> whether a user's presence is its secret."""
+        self.carried: set[str] = set()  # runs of format 0 that give way to a charge
+        self.hidden: dict[str, bool] = {}  # population -> whether a user's presence is its secret
         self._budgets: dict[str, dict[str, object]] = {}
+        # Of populations with a run of format 0: the loss of all ended runs that stay.
         self._settled: dict[str, PrivacyLoss | None] = {}
-        """Of populations with a run of format 0: the loss of all ended runs that stay."""
         self._left: dict[str, float] = {}
 
     # -- what is in it ---------------------------------------------------------------------------------------
@@ -414,6 +409,7 @@ def _new_name(head: chain.Head) -> str:
     return chain.sha256(f"converted {head.ledger} {head.count} {head.hash}".encode())[:32]
 
 
+# Runs are numbered in the order of their starts. Rounds get their numbers from the fold, and these rows with them.
 _TAKE_PART = text("""
 INSERT INTO participations (round_id, run_seq, "index", count, users, charges)
 SELECT -ROW_NUMBER() OVER (ORDER BY s.seq, p."index"), s.seq, p."index",
@@ -423,7 +419,6 @@ FROM participations_before p
 JOIN (SELECT run, population, ROW_NUMBER() OVER (ORDER BY id) AS seq FROM audit WHERE action = 'run.start') s
 ON s.run = p.run
 """).bindparams(bindparam("hidden", expanding=True), bindparam("nobody", type_=LargeBinary))
-"""Runs are numbered in the order of their starts. Rounds get their numbers from the fold, and these rows with them."""
 
 
 def _keep_originals(connection: Connection, old: _Old) -> Iterator[tuple[str, int]]:

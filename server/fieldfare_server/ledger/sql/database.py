@@ -28,8 +28,8 @@ from fieldfare_server.ledger.sql import models
 
 T = TypeVar("T")
 
+# The setting of a transaction that holds the secret of the token in whose name the API writes (`roles`).
 CALLER = "fieldfare.token"
-"""The setting of a transaction that holds the secret of the token in whose name the API writes (`roles`)."""
 
 
 class Database:
@@ -190,13 +190,10 @@ class Database:
             pause = min(2 * pause, 2.0)
 
     def _open(self, begin: bytes) -> Connection:
-        """A connection; of PostgreSQL, one that answers and in which `begin` has begun a transaction.
-
-        The one round trip replaces a pooled connection that died, sets the isolation and begins: psycopg
-        would take a round trip for each.
-        """
+        """A connection; of PostgreSQL, one that answers and in which `begin` has begun a transaction."""
         for _ in range(_POOLED + 1):
             connection = self.engine.connect()
+            # One round trip says whether it lives, sets the isolation and begins: psycopg takes one for each.
             if self.path is not None or self._begins(connection, begin):
                 return connection
             # The pool makes a new one in its place, and raises if it cannot.
@@ -299,17 +296,17 @@ _HAS_FUNCTION = text("SELECT to_regprocedure('ledger_head()') IS NOT NULL")
 _FREE = text("SELECT ledger_free()")
 _LOCKED = "55P03"
 _SNAPSHOT, _WRITE = b"BEGIN ISOLATION LEVEL REPEATABLE READ", b"BEGIN ISOLATION LEVEL READ COMMITTED"
+# Most connections that SQLAlchemy keeps.
 _POOLED = 15
-"""Most connections that SQLAlchemy keeps."""
+# libpq's PGRES_COMMAND_OK; psycopg is imported where there is a PostgreSQL ledger only.
 _COMMAND_OK = 1
-"""libpq's PGRES_COMMAND_OK; psycopg is imported where there is a PostgreSQL ledger only."""
 _NO_RIGHT = "42501"
 _PRESENT = text(f"SELECT set_config('{CALLER}', :secret, true)")
 
+# Seconds to wait for another writer.
 _BUSY = 60.0
-"""Seconds to wait for another writer."""
+# Seconds for which a write waits for room on a disk of this machine: whoever makes room wants to be told first.
 FULL_DISK = 2.0
-"""Seconds for which a write waits for room on a disk of this machine: whoever makes room wants to be told first."""
 
 _POSTGRES = {
     # Of each try; psycopg waits at least 2 seconds.
@@ -375,9 +372,9 @@ def _is_full(error: Exception) -> bool:
     )
 
 
+# Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or
+# connections; a standby that is not promoted yet.
 _TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03", "53000", "53100", "53200", "53300", "25006")
-"""Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or
-connections; a standby that is not promoted yet."""
 
 
 def is_empty(engine: Engine) -> bool:

@@ -32,14 +32,11 @@ class RunFacts:
     adjacency: str
     delta: float
     salt: bytes
+    # Where the plan names `run.round_seconds`: the only times that are stored of this run.
     schedule: Schedule | None
-    """Where the plan names `run.round_seconds`: the only times that are stored of this run."""
-    nonces: bool
-    """Whether each committed round has a nonce."""
-    simulated: bool
-    """Whether the users are not people."""
-    individual: bool = False
-    """Whether the run is charged to its users' odometers."""
+    nonces: bool  # whether each committed round has a nonce
+    simulated: bool  # whether the users are not people
+    individual: bool = False  # whether the run is charged to its users' odometers
 
     @property
     def hides_presence(self) -> bool:
@@ -64,8 +61,7 @@ class Hold:
 
     def __init__(self, journal: Journal, run: RunFacts, token: int, seconds: float) -> None:
         self.database, self.run, self.clock = journal.database, run, journal.clock
-        self.seconds = seconds
-        """How long this coordinator may be silent."""
+        self.seconds = seconds  # how long this coordinator may be silent
         self._journal, self._token = journal, token
         self._renewed = time.monotonic()
 

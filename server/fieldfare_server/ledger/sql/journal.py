@@ -56,8 +56,7 @@ class Entry:
         self._end, self._rows = end, list[dict[str, Any]]()
         self._tables = Tables(connection) if proven is None else None
         self.state: State = self._tables or proven or State()
-        self.contents = Contents()
-        """What the events of this transaction name by hash."""
+        self.contents = Contents()  # what the events of this transaction name by hash
         self._changes = Changes()
         self.head: chain.Head | None = None
 
@@ -178,16 +177,13 @@ class Journal:
         self._file = head_file
         self._seen: chain.Head | None = None
         self._seeing = threading.Lock()
-        self._checked = False
-        """Whether the ledger was found to go on from the held head since this was made."""
+        self._checked = False  # whether the ledger was found to go on from the held head since this was made
 
     def check(self) -> None:
         """Raise `LedgerError` if the ledger is behind the held head, or if its last row does not fit.
 
         So too where no head is held of a ledger that has runs, if this is their coordinator: if `coordinator`
-        says so, or if files of one of the runs lie here. It held a head once, and who removed it may have put
-        an old copy of the ledger back. Another machine, such as one that submits plans, holds the head from
-        now on.
+        says so, or if files of one of the runs lie here.
         """
         if self._seen is None and self._file is not None:
             self._seen = self._file.read()
@@ -201,6 +197,8 @@ class Journal:
                 f"its journal does not end in the row {end.count} that it should end in.",
                 "`fieldfare ledger mend`, which first says what it would do",
             )
+        # A coordinator held a head once: who removed it may have put an old copy of the ledger back. Another
+        # machine, such as one that submits plans, holds the head from now on.
         if self._file is not None and self._seen is None:
             self._require_first_time()
         # A service that shows an old ledger does not keep its readers waiting for the first copy of all of it.

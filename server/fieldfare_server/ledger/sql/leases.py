@@ -16,8 +16,8 @@ from fieldfare.errors import RunHeld
 from fieldfare_server.ledger.holders import process_is_gone
 from fieldfare_server.ledger.sql import models
 
+# How long a holder may be silent, by default.
 SECONDS = 30.0
-"""How long a holder may be silent, by default."""
 _LEASE = select(models.leases).where(models.leases.c.run_seq == bindparam("run"))
 
 

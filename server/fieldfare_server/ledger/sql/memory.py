@@ -26,10 +26,10 @@ from fieldfare_server.ledger.views import PopulationView, RunInBrief
 
 T = TypeVar("T")
 
+# Journal rows that are followed; behind more than these, all runs are read again, which is quicker.
 _FOLLOWED = 5_000
-"""Journal rows that are followed; behind more than these, all runs are read again, which is quicker."""
+# Charges that are read by name; more are read all.
 _NAMED = 500
-"""Charges that are read by name; more are read all."""
 
 _j, _r, _c = models.journal.c, models.runs.c, models.charges.c
 _CHARGES = ("charge.reserve", "charge.carry", "charge.commit", "charge.release")
@@ -80,17 +80,13 @@ class AtHead(Generic[T]):
 class TakenSums:
     """What the runs and charges of one population take of it."""
 
-    sums: budget.Sums
-    """What all users are charged alike."""
+    sums: budget.Sums  # what all users are charged alike
     runs: int
-    newest: RunInBrief | None
-    """The run that was started last; None without one."""
-    active: tuple[RunInBrief, ...]
-    """The runs under way, in the order of their starts."""
-    individual: tuple[odometer_tables.UnderWay, ...]
-    """Those of them that are charged to odometers."""
+    newest: RunInBrief | None  # the run that was started last; None without one
+    active: tuple[RunInBrief, ...]  # the runs under way, in the order of their starts
+    individual: tuple[odometer_tables.UnderWay, ...]  # those of them that are charged to odometers
+    # (where in the journal the reader began, how many runs are charged to odometers).
     history: tuple[Head, int]
-    """(where in the journal the reader began, how many runs are charged to odometers)."""
 
 
 class PricedRun(NamedTuple):
@@ -100,15 +96,13 @@ class PricedRun(NamedTuple):
     started_at: float
     ended_at: float | None
     charge: budget.RunCharge
-    most: int
-    """The most that it could cost one user, where it was started with odometers; else 0."""
+    most: int  # the most that it could cost one user, where it was started with odometers; else 0
 
 
 class _Part(NamedTuple):
     """What one run or charge takes."""
 
-    at: float
-    """When it began."""
+    at: float  # when it began
     sums: budget.Sums
     begun: Price
 
@@ -120,14 +114,12 @@ class _Account:
         self.head = self._began = head
         self._name, self._number = population.name, population.id
         self._spent, self._committed, self._days = budget.Total(), budget.Total(), Days()
-        self._runs: dict[int, PricedRun] = {}
-        """All of them by `seq`, in the order of their starts."""
+        self._runs: dict[int, PricedRun] = {}  # all of them by `seq`, in the order of their starts
         self._individual = 0
         self._newest: Row[object] | None = None
-        self._active: dict[int, Row[Any]] = {}
-        """Runs under way, by `seq`."""
+        self._active: dict[int, Row[Any]] = {}  # runs under way, by `seq`
+        # What may still change: of runs under way by `seq`, of charges that are reserved by key.
         self._open: dict[int | str, _Part] = {}
-        """What may still change: of runs under way by `seq`, of charges that are reserved by key."""
         self._read_runs(connection.execute(_RUNS, {"number": self._number}))
         self._read_charges(connection.execute(_FOREIGN, {"number": self._number}))
 

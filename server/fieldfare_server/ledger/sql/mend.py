@@ -38,8 +38,8 @@ from fieldfare_server.ledger.sql.segments import BATCH, Frame, Segments, linked
 from fieldfare_server.ledger.state.state import State
 
 _j = models.journal.c
+# Actions after which a run may have released what the rows that stay do not charge.
 _RELEASES = ("round.commit", "run.finish")
-"""Actions after which a run may have released what the rows that stay do not charge."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,14 @@ class Dropped:
 class Mending:
     """What becomes of a journal."""
 
-    before: chain.Head
-    """Where the ledger said that it ended."""
-    end: chain.Head
-    """Where the rows that stay end."""
-    kept: int = 0
-    """Rows before the first that is dropped: they stay as they are."""
-    restored: int = 0
-    """Rows that come back from a copy."""
+    before: chain.Head  # where the ledger said that it ended
+    end: chain.Head  # where the rows that stay end
+    kept: int = 0  # rows before the first that is dropped: they stay as they are
+    restored: int = 0  # rows that come back from a copy
     dropped: list[Dropped] = field(default_factory=list)
-    whole: list[str] = field(default_factory=list)
-    """Runs that are charged all that they reserved, and end."""
+    whole: list[str] = field(default_factory=list)  # runs that are charged all that they reserved, and end
+    # Populations that take no new charge until they are reopened.
     closed: list[str] = field(default_factory=list)
-    """Populations that take no new charge until they are reopened."""
 
     @property
     def needed(self) -> bool:
@@ -107,8 +102,7 @@ class Examination:
         self._state = State(thorough=False)
         self._signed: str | None = None
         self._digests: set[str] = set()
-        self._proven = start
-        """Where the rows that are chained end, whether they stay or not."""
+        self._proven = start  # where the rows that are chained end, whether they stay or not
         self._seen = {(head.count, head.hash) for head in held}
         self._waiting = Frame([])
         for frame in self._frames():

@@ -18,13 +18,13 @@ from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.sql import roles
 from fieldfare_server.ledger.sql.database import Database
 
+# The version from which on every row of the log is of one format.
 ONE_FORMAT = "0006"
-"""The version from which on every row of the log is of one format."""
 LOCATION = Path(__file__).parent / "migrations"
 
 
+# Alembic keeps the migration that it runs in globals of its module, so a process runs one at a time.
 _ONE = threading.Lock()
-"""Alembic keeps the migration that it runs in globals of its module, so a process runs one at a time."""
 
 
 def _run(connection: Connection, target: str) -> None:
@@ -101,12 +101,12 @@ def mend(connection: Connection, *kinds: str) -> None:
 
 
 _OWNER = "(owner)"
+# The guards; and a word, if the role that asks is the tables' owner, for whom those of `roles` are not needed.
 _POSTGRES_GUARDS = text("""
 SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')
 UNION ALL SELECT '(owner)' FROM pg_class c JOIN pg_roles r ON r.rolname = current_user
 WHERE c.oid = to_regclass('audit') AND (r.rolsuper OR r.oid = c.relowner)
 """)
-"""The guards; and a word, if the role that asks is the tables' owner, for whom those of `roles` are not needed."""
 
 
 _SQLITE_SCHEMA = text("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")

@@ -33,8 +33,8 @@ from sqlalchemy.types import TypeEngine
 
 from fieldfare_server.ledger.state import rows as facts
 
+# The journal rows that make and unmake tokens; literals, because a database uses a partial index only for those.
 CREDENTIAL_ROWS = "action IN ('token.create', 'token.revoke')"
-"""The journal rows that make and unmake tokens; literals, because a database uses a partial index only for those."""
 
 metadata = MetaData(
     naming_convention={
@@ -71,9 +71,11 @@ def _where(rows: str) -> dict[str, Any]:
 
 
 _TYPES: dict[type, TypeEngine[Any]] = {float: Double(), int: Integer(), bool: Boolean()}
+# Fields that name a row of another table: the column with its number, and what that refers to.
 _OWNERS = {"population": ("population_id", "populations.id"), "run": ("run_seq", "runs.seq")}
-"""Fields that name a row of another table: the column with its number, and what that refers to."""
 
+# One row: how long the journal is and where it ends. Every writer locks it first, so writers are serialised.
+# `signed`: the newest head that a coordinator signed (`fieldfare.signed_head`), for readers to show.
 head = Table(
     "head",
     metadata,
@@ -84,9 +86,8 @@ head = Table(
     Column("signed", Text),
     CheckConstraint("id = 1", name="one_row"),
 )
-"""One row: how long the journal is and where it ends. Every writer locks it first, so writers are serialised.
-`signed`: the newest head that a coordinator signed (`fieldfare.signed_head`), for readers to show."""
 
+# Append-only (triggers). `at`: seconds since 1970 by the writer's clock, informative; the order is `id`'s.
 journal = Table(
     "audit",
     metadata,
@@ -106,17 +107,22 @@ journal = Table(
     Index(None, "population"),
     Index("ix_audit_tokens", "id", **_where(CREDENTIAL_ROWS)),
 )
-"""Append-only (triggers). `at`: seconds since 1970 by the writer's clock, informative; the order is `id`'s."""
 
+# Plans, salts and statistics, which the journal names by SHA-256. Append-only (triggers). With these, `users`
+# and `participations`, whose rows it names too, every other table can be made again (`rebuild`).
 objects = Table(
     "objects",
     metadata,
     Column("hash", String(64), primary_key=True),
     Column("content", LargeBinary, nullable=False),
 )
-"""Plans, salts and statistics, which the journal names by SHA-256. Append-only (triggers). With these,
-`users` and `participations`, whose rows it names too, every other table can be made again (`rebuild`)."""
 
+# `settled`: the composed loss of every finished run, informative: `budget.sums` decides by the prices in
+# `runs`. `leak`: D of the filter, fixed at creation. `bound_*`: the largest budget that there ever was, which
+# is the guarantee. `ceiling_*`: no raise goes above (NULL: no ceiling). `two_persons`: a raise waits for a
+# second person. `window_*`: what may begin in each calendar day, week, month or year (NULL: no window).
+# `reservation_seconds`: how long a run without a coordinator keeps its reservation (NULL: without end).
+# `accounting`: "individual" where odometers are kept (`odometers`).
 populations = Table(
     "populations",
     metadata,
@@ -131,29 +137,26 @@ populations = Table(
     UniqueConstraint("name"),
     CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1", name="budget"),
 )
-"""`settled`: the composed loss of every finished run, informative: `budget.sums` decides by the prices in `runs`.
-`leak`: D of the filter, fixed at creation. `bound_*`: the largest budget that there ever was, which is the
-guarantee. `ceiling_*`: no raise goes above (NULL: no ceiling). `two_persons`: a raise waits for a second
-person. `window_*`: what may begin in each calendar day, week, month or year (NULL: no window).
-`reservation_seconds`: how long a run without a coordinator keeps its reservation (NULL: without end).
-`accounting`: "individual" where odometers are kept (`odometers`)."""
 
+# Raises that wait for a second person, and what became of them. `person`: the token's id, or the system's user.
 proposals = Table(
     "proposals",
     metadata,
     *_columns(facts.ProposalRow, id=20, state=20, proposed_by=200, person=200, decided_by=200),
     PrimaryKeyConstraint("id"),
 )
-"""Raises that wait for a second person, and what became of them. `person`: the token's id, or the system's user."""
 
+# Users `first` ... `first + count - 1` of a population: 8-byte salted hashes, concatenated in order.
 users = Table(
     "users",
     metadata,
     *_columns(facts.UsersRow, first=BigInteger(), hashes=LargeBinary()),
     PrimaryKeyConstraint("population_id", "first"),
 )
-"""Users `first` ... `first + count - 1` of a population: 8-byte salted hashes, concatenated in order."""
 
+# `strategy`: SHA-256 of the applied strategy. `most`: under individual accounting, the most that the run can
+# cost one user, in units of 2^-44 mu^2. `uq_runs_key`: a key serves one run, because the same noise under two
+# sums would tell their difference.
 runs = Table(
     "runs",
     metadata,
@@ -169,10 +172,8 @@ runs = Table(
     Index(None, "population_id", "state"),
     Index("uq_runs_key", "key_commitment", unique=True, **_where("noise_source <> 'seeded'")),
 )
-"""`strategy`: SHA-256 of the applied strategy.
-`most`: under individual accounting, the most that the run can cost one user, in units of 2^-44 mu^2.
-`uq_runs_key`: a key serves one run, because the same noise under two sums would tell their difference."""
 
+# `token` rises with every new holder and fences off the old one; `beat` rises with every renewal.
 leases = Table(
     "leases",
     metadata,
@@ -183,8 +184,8 @@ leases = Table(
     Column("renewed_at", Double, nullable=False),
     Column("seconds", Double, nullable=False),
 )
-"""`token` rises with every new holder and fences off the old one; `beat` rises with every renewal."""
 
+# `cohort` is kept only while the round is open; `spent` is the run's cumulative loss after the round.
 rounds = Table(
     "rounds",
     metadata,
@@ -195,8 +196,9 @@ rounds = Table(
     Index("uq_rounds_committed_noise_row", "run_seq", "noise_row", unique=True, **_where("state = 'committed'")),
     Index("uq_rounds_one_open", "run_seq", unique=True, **_where("state = 'open'")),
 )
-"""`cohort` is kept only while the round is open; `spent` is the run's cumulative loss after the round."""
 
+# One blob a committed round: the indices of the users whose updates are in the released sum. `charges`: under
+# individual accounting, what the round cost each of them, in the same order.
 participations = Table(
     "participations",
     metadata,
@@ -204,9 +206,8 @@ participations = Table(
     *_columns(facts.ParticipationRow, users=LargeBinary(), charges=LargeBinary()),
     UniqueConstraint("run_seq", "index"),
 )
-"""One blob a committed round: the indices of the users whose updates are in the released sum.
-`charges`: under individual accounting, what the round cost each of them, in the same order."""
 
+# What ended runs have cost users `first` ... `first + count - 1`: 8 bytes each, in units of 2^-44 mu^2.
 odometers = Table(
     "odometers",
     metadata,
@@ -215,8 +216,8 @@ odometers = Table(
     Column("count", Integer, nullable=False),
     Column("spent", LargeBinary, nullable=False),
 )
-"""What ended runs have cost users `first` ... `first + count - 1`: 8 bytes each, in units of 2^-44 mu^2."""
 
+# The most that a run under way may cost each of users `first` ... `first + count - 1`; no other run may use it.
 pledges = Table(
     "pledges",
     metadata,
@@ -225,15 +226,14 @@ pledges = Table(
     Column("count", Integer, nullable=False),
     Column("caps", LargeBinary, nullable=False),
 )
-"""The most that a run under way may cost each of users `first` ... `first + count - 1`; no other run may use it."""
 
+# Losses that other trainers charge to all users of a population (`foreign`). `key`: the charger's idempotency key.
 charges = Table(
     "charges",
     metadata,
     *_columns(facts.ChargeRow, key=100, who=200, what=200, state=12),
     PrimaryKeyConstraint("population_id", "key"),
 )
-"""Losses that other trainers charge to all users of a population (`foreign`). `key`: the charger's idempotency key."""
 
 tokens = Table(
     "tokens",

@@ -19,8 +19,8 @@ from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import Journal, clean
 
+# The largest number of users that a node can be registered for.
 MOST_USERS = 20_000_000
-"""The largest number of users that a node can be registered for."""
 _HEX = frozenset(string.hexdigits.lower())
 
 
@@ -28,10 +28,8 @@ _HEX = frozenset(string.hexdigits.lower())
 class NodeTerms:
     """What is said of one node."""
 
-    most_users: int | None = None
-    """How many users it may hold; None: nothing was said."""
-    releases: int = 0
-    """How often its users were set free."""
+    most_users: int | None = None  # how many users it may hold; None: nothing was said
+    releases: int = 0  # how often its users were set free
 
 
 def key_digest(key: bytes) -> str:

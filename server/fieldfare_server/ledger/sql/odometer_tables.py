@@ -1,8 +1,8 @@
 """Tables `odometers` and `pledges`, and the charges that participations hold: what `state.odometers` computes with.
 
 Numbers are little-endian 64-bit integers, deflated. A commit stores what its round cost each participant next to the
-participation (`participations.charges`), in the same transaction. The end of a run adds these to `odometers`, and its
-caps are free again.
+participation (`participations.charges`), in the same transaction. When the run ends, its
+rounds' charges are added to `odometers`, and what it had pledged beyond them is free again.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _STORED = {
     for table in (models.odometers, models.pledges)
     for owner, first, count, blob in [table.c]
 }
+# Users in one row of `odometers` or `pledges`.
 _BLOCK = 1 << 16
-"""Users in one row of `odometers` or `pledges`."""
 _VERSION = b"\x01"
 
 
@@ -250,13 +250,11 @@ def write_settled(connection: Connection, population_id: int, values: Units) -> 
 
 @dataclass(eq=False)
 class _Followed:
-    shape: tuple[object, ...]
-    """What the arrays depend on but for the rounds of runs under way."""
+    shape: tuple[object, ...]  # what the arrays depend on but for the rounds of runs under way
     standing: OdometerStanding
+    # Run -> how many of its committed rounds are counted.
     rounds: dict[int, int] = field(default_factory=dict)
-    """Run -> how many of its committed rounds are counted."""
-    left: tuple[int, int, Left] | None = None
-    """(limit, base, what is left under them): a round moves neither."""
+    left: tuple[int, int, Left] | None = None  # (limit, base, what is left under them): a round moves neither
 
 
 class Watch:

@@ -22,32 +22,30 @@ from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.memory import PricedRun
 from fieldfare_server.ledger.state import odometers
 
+# Time -> the limit of then, less what all users were charged alike, in units.
 Left: TypeAlias = Callable[[float], int]
-"""Time -> the limit of then, less what all users were charged alike, in units."""
 
+# (time, kind, run, the participation of a round; of an end, a row where the run was charged whole).
 _Move: TypeAlias = tuple[float, int, int, Any]
-"""(time, kind, run, the participation of a round; of an end, a row where the run was charged whole)."""
 
 _MOST_POINTS = 10_000
 _ROUNDS_AT_ONCE = 1000
 _START, _ROUND, _END = range(3)
 _j, _r = models.journal.c, models.runs.c
+# The end of a run that was charged all that it reserved (`mend`).
 _WHOLE = (
     select(_j.id)
     .join_from(models.journal, models.runs, _r.id == _j.run)
     .where(_r.seq == bindparam("seq"), _j.action == "run.finish", _j.body.contains('"whole":true', autoescape=True))
 )
-"""The end of a run that was charged all that it reserved (`mend`)."""
 
 
 class PastPoint(NamedTuple):
     """What holds from a time on, in mu^2, beyond what all users are charged alike."""
 
     at: float
-    committed: float
-    """Spent and held of the user who has least left, or held of a user who would come then."""
-    spent: float
-    """By the user who has spent most."""
+    committed: float  # spent and held of the user who has least left, or held of a user who would come then
+    spent: float  # by the user who has spent most
 
 
 @dataclass(eq=False)
@@ -64,12 +62,9 @@ class _Population:
     committed: Units
     spent: Units
     most_spent: int = 0
-    last: float = -math.inf
-    """When the newest move happened."""
-    active: dict[int, _Pledged] = field(default_factory=dict)
-    """By seq, in the order of their starts."""
-    counted: dict[int, int] = field(default_factory=dict)
-    """Run -> how many of its rounds are counted."""
+    last: float = -math.inf  # when the newest move happened
+    active: dict[int, _Pledged] = field(default_factory=dict)  # by seq, in the order of their starts
+    counted: dict[int, int] = field(default_factory=dict)  # run -> how many of its rounds are counted
     ended: set[int] = field(default_factory=set)
     points: list[PastPoint] = field(default_factory=list)
 
@@ -193,5 +188,5 @@ def _moves(connection: Connection, run: PricedRun, known: _Population) -> Iterat
         yield run.ended_at, _END, run.seq, connection.execute(_WHOLE, {"seq": run.seq}).first()
 
 
+# Of this process.
 PAST = Past()
-"""Of this process."""

@@ -29,8 +29,7 @@ class Contents:
 
     def __init__(self) -> None:
         self._known: dict[str, object] = {facts.EMPTY: "{}", hashlib.sha256(_NOBODY).hexdigest(): _NOBODY}
-        self._lasting: dict[str, bytes] = {}
-        """What goes into `objects`."""
+        self._lasting: dict[str, bytes] = {}  # what goes into `objects`
 
     def keep(self, content: str | bytes, *, lasting: bool = False) -> str:
         """Keep `content`; returns its SHA-256, hex. lasting: in table `objects`, for good."""
@@ -72,12 +71,10 @@ class _Layout(NamedTuple):
     """How the rows of a kind of fact stand in their table."""
 
     table: Table
-    keys: tuple[str, ...]
-    """Columns that name a row."""
-    before: Callable[[State, Any], Any]
-    """The row that a state has under the same name, or None."""
+    keys: tuple[str, ...]  # columns that name a row
+    before: Callable[[State, Any], Any]  # the row that a state has under the same name, or None
+    # Columns that hold something else than the row here says.
     content: Mapping[str, Callable[[Contents, Any], Any]] = {}
-    """Columns that hold something else than the row here says."""
 
 
 def _content(contents: Contents, name: str | None) -> object:
@@ -104,6 +101,7 @@ def _new(_state: State, _row: facts.Fact) -> None:
     return None
 
 
+# In the order in which their rows are written: a row refers to rows above it.
 _SHAPES: Mapping[type, _Layout] = {
     facts.PopulationRow: _Layout(
         models.populations,
@@ -141,15 +139,14 @@ _SHAPES: Mapping[type, _Layout] = {
     ),
     facts.TokenRow: _Layout(models.tokens, ("id",), lambda state, row: state.tokens.get(row.id)),
 }
-"""In the order in which their rows are written: a row refers to rows above it."""
 
 
 class Changes:
     """Rows that a transaction changes, to be written at once: of each, only what it is in the end."""
 
     def __init__(self) -> None:
+        # By kind and name: (the row before, None for a new one; the row after).
         self._rows: dict[type, dict[tuple[Any, ...], tuple[Any, Any]]] = {kind: {} for kind in _SHAPES}
-        """By kind and name: (the row before, None for a new one; the row after)."""
         self._others: list[object] = []
         self._ended: list[str] = []
         self._numbers: dict[str, int] = {}
@@ -242,8 +239,8 @@ class Changes:
 
 
 _PUT = text("INSERT INTO objects (hash, content) VALUES (:hash, :content) ON CONFLICT (hash) DO NOTHING")
+# Columns that name a row of another table, and the field of a fact that they stand for.
 _FIELDS = {"run_seq": "run", "population_id": "population"}
-"""Columns that name a row of another table, and the field of a fact that they stand for."""
 _p, _r, _t = models.populations.c, models.runs.c, models.rounds.c
 _NUMBER = select(_p.id).where(_p.name == bindparam("name"))
 _SEQ = select(_r.seq).where(_r.id == bindparam("run"))

@@ -38,14 +38,14 @@ from fieldfare_server.ledger.states import ACTIVE
 
 T = TypeVar("T")
 
+# Damage can turn any value into one of another type, length or sign.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Damage can turn any value into one of another type, length or sign."""
+# Journal rows that one snapshot reads.
 _BATCH = 2000
-"""Journal rows that one snapshot reads."""
+# Columns whose values no message shows: where presence is secret a count of users is secret.
 _SECRET = ("cohort", "cohort_size", "digest", "participants", "reason", "rejects", "reports", "salt", "users")
-"""Columns whose values no message shows: where presence is secret a count of users is secret."""
+# Ended runs that each check compares again.
 _SLICE = 16
-"""Ended runs that each check compares again."""
 
 
 # Made once: to build eighteen statements takes longer than to run them.
@@ -120,15 +120,13 @@ class Checked:
     rows: int
     hash: str
     fault: str = ""
-    end: int = 0
-    """How many rows the ledger had when it was last read."""
+    end: int = 0  # how many rows the ledger had when it was last read
     table: str = ""
-    row: str = ""
-    """Where the fault is."""
+    row: str = ""  # where the fault is
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was read fits."""
+        """Whether all rows that were followed are whole and allowed, and the tables say the same."""
         return not self.fault
 
     @property
@@ -149,24 +147,19 @@ class Replay:
         self._state = State(self._thorough)
         self._rows, self._end, self._ledger, self._hash = 0, 0, "", ""
         self._newest_signed: str | None = None
-        self._signed: str | None = None
-        """The signed head that was compared last."""
+        self._signed: str | None = None  # the signed head that was compared last
+        # A fault in the journal or in rows that never change again: it stays.
         self._broken: Unfit | None = None
-        """A fault in the journal or in rows that never change again: it stays."""
-        self._unlike: Unfit | None = None
-        """What the last comparison found; the next one may find it mended."""
-        self._touched: set[str] = set()
-        """Runs that the journal has changed since they were last compared."""
+        self._unlike: Unfit | None = None  # what the last comparison found; the next one may find it mended
+        self._touched: set[str] = set()  # runs that the journal has changed since they were last compared
+        # Ended runs with `seq` up to this one are compared; the next slice begins after it.
         self._compared = 0
-        """Ended runs with `seq` up to this one are compared; the next slice begins after it."""
+        # The largest id of `rounds` at the last comparison; None before the first, which counts all rows.
         self._newest_round: int | None = None
-        """The largest id of `rounds` at the last comparison; None before the first, which counts all rows."""
-        self._rounds = 0
-        """How many rows `rounds` had then."""
-        self._recomputed: set[str] = set()
-        """Runs whose recomputed charges were compared."""
+        self._rounds = 0  # how many rows `rounds` had then
+        self._recomputed: set[str] = set()  # runs whose recomputed charges were compared
+        # Population -> (hash of the stored odometers and pledges, what the journal says of them), as last compared.
         self._accounts: dict[str, tuple[str, object]] = {}
-        """Population -> (hash of the stored odometers and pledges, what the journal says of them), as last compared."""
 
     def examine(self, connection: Connection) -> State:
         """The state at the end of the journal, in the transaction of `connection`, which may write after.
@@ -604,8 +597,8 @@ def sha256(data: object) -> str:
     return hashlib.sha256(data if isinstance(data, bytes) else str(data).encode()).hexdigest()
 
 
+# Most rounds have the same few rejects, or none. What it returns is only compared.
 _loads = lru_cache(maxsize=1024)(json.loads)
-"""Most rounds have the same few rejects, or none. What it returns is only compared."""
 
 
 def _json(table: str, label: str, value: str) -> object:

@@ -29,24 +29,24 @@ from fieldfare_server.ledger.state import rows as facts
 from fieldfare_server.ledger.state.accounts import Accounts, step
 from fieldfare_server.ledger.state.state import State
 
+# The tables that are made again, in the order in which they can be emptied.
 PROJECTED = ("odometers", "pledges", "charges", "proposals", "tokens", "rounds", "runs", "populations")
-"""The tables that are made again, in the order in which they can be emptied."""
+# Rows of the journal whose facts are written together.
 _BATCH = 1000
-"""Rows of the journal whose facts are written together."""
+# Facts that stand in tables of content.
 _CONTENT = (facts.UsersRow, facts.ParticipationRow, facts.Recharge)
-"""Facts that stand in tables of content."""
+# Fields that name an object.
 _NAMES: dict[type, str] = {facts.PopulationRow: "salt", facts.RunRow: "plan", facts.RoundRow: "statistics"}
-"""Fields that name an object."""
 _q = models.participations.c
 _TAKEN = select(_q.index, _q.count.label("number"), _q.users, _q.charges)
 
 _t = models.rounds.c
+# Who took part in a round that there is not.
 _STRAY = (
     select(_q.round_id)
     .outerjoin(models.rounds, and_(_t.id == _q.round_id, _t.run_seq == _q.run_seq, _t.index == _q.index))
     .where(_t.id.is_(None))
 )
-"""Who took part in a round that there is not."""
 _LINK = update(models.participations).values(
     round_id=select(_t.id)
     .where(_t.run_seq == _q.run_seq, _t.index == _q.index, _t.state == "committed")
@@ -125,8 +125,7 @@ class _Known(Contents):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
-        self._numbers: dict[str, int] = {}
-        """`seq` of each run, in the order of their starts."""
+        self._numbers: dict[str, int] = {}  # `seq` of each run, in the order of their starts
         self._accounts: dict[str, Accounts] = {}
         self._objects: dict[str, bytes] = {}
         t = models.rounds.c

@@ -14,8 +14,8 @@ from fieldfare_server.ledger.sql.hold import Hold
 from fieldfare_server.ledger.sql.journal import Entry
 from fieldfare_server.ledger.sql.users import SortedIndex, distinct, pseudonyms, salted
 
+# Users registered in one transaction: bounds memory, and what is repeated after a crash.
 _CHUNK = 1 << 17
-"""Users registered in one transaction: bounds memory, and what is repeated after a crash."""
 
 
 def hashes_of(connection: Connection, population_id: int, name: str, first: int = 0) -> NDArray[np.uint64]:
@@ -36,11 +36,7 @@ def hashes_of(connection: Connection, population_id: int, name: str, first: int 
 def require_apart(connection: Connection, population_id: int, names: NDArray[np.uint64]) -> None:
     """Raise `BudgetRefused` if a user of a population is in another one of this ledger, too: it would have two budgets.
 
-    Each other population's hashes are made anew, with its salt, from the pseudonyms at hand, so that nothing
-    is stored by which a reader of the database could match users. Where a population hides who is there the
-    answer would tell
-    that: nothing is compared, and budgets are added up instead (`Reader.together`). Two simulated
-    populations may have the same users.
+    Two simulated populations may have the same users.
 
     names: pseudonyms of users that are new to the population, shape (n,).
     """
@@ -49,11 +45,14 @@ def require_apart(connection: Connection, population_id: int, names: NDArray[np.
     c = models.populations.c
     shown = select(c.id, c.name, c.salt, c.simulated, c.adjacency)
     own = connection.execute(shown.where(c.id == population_id)).one()
+    # Where a population hides who is there, the answer would tell that: budgets are
+    # added up instead (`Reader.together`).
     if hides_presence(own.adjacency):
         return
     for other in connection.execute(shown.where(c.id != population_id).order_by(c.id)).all():
         if hides_presence(other.adjacency) or (own.simulated and other.simulated):
             continue
+        # With the other's salt, from the pseudonyms at hand: nothing is stored by which a reader could match users.
         both = int(np.isin(salted(names, other.salt), hashes_of(connection, other.id, other.name)).sum())
         if both:
             raise BudgetRefused(
@@ -70,8 +69,7 @@ class Registration:
 
     def __init__(self, hold: Hold, count: int) -> None:
         """count: how many users the population has."""
-        self.count = count
-        """How many users the population has, as far as this coordinator knows."""
+        self.count = count  # how many users the population has, as far as this coordinator knows
         self._hold = hold
         # Hashes are read when they are first needed: a run whose users are all known by pseudonym never reads them.
         self._loaded = 0

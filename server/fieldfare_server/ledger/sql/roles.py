@@ -33,35 +33,36 @@ from fieldfare_server.ledger.sql.database import CALLER, Database
 
 Part: TypeAlias = Literal["coordinator", "api", "admin"]
 PARTS: tuple[Part, ...] = ("coordinator", "api", "admin")
+# Fewest characters of a role's password.
 SHORTEST = 16
-"""Fewest characters of a role's password."""
 
+# What a coordinator appends. A release is not among them: it would return what another trainer has reserved.
 COORDINATOR_ACTIONS = (
     *("run.start", "run.certify", "run.resume", "run.interrupt", "run.request", "run.finish"),
     *("run.key_destroyed", "run.audit", "round.open", "round.commit", "round.void", "round.close", "users.register"),
     *("charge.reserve", "charge.commit"),
     "head.key",
 )
-"""What a coordinator appends. A release is not among them: it would return what another trainer has reserved."""
 CHARGE_ACTIONS = ("charge.reserve", "charge.commit", "charge.release")
+# What the API appends for a token of scope admin; `CHARGE_ACTIONS` for one of scope charge or admin.
 ADMIN_ACTIONS = (
     *("run.request", "population.raise", "population.propose", "population.withdraw"),
     *("population.tighten", "population.window", "population.note", "population.close", "population.reopen"),
 )
-"""What the API appends for a token of scope admin; `CHARGE_ACTIONS` for one of scope charge or admin."""
 
+# What an administrator appends: every event but those of a conversion, which is the owner's.
 OFFICE_ACTIONS = tuple(EVENTS.keys() - {"ledger.converted", "charge.carry"})
-"""What an administrator appends: every event but those of a conversion, which is the owner's."""
 
+# Settings that a session of each role begins with.
 LIMITS = {"lock_timeout": "20s", "idle_in_transaction_session_timeout": "60s", "statement_timeout": "10min"}
-"""Settings that a session of each role begins with."""
+# Most connections of each role, of the 97 that PostgreSQL gives by default.
 CONNECTIONS: Mapping[Part, int] = {"coordinator": 45, "api": 30, "admin": 15}
-"""Most connections of each role, of the 97 that PostgreSQL gives by default."""
+# How long a transaction of a role may hold the head before another ends it. Those of services take milliseconds.
 HELD = "30 s"
-"""How long a transaction of a role may hold the head before another ends it. Those of services take milliseconds."""
+# Seconds that a service's clock may be ahead of the database's. A row of the far future would end every token.
 SKEW = 300
-"""Seconds that a service's clock may be ahead of the database's. A row of the far future would end every token."""
 
+# Beyond SELECT on every table.
 _GRANTS: Mapping[Part, tuple[str, ...]] = {
     "coordinator": (
         "INSERT ON objects, users, runs, leases, rounds, participations, odometers, pledges, charges",
@@ -88,13 +89,12 @@ _GRANTS: Mapping[Part, tuple[str, ...]] = {
         "DELETE ON odometers, pledges",
     ),
 }
-"""Beyond SELECT on every table."""
 
 _TABLES = ("alembic_version", *(table.name for table in models.metadata.sorted_tables))
+# Tables that the API changes, for a token alone.
 _ASKED = ("populations", "proposals", "charges", "runs", "tokens")
-"""Tables that the API changes, for a token alone."""
+# Triggers that a role without the owner's rights needs.
 GUARDS = ("tokens_journaled", *(f"{table}_role" for table in _ASKED))
-"""Triggers that a role without the owner's rights needs."""
 
 _FUNCTIONS = r"""
 CREATE OR REPLACE FUNCTION ledger_caller() RETURNS tokens
@@ -271,12 +271,12 @@ END $it$;
 """
 
 
+# They run with the owner's rights; only the roles may call them.
 _OF_THE_OWNER = (
     "ledger_head()",
     "ledger_append(float8, text, text, text, text, int, text, text, text)",
     "ledger_free()",
 )
-"""They run with the owner's rights; only the roles may call them."""
 
 
 def read_passwords(directory: Path) -> dict[Part, str]:

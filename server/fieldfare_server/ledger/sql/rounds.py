@@ -30,16 +30,12 @@ class OpenRound:
     """A round that is durable in the ledger and not closed yet."""
 
     index: int
-    attempt: int
-    """0 at first; one more after every void attempt at the same round."""
-    noise_row: int
-    """The row of B z that this round's sum gets if the round is committed."""
-    cohort: NDArray[np.int64]
-    """Sorted user indices, shape (cohort size,)."""
+    attempt: int  # 0 at first; one more after every void attempt at the same round
+    noise_row: int  # the row of B z that this round's sum gets if the round is committed
+    cohort: NDArray[np.int64]  # sorted user indices, shape (cohort size,)
+    # Of its row in the ledger; 0 for a round of a group, which has none before the group is committed.
     id: int
-    """Of its row in the ledger; 0 for a round of a group, which has none before the group is committed."""
-    closing: str | None = None
-    """What it is closed with; None: it is not, and may be made void."""
+    closing: str | None = None  # what it is closed with; None: it is not, and may be made void
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +71,12 @@ class Commitment:
     """What a commit records: checked and encoded by `prepare`, before its transaction begins."""
 
     event: Committed
-    spent: PrivacyLoss
-    """The run's loss including this round."""
-    users: NDArray[np.int64]
-    """Sorted indices of the users whose updates are in the released sum."""
-    blob: bytes
-    """`users`, encoded."""
-    statistics: str
-    """Canonical JSON."""
+    spent: PrivacyLoss  # the run's loss including this round
+    users: NDArray[np.int64]  # sorted indices of the users whose updates are in the released sum
+    blob: bytes  # `users`, encoded
+    statistics: str  # canonical JSON
+    # Under individual accounting: what the round costs each of `users`, in the same order.
     charges: Units | None
-    """Under individual accounting: what the round costs each of `users`, in the same order."""
 
 
 @dataclass(frozen=True, eq=False)

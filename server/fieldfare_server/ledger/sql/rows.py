@@ -46,6 +46,7 @@ from fieldfare_server.ledger.states import ACTIVE, HELD
 
 # Made once: to build a statement takes longer than to run it.
 _RUN = select(models.runs).where(models.runs.c.id == bindparam("id"))
+# All runs, each with its population's terms and its lease: the rows that `run_view` takes.
 RUNS = (
     select(
         models.runs,
@@ -59,11 +60,10 @@ RUNS = (
     .join(models.populations, models.runs.c.population_id == models.populations.c.id)
     .join(models.leases, models.leases.c.run_seq == models.runs.c.seq)
 )
-"""All runs, each with its population's terms and its lease: the rows that `run_view` takes."""
+# One of them.
 RUN_SHOWN = RUNS.where(models.runs.c.id == bindparam("id"))
-"""One of them."""
+# One of them, by its number.
 RUN_NUMBERED = RUNS.where(models.runs.c.seq == bindparam("seq"))
-"""One of them, by its number."""
 _POPULATION = select(models.populations).where(models.populations.c.name == bindparam("name"))
 _h = models.head.c
 _POPULATION_AND_HEAD = _POPULATION.join(models.head, _h.id == 1).add_columns(
@@ -74,12 +74,12 @@ _j = models.journal.c
 _JOURNAL = select(models.journal, (models.populations.c.adjacency == PRESENCE).label("hidden")).join(
     models.populations, models.populations.c.name == _j.population, isouter=True
 )
+# The rows after one, oldest first, as `journal_values` takes them.
 EVENTS = _JOURNAL.where(_j.id > bindparam("after")).order_by(_j.id).limit(bindparam("most"))
-"""The rows after one, oldest first, as `journal_values` takes them."""
+# The rows before one, newest first.
 NEWEST_FIRST = _JOURNAL.where(_j.id < bindparam("before")).order_by(_j.id.desc()).limit(bindparam("most"))
-"""The rows before one, newest first."""
+# Beyond every journal row.
 END = 2**62
-"""Beyond every journal row."""
 _p = models.proposals.c
 _WAITING = (
     select(models.proposals)
@@ -204,10 +204,10 @@ def terms_of(population: Row[object]) -> budget.Terms:
 # -- what secret presence hides ------------------------------------------------------------------------------
 
 
+# Members of a journal body that tell how many users there are.
 _COUNTS = {"cohort_size", "count", "first", "participant_count", "rejects", "reports"}
-"""Members of a journal body that tell how many users there are."""
+# Those, and the members that would let a reader test a guess.
 _SECRET = _COUNTS | {"blind", "cohort", "hashes", "participants"}
-"""Those, and the members that would let a reader test a guess."""
 
 
 # -- views ---------------------------------------------------------------------------------------------------

@@ -40,17 +40,17 @@ from fieldfare_server.ledger.state.rows import EMPTY
 
 _MAGIC = "fieldfare-segment-v1"
 _SUFFIX = ".segment"
+# A segment that has grown to this is followed by another.
 SEGMENT_BYTES = 64 << 20
-"""A segment that has grown to this is followed by another."""
+# How much of a segment is read to find its last line; more where that is longer.
 _TAIL = 1 << 20
-"""How much of a segment is read to find its last line; more where that is longer."""
+# Rows of one line, where many are written at once.
 BATCH = 1000
-"""Rows of one line, where many are written at once."""
 _KEY_BYTES, _NONCE_BYTES = 32, 12
+# What a line says of a row: its number, and the links of the chain, follow from its place.
 _COLUMNS = ("at", "actor", "action", "population", "run", "round", "event", "body")
-"""What a line says of a row: its number, and the links of the chain, follow from its place."""
+# Actions that name an object, and the member that names it.
 _NAMED = {"population.create": "salt", "run.start": "plan", "round.commit": "statistics"}
-"""Actions that name an object, and the member that names it."""
 
 _j, _o, _u, _q = models.journal.c, models.objects.c, models.users.c, models.participations.c
 _HEAD = select(models.head)
@@ -75,12 +75,11 @@ class Frame:
 
     rows: list[dict[str, Any]]
     objects: list[bytes] = field(default_factory=list)
+    # (population, first, count, hashes).
     users: list[tuple[str, int, int, bytes]] = field(default_factory=list)
-    """(population, first, count, hashes)."""
+    # (run, round, count, users, charges).
     participations: list[tuple[str, int, int, bytes, bytes | None]] = field(default_factory=list)
-    """(run, round, count, users, charges)."""
-    signed: str | None = None
-    """The newest signed head when they were read."""
+    signed: str | None = None  # the newest signed head when they were read
 
     @classmethod
     def after(cls, connection: Connection, end: int, signed: str | None, most: int = BATCH) -> Frame:
@@ -159,8 +158,8 @@ class Segments:
     def __init__(self, directory: Path, key_file: Path) -> None:
         self.directory, self.key_file = directory, key_file
         self._key: bytes | None = None
+        # (newest file, its size, where it ends), as they were last seen.
         self._known: tuple[Path, int, chain.Head] | None = None
-        """(newest file, its size, where it ends), as they were last seen."""
 
     @classmethod
     def beside(cls, head_file: Path) -> Segments:

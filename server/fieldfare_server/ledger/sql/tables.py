@@ -38,8 +38,7 @@ class Tables(State):
     def __init__(self, connection: Connection) -> None:
         super().__init__(thorough=False)
         self._connection = connection
-        self.numbers: dict[str, int] = {}
-        """`seq` of the runs that were read."""
+        self.numbers: dict[str, int] = {}  # `seq` of the runs that were read
         self.populations = _ByName(self._read_populations)
         self.runs = _ByName(self._read_run)
         self.tokens = _ByName(self._read_token)

@@ -26,8 +26,8 @@ from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import SCOPES, Scope
 
 log = logging.getLogger(__name__)
+# The end of the year 9999, in seconds since 1970: no calendar goes further.
 LATEST = 253_402_300_799.0
-"""The end of the year 9999, in seconds since 1970: no calendar goes further."""
 _SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 
@@ -124,21 +124,19 @@ class TokenCheck:
         """revoke: revokes the token of this id, durably."""
         self._database, self._clock, self._revoke = database, clock, revoke
         self._latest = 0.0
+        # Token -> (the newest journal row about any token, the token's row that was found to say the same).
         self._proven: dict[str, tuple[int, RowMapping]] = {}
-        """Token -> (the newest journal row about any token, the token's row that was found to say the same)."""
+        # Token -> (a journal row, the latest time of the rows up to it since the token was made).
         self._marks: dict[str, tuple[int, float]] = {}
-        """Token -> (a journal row, the latest time of the rows up to it since the token was made)."""
 
     def __call__(self, secret: str) -> views.TokenView | None:
-        """The token of this secret if it is neither revoked nor expired, and the journal says the same; else None.
-
-        The row is found by the token's public id and its digest is compared in constant time, so that neither
-        the index nor the comparison tells how much of a guess was right.
-        """
+        """The token of this secret if it is neither revoked nor expired, and the journal says the same; else None."""
         digest = _digest(secret)
         shape = _SECRET.fullmatch(secret)
         number = shape.group(1) if shape else ""
         newest = select(func.max(models.journal.c.id)).where(text(models.CREDENTIAL_ROWS)).scalar_subquery()
+        # Found by its public id and compared in constant time: neither index nor comparison tells how much of
+        # a guess was right.
         query = select(models.tokens, newest.label("newest")).where(models.tokens.c.id == number)
         with self._database.read() as connection:
             row = connection.execute(query).mappings().first()

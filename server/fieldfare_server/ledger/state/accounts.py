@@ -31,15 +31,12 @@ class Taken(Protocol):
 class Step:
     """An event that changes what users of a population have left."""
 
-    row: str
-    """Its number in the log."""
+    row: str  # its number in the log
     run: str
     round: int
     event: Event
-    limit: int
-    """M before it, in units."""
-    base: int
-    """What all users were charged alike before it, in units."""
+    limit: int  # m before it, in units
+    base: int  # what all users were charged alike before it, in units
 
 
 def step(state: State, record: Record) -> tuple[str, Step] | None:
@@ -67,8 +64,7 @@ class Accounts:
         self._settled = np.zeros(0, dtype=np.int64)
         self._most: dict[str, int] = {}
         self._taken: dict[str, Units] = {}
-        self.caps: dict[str, Units] = {}
-        """Of the runs under way, by user."""
+        self.caps: dict[str, Units] = {}  # of the runs under way, by user
 
     def settled_of(self, users: int) -> Units:
         """What ended runs have cost each of `users` users."""

@@ -48,16 +48,13 @@ class Position:
 
     population: str
     terms: budget.Terms
-    alike: Price
-    """What all users are charged alike, spent and reserved."""
-    committed: Price
-    """That, and what is spent and reserved of the user who has least left."""
+    alike: Price  # what all users are charged alike, spent and reserved
+    committed: Price  # that, and what is spent and reserved of the user who has least left
+    # What each user who can be asked has left, shape (n,); None: the population keeps no odometers.
     room: Units | None = None
-    """What each user who can be asked has left, shape (n,); None: the population keeps no odometers."""
-    newcomer: int = 0
-    """What a user has left who is registered now."""
+    newcomer: int = 0  # what a user has left who is registered now
+    # What may still begin in the calendar window of now; None: there are no windows.
     window: Window | None = None
-    """What may still begin in the calendar window of now; None: there are no windows."""
 
     @classmethod
     def of(
@@ -97,16 +94,11 @@ class Position:
 class Admission:
     """A run that may start."""
 
-    margin: float
-    """How many such runs what is left would pay for; at least 1, unless the run waits for users."""
-    users: int | None = None
-    """For how many users it was judged; None: for any, all of them are charged alike."""
-    able: int | None = None
-    """Of these, who can pay for one participation or more."""
-    whole: int | None = None
-    """Of these, who can pay for the most that the run can cost one user."""
-    waits: bool = False
-    """Too few users are there to reach the end: the run waits for further ones."""
+    margin: float  # how many such runs what is left would pay for; at least 1, unless the run waits for users
+    users: int | None = None  # for how many users it was judged; None: for any, all of them are charged alike
+    able: int | None = None  # of these, who can pay for one participation or more
+    whole: int | None = None  # of these, who can pay for the most that the run can cost one user
+    waits: bool = False  # too few users are there to reach the end: the run waits for further ones
     warnings: tuple[str, ...] = ()
 
 
@@ -116,16 +108,11 @@ class Counted:
 
     fits: bool
     users: int
-    able: int
-    """Users who can pay for one participation or more."""
-    whole: int
-    """Users who can pay for the most that the run can cost them."""
-    participations: int
-    """How many participations all users together can pay for."""
-    needed: int
-    """How many participations the run needs."""
-    at_once: int
-    """How many users it needs who can pay for one participation."""
+    able: int  # users who can pay for one participation or more
+    whole: int  # users who can pay for the most that the run can cost them
+    participations: int  # how many participations all users together can pay for
+    needed: int  # how many participations the run needs
+    at_once: int  # how many users it needs who can pay for one participation
 
 
 def count(room: Units, demand: Demand, newcomer_room: int = 0) -> Counted:

@@ -51,13 +51,10 @@ class RunCharge(NamedTuple):
 
     planned: str
     spent: str
-    price: Price
-    """What it reserved."""
-    rounds: int
-    """How many are committed."""
+    price: Price  # what it reserved
+    rounds: int  # how many are committed
     active: bool
-    individual: bool = False
-    """Its mu^2 is in its users' odometers; only its leak is everyone's."""
+    individual: bool = False  # its mu^2 is in its users' odometers; only its leak is everyone's
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+# The format of every run: how its noise is drawn and its charge is computed.
 FORMAT: Final = 3
-"""The format of every run: how its noise is drawn and its charge is computed."""
+# The noise source of a run with a fixed seed: not private. Every other source has a random key for this run alone.
 SEEDED: Final = "seeded"
-"""The noise source of a run with a fixed seed: not private. Every other source has a random key for this run alone."""
+# Ends the name of a source whose floats are those of map 2, drawn from key and row alone. A converted run has
+# one (`sql.convert`): its coming rounds must subtract the very rows that its past rounds added.
 BOX_MULLER: Final = "-box-muller"
-"""Ends the name of a source whose floats are those of map 2, drawn from key and row alone. A converted run
-has one (`sql.convert`): its coming rounds must subtract the very rows that its past rounds added."""
 
 
 def has_nonces(noise_source: str) -> bool:

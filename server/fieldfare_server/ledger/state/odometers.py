@@ -33,8 +33,8 @@ from fieldfare_server.ledger.state import budget
 
 INDIVIDUAL = "individual"
 WORST_CASE = "worst-case"
+# How many classes a histogram of what users have left has: tenths of the budget.
 BINS = 10
-"""How many classes a histogram of what users have left has: tenths of the budget."""
 
 
 def digest(values: Units) -> str:
@@ -97,32 +97,22 @@ def histogram(room: Units, limit: int) -> tuple[int, ...]:
 class Left:
     """What the users of a population have left, in figures."""
 
-    most_committed: int
-    """`OdometerStanding.most_committed`."""
-    largest: int | None
-    """What the user who has most left has left; None without users."""
-    having_most: int
-    """How many users have as much."""
-    least: int | None
-    """What the user who has least left has left; None without users."""
-    exhausted: int
-    """How many have nothing left."""
-    classes: tuple[int, ...]
-    """`histogram`."""
+    most_committed: int  # `OdometerStanding.most_committed`
+    largest: int | None  # what the user who has most left has left; None without users
+    having_most: int  # how many users have as much
+    least: int | None  # what the user who has least left has left; None without users
+    exhausted: int  # how many have nothing left
+    classes: tuple[int, ...]  # `histogram`
 
 
 @dataclass(eq=False)
 class OdometerStanding:
     """The odometers of a population's users, all (n,), as one snapshot has them."""
 
-    settled: Units
-    """What ended runs have cost."""
-    spent: Units
-    """That, and what the runs under way have taken so far."""
-    held: Units
-    """The caps of the runs under way, added up."""
-    runs: tuple[tuple[str, int], ...]
-    """(id, most) of the runs under way, in the order of their starts."""
+    settled: Units  # what ended runs have cost
+    spent: Units  # that, and what the runs under way have taken so far
+    held: Units  # the caps of the runs under way, added up
+    runs: tuple[tuple[str, int], ...]  # (id, most) of the runs under way, in the order of their starts
 
     @property
     def most_spent(self) -> int:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 from fieldfare_server.ledger.events.base import Event, shape
 from fieldfare_server.ledger.state.odometers import INDIVIDUAL
 
+# SHA-256 of `{}`: the statistics of a round that has none.
 EMPTY = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-"""SHA-256 of `{}`: the statistics of a round that has none."""
 
 
 def said(kind: type[NamedTuple], event: Event) -> dict[str, Any]:
@@ -113,8 +113,7 @@ class RoundRow(NamedTuple):
     attempt: int
     noise_row: int
     state: str
-    cohort: str | None
-    """Of an open round only: who was selected is forgotten, and who took part is kept."""
+    cohort: str | None  # of an open round only: who was selected is forgotten, and who took part is kept
     cohort_size: int
     rejects: Mapping[str, object]
     opened_at: float
@@ -122,8 +121,7 @@ class RoundRow(NamedTuple):
     participants: int = 0
     spent: str | None = None
     epsilon: float | None = None
-    checkpoint: str | None = None
-    """Of an open round: what it was closed with, if it is."""
+    checkpoint: str | None = None  # of an open round: what it was closed with, if it is
     statistics: str = EMPTY
     reason: str = ""
     closed_at: float | None = None
@@ -146,8 +144,7 @@ class ParticipationRow(NamedTuple):
     index: int  # type: ignore[assignment]
     count: int  # type: ignore[assignment]
     users: str
-    charges: str | None
-    """Digest of what it cost each of them; None without odometers."""
+    charges: str | None  # digest of what it cost each of them; None without odometers
 
 
 class UsersRow(NamedTuple):

@@ -33,15 +33,13 @@ class FoldedRun:
     """One run."""
 
     row: rows.RunRow
+    # By (round, attempt). A reader may drop those that are closed.
     attempts: dict[tuple[int, int], FoldedAttempt] = field(default_factory=dict)
-    """By (round, attempt). A reader may drop those that are closed."""
-    tries: int = 0
-    """How many attempts there were at the next round."""
+    tries: int = 0  # how many attempts there were at the next round
     open: tuple[int, int] | None = None
+    # Where its charges were recomputed after its end: `odometers.digest_of_rounds`.
     recomputed: str | None = None
-    """Where its charges were recomputed after its end: `odometers.digest_of_rounds`."""
-    pledged: str = ""
-    """Digest of what it was pledged of the users that there were at its start."""
+    pledged: str = ""  # digest of what it was pledged of the users that there were at its start
     newcomers: list[rows.NewPledge] = field(default_factory=list)
 
     @property
@@ -67,20 +65,16 @@ class FoldedPopulation:
     """One population."""
 
     row: rows.PopulationRow
-    chunks: list[rows.UsersRow] = field(default_factory=list)
-    """Who was registered. A reader may drop them."""
-    runs: list[FoldedRun] = field(default_factory=list)
-    """Those under way, in the order of their starts."""
+    chunks: list[rows.UsersRow] = field(default_factory=list)  # Who was registered. A reader may drop them.
+    runs: list[FoldedRun] = field(default_factory=list)  # those under way, in the order of their starts
+    # What all users are charged alike, spent and reserved.
     alike: budget.Total = field(default_factory=budget.Total)
-    """What all users are charged alike, spent and reserved."""
-    days: Days = field(default_factory=Days)
-    """What began on each day, for windows."""
-    charges: dict[str, rows.ChargeRow] = field(default_factory=dict)
-    """Charges of other trainers, by key."""
+    days: Days = field(default_factory=Days)  # what began on each day, for windows
+    charges: dict[str, rows.ChargeRow] = field(default_factory=dict)  # charges of other trainers, by key
+    # Digest of what ended runs have cost each user.
     settled: str = odometers.digest(np.zeros(0, dtype=np.int64))
-    """Digest of what ended runs have cost each user."""
+    # The odometers, as the tables have them and the digests prove them; `proof.Proof` sets it at each check.
     standing: odometers.OdometerStanding | None = None
-    """The odometers, as the tables have them and the digests prove them; `proof.Proof` sets it at each check."""
 
     @property
     def terms(self) -> budget.Terms:
@@ -139,16 +133,13 @@ class State:
         self.runs: dict[str, FoldedRun] = {}
         self.tokens: dict[str, rows.TokenRow] = {}
         self.proposals: dict[str, rows.ProposalRow] = {}
-        self.counts = {"rounds": 0, "participations": 0, "users": 0}
-        """How many rows these tables must have."""
-        self.keys: set[str] = set()
-        """Commitments to the noise keys of all runs without a fixed seed."""
+        self.counts = {"rounds": 0, "participations": 0, "users": 0}  # how many rows these tables must have
+        self.keys: set[str] = set()  # commitments to the noise keys of all runs without a fixed seed
+        # (population, law) -> how many seeds it was given. A row without a law counts for its plan.
         self.attempts: dict[tuple[str, str], int] = {}
-        """(population, law) -> how many seeds it was given. A row without a law counts for its plan."""
+        # (population, digest of a plan, number, seed) of each.
         self.seeds: set[tuple[str, str, int, str]] = set()
-        """(population, digest of a plan, number, seed) of each."""
-        self.nonces: dict[str, str] = {}
-        """Nonce -> the round that has it, in words; kept where thorough."""
+        self.nonces: dict[str, str] = {}  # nonce -> the round that has it, in words; kept where thorough
 
     def take(self, facts: Iterable[rows.Fact]) -> None:
         """Take in what one event made. Facts of a kind are taken by the method whose argument says so."""
@@ -249,5 +240,5 @@ class State:
         self.seeds.add((row.population, row.plan_digest, row.attempt, row.seed))
 
 
+# How a state takes each kind of fact.
 TAKE = by_kind(vars(State).values(), "self", "row")
-"""How a state takes each kind of fact."""

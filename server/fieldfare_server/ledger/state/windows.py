@@ -75,12 +75,10 @@ class Days:
 class Window:
     """The window of now: what it holds, and what began in it."""
 
-    terms: budget.Terms
-    """With the window's epsilon."""
+    terms: budget.Terms  # with the window's epsilon
     every: Every
     begun: Price
-    renews: float
-    """When the next one begins, seconds since 1970."""
+    renews: float  # when the next one begins, seconds since 1970
 
     @classmethod
     def of(

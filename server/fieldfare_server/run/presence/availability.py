@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # What a random number decides: one independent family of uniforms for each.
 _HOME, _SPEED, _REACH, _DROP, _LATE, _TIE = range(6)
 
+# User indices -> pseudonyms, shape (n,): users behave by name, because indices differ between deployments.
 Names = Callable[[Users], NDArray[np.uint64]]
-"""User indices -> pseudonyms, shape (n,): users behave by name, because indices differ between deployments."""
 
 
 class SimulatedAvailability:
@@ -90,15 +90,13 @@ class SimulatedAvailability:
         """Return a cohort from the first hour, within a simulated day from `round` on, at which enough users
         can be asked.
 
-        No real time passes.
-
         Args:
             select: reachable users -> cohort; raises `NotEnoughUsers`.
 
         Raises:
             NotEnoughUsers: no hour of a whole day has enough.
         """
-        hours = range(round, round + self._spec.rounds_per_day)
+        hours = range(round, round + self._spec.rounds_per_day)  # no real time passes
         for hour in hours[:-1]:
             try:
                 return select(users[self.reachable(hour, users)])

@@ -46,10 +46,8 @@ class Bindings:
         self._path = root / f".bindings-{population}.safetensors"
         self._register = register
         self._keys: list[str] = []
-        self._releases: list[int] = []
-        """By node: how often its users had been set free when they were bound."""
-        self._node: NDArray[np.int32] = np.zeros(0, np.int32)
-        """By user number: position in `_keys`; -1: free."""
+        self._releases: list[int] = []  # by node: how often its users had been set free when they were bound
+        self._node: NDArray[np.int32] = np.zeros(0, np.int32)  # by user number: position in `_keys`; -1: free
         self._keys, self._releases, self._node = self._read()
 
     def node_names(self, grid: Grid) -> Mapping[int, str]:

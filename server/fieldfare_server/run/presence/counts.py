@@ -89,15 +89,14 @@ class Public(Counts):
     def __init__(self, presence: Presence) -> None:
         super().__init__(presence)
         plan = self.session.plan
+        # How many users a round waits for, where the plan does not say.
         self._wanted = 1 if plan.samples else plan.run.cohort
-        """How many users a round waits for, where the plan does not say."""
+        # How many users a round waits for: fewer after a whole timeout in which no more came.
         self._expected = self._wanted
-        """How many users a round waits for: fewer after a whole timeout in which no more came."""
         self._standing = Standing(counts=not plan.samples)
-        self._said = False
-        """Whether it was said that users are missing."""
+        self._said = False  # whether it was said that users are missing
+        # Whether nodes that have never answered well are asked for a share of a cohort only.
         self._spreads = False
-        """Whether nodes that have never answered well are asked for a share of a cohort only."""
 
     def shown(self, count: int) -> int | None:
         return count
@@ -153,9 +152,6 @@ class Public(Counts):
     def _select_among_present(self) -> Users:
         """Return a cohort among the users who are there now; empty where more are to be waited for.
 
-        Nodes that rest are asked only where the others cannot fill a round. Their users are not waited for
-        either: otherwise a node that fails, or leaves, would hold up the rest.
-
         Raises:
             NotEnoughUsers: too few of those who are there may take part.
         """
@@ -168,6 +164,7 @@ class Public(Counts):
             enough = everyone.size >= plan.run.min_available
         else:
             expected = self._expected if everyone.size < self._wanted else self._wanted
+            # Users of nodes that rest are not waited for: else a node that fails, or leaves, would hold up the rest.
             set_aside = roster.known().size - roster.known(resting).size
             enough = everyone.size >= expected or reliable.size >= max(goal, expected - set_aside)
         if not enough:
@@ -181,6 +178,7 @@ class Public(Counts):
             spread = cohorts.spread(index, reliable, voids, share, self._standing.proven)
             with contextlib.suppress(NotEnoughUsers):
                 return cohorts.select(index, spread, voids, quarantined)
+        # Nodes that rest are asked only where the others cannot fill a round.
         if goal <= reliable.size < everyone.size:
             with contextlib.suppress(NotEnoughUsers):
                 return cohorts.select(index, reliable, voids, quarantined)

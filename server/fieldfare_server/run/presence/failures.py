@@ -23,8 +23,8 @@ from fieldfare.signed_head import REASONS, HeadRefused, read_told
 
 log = logging.getLogger(__name__)
 
+# Flower's codes for a message, a reply or a node that is not there now.
 PASSING = (3, 4, 5)
-"""Flower's codes for a message, a reply or a node that is not there now."""
 _ADVICE = {
     0: "look at the nodes' log",
     1: "its ClientApp cannot be imported: look at [tool.flwr.app.components] and at the nodes' packages",
@@ -49,6 +49,7 @@ _CLASSES = {
     "what build makes": "a torch.nn.Module, or a list or a mapping of arrays, from the build of @ff.private.train",
     "trees": "a linear model, or a network: trees have no vector of numbers that could be clipped and bear noise",
 }
+# What of a reason's text tells a known fault, and the words that are shown for it.
 _MARKS = {
     "BFloat16": "BFloat16",
     "fitins": "older interface",
@@ -62,26 +63,23 @@ _MARKS = {
     "trees have no vector": "trees",
     "ff.private.train(build)": "what build makes",
 }
-"""What of a reason's text tells a known fault, and the words that are shown for it."""
+# How Flower begins the reason of an exception in a ClientApp.
 _CLASS = re.compile(r"<class '([\w.]{1,100})'>")
-"""How Flower begins the reason of an exception in a ClientApp."""
 
 
+# The reason by which the replies of nodes are counted that do not find the journal to go on from what they saw.
 JOURNAL = "journal refused"
-"""The reason by which the replies of nodes are counted that do not find the journal to go on from what they saw."""
 _JOURNAL = f"<class '{HeadRefused.__name__}'> "
+# The reason by which the replies of nodes are counted whose own budget refuses.
 BUDGET = "node's own budget"
-"""The reason by which the replies of nodes are counted whose own budget refuses."""
 _BUDGET = f"<class '{signed_terms.NodeBudgetRefused.__name__}'> "
 
 
 class Fault(NamedTuple):
     """One kind of wrong answer."""
 
-    code: int | None
-    """Flower's code; None: a reply that breaks the contract."""
-    what: str
-    """The class of the exception, or why the reply was rejected."""
+    code: int | None  # Flower's code; None: a reply that breaks the contract
+    what: str  # the class of the exception, or why the reply was rejected
 
     def describe(self) -> str:
         """Describe the fault for a person."""
@@ -97,22 +95,18 @@ class Failures:
         """dialect: named in what to do. part: whose answers they are, named in a refusal."""
         self._dialect, self._part = dialect, part
         self._counts: Counter[Fault] = Counter()
-        self._journal: Counter[str] = Counter()
-        """Why nodes refuse the journal, in words of `REASONS`."""
+        self._journal: Counter[str] = Counter()  # why nodes refuse the journal, in words of `REASONS`
+        # Why nodes refuse by their own budget, in words of `signed_terms.REASONS`.
         self._budget: Counter[str] = Counter()
-        """Why nodes refuse by their own budget, in words of `signed_terms.REASONS`."""
+        # Nodes some of whose users have spent their own budget: they say anew who has something left.
         self.spent: set[int] = set()
-        """Nodes some of whose users have spent their own budget: they say anew who has something left."""
-        self._rows = (0, 0)
-        """(the newest row that one of them saw, where the journal ends that it was shown)."""
-        self._wrong: set[int] = set()
-        """Nodes that answered, and not as they should."""
-        self._answered = False
-        """Whether any node ever answered as it should."""
+        self._rows = (0, 0)  # (the newest row that one of them saw, where the journal ends that it was shown)
+        self._wrong: set[int] = set()  # nodes that answered, and not as they should
+        self._answered = False  # whether any node ever answered as it should
         self._first = ""
         self._silent: set[int] = set()
+        # Whether no node ever answered anything, and most of those online were asked and had their time.
         self.silent = False
-        """Whether no node ever answered anything, and most of those online were asked and had their time."""
 
     def note_answer(self) -> None:
         """Note that a node answered as it should."""
@@ -201,9 +195,8 @@ class Failures:
     def all_wrong(self, online: int) -> Refused | None:
         """Return the refusal where no node ever answered as it should, and most of the `online` nodes did
         wrong; else None.
-
-        A few wrong nodes that answer first prove nothing about the app of the others.
         """
+        # A few wrong nodes that answer first prove nothing about the app of the others.
         if self._answered or 2 * len(self._wrong) <= online:
             return None
         if self._journal:

@@ -34,8 +34,8 @@ from fieldfare_server.run.presence.roster import LOOK_EVERY, Roster
 from fieldfare_server.run.presence.selection import Users
 
 Kind = Literal["local", "simulated", "real"]
+# Flower's simulation gives each node this many random bytes for a key. A real key is a PEM file.
 SIMULATED_KEY_BYTES = 32
-"""Flower's simulation gives each node this many random bytes for a key. A real key is a PEM file."""
 _PEM = b"-----BEGIN PUBLIC KEY-----"
 
 
@@ -52,14 +52,11 @@ def list_nodes(grid: Grid) -> list[GridNode]:
 
 
 def kind_of(grid: Grid, nodes: Iterable[GridNode]) -> Kind:
-    """Return what sort of nodes these are. Without any node: real ones.
-
-    That keys look simulated proves nothing: `PrivateStrategy` accepts such nodes for simulated populations
-    only.
-    """
+    """Return what sort of nodes these are. Without any node: real ones."""
     if getattr(grid, "simulated", False):
         return "local"
     keys = [node.key for node in nodes]
+    # Their look proves nothing: `PrivateStrategy` accepts such nodes for simulated populations only.
     return "simulated" if keys and all(len(key) == SIMULATED_KEY_BYTES for key in keys) else "real"
 
 
@@ -74,23 +71,17 @@ def key_pseudonym(key: bytes) -> int:
 
 
 def keys_are_proven(grid: Grid) -> bool:
-    """Return whether the SuperLink authenticates its SuperNodes, so that a key names one node.
-
-    An operator states it (FIELDFARE_NODE_AUTH=required, which deploy/ sets together with
-    --enable-supernode-auth). Where nothing is stated the SuperLink is tried: it must refuse a stranger.
-    """
+    """Return whether the SuperLink authenticates its SuperNodes, so that a key names one node."""
+    # deploy/ sets it to "required" together with --enable-supernode-auth.
     stated = os.environ.get("FIELDFARE_NODE_AUTH")
+    # Where nothing is stated the SuperLink is tried: it must refuse a stranger.
     return stated == "required" or (not stated and refuses_unknown_nodes(grid))
 
 
 def identity_is_stable(grid: Grid) -> bool:
-    """Return whether no node on this grid can claim the users of another.
-
-    True in process, where all nodes are ours (FIELDFARE_NODE_AUTH=simulated), and where their keys are
-    proven. A public key alone proves nothing: SuperNodes without authentication make a new one at every
-    start.
-    """
+    """Return whether no node on this grid can claim the users of another: in process, or by keys that are proven."""
     ours = bool(getattr(grid, "simulated", False)) or os.environ.get("FIELDFARE_NODE_AUTH") == "simulated"
+    # A public key alone proves nothing: SuperNodes without authentication make a new one at every start.
     return ours or keys_are_proven(grid)
 
 
@@ -114,8 +105,8 @@ class KeyRoster(Roster):
         super().__init__(schema, run_id, register_users, "plain")
         self._simulated, self._asks = simulated, asks
         self._ranks: dict[int, int] = {}
+        # Of the nodes that were not taken in at the newest look: the user that each one is.
         self._users: dict[int, int | None] = {}
-        """Of the nodes that were not taken in at the newest look: the user that each one is."""
 
     def look(self, grid: Grid) -> None:
         """Take in the nodes that are new."""

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from fieldfare_server.ledger.schedule import Schedule
 
+# Seconds between two heartbeats while waiting.
 LONGEST_WAIT = 1.0
-"""Seconds between two heartbeats while waiting."""
 
 
 class Pace:
@@ -29,15 +29,11 @@ class Pace:
         self._schedule, self._clock, self._sleep = schedule, clock, sleep
 
     def wait(self, tick: Callable[[float], None]) -> None:
-        """Wait until the first scheduled time after now. tick: called meanwhile, with the seconds that are
-        left.
-
-        A clock that is set back costs no more than one interval: what comes next is the first time after what
-        it shows.
-        """
+        """Wait until the first scheduled time after now. tick: called meanwhile, with the seconds that are left."""
         due = math.inf
         while True:
             now = self._clock()
+            # A clock that is set back costs no more than one interval.
             due = min(due, self._schedule.following(now))
             if due <= now:
                 return

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import time
 
+# Seconds between looks for nodes that are not online yet.
 NODE_POLL = 1.0
-"""Seconds between looks for nodes that are not online yet."""
+# Consecutive void rounds before a run stops (resumable) whose nodes no time brings back.
 MOST_VOIDS = 20
-"""Consecutive void rounds before a run stops (resumable) whose nodes no time brings back."""
 FIRST_PAUSE = 1.0
+# Seconds between two attempts at a round.
 LONGEST_PAUSE = 300.0
-"""Seconds between two attempts at a round."""
+# Seconds without a committed round after which a run stops (resumable) that has committed one.
 LONGEST_ABSENCE = 86_400.0
-"""Seconds without a committed round after which a run stops (resumable) that has committed one."""
 
 
 class Patience:

@@ -36,31 +36,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fieldfare.strategy")
 
+# Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one
+# waits. No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one.
 SETTLING = 10.0
-"""Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one
-waits. No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one."""
 
 
 class Presence(ABC):
     """The nodes of one session on one grid: who is there, how long they are waited for, and how they answer."""
 
-    waits: ClassVar[bool]
-    """Whether time may bring users."""
+    waits: ClassVar[bool]  # whether time may bring users
 
     def __init__(self, session: Session, grid: Grid) -> None:
         self.session, self.grid = session, grid
         self.roster = session.cohorts.roster
         self.patience = Patience(self.waits)
+        # Why rounds went wrong. The roster keeps those of the first look.
         self.failures = Failures(session.dialect.name)
-        """Why rounds went wrong. The roster keeps those of the first look."""
+        # Why evaluations, whose metrics ride in the rounds, went wrong.
         self.evaluations = Failures(session.dialect.name, "the nodes' @app.evaluate")
-        """Why evaluations, whose metrics ride in the rounds, went wrong."""
         self.counts = Secret(self) if session.plan.presence_is_secret else Public(self)
         self._receiver = Receiver()
+        # How users fared whose data are the caller's own, as nodes of Flower's simulation say.
         self._own_data = Tally()
-        """How users fared whose data are the caller's own, as nodes of Flower's simulation say."""
+        # When the nodes that were there at the start got their moment to answer, of `time.monotonic`.
         self._began: float | None = None
-        """When the nodes that were there at the start got their moment to answer, of `time.monotonic`."""
 
     @staticmethod
     def of(session: Session, grid: Grid) -> Presence:
@@ -267,8 +266,8 @@ class Scheduled(Federation):
         super().__init__(session, grid)
         assert session.account.schedule is not None
         self._pace = Pace(session.account.schedule, session.account.clock)
+        # Whether a scheduled time has just come, at which the last round was released: the next opens at once.
         self._at_scheduled_time = False
-        """Whether a scheduled time has just come, at which the last round was released: the next opens at once."""
 
     @property
     def settling(self) -> float:

@@ -25,12 +25,12 @@ from fieldfare_flower.waits import limit_part_waits
 log = logging.getLogger("fieldfare.strategy")
 
 SHORTEST_PAUSE = 0.02
+# Seconds between two looks for replies. Flower's own loop waits three seconds.
 LONGEST_PAUSE = 0.5
-"""Seconds between two looks for replies. Flower's own loop waits three seconds."""
 TOKEN_BYTES = 16
+# The arrays of a reply may have this many times the bytes of those that were sent, and as many more: a
+# ClientApp may answer float32 with float64.
 TIMES_SENT, SPARE_BYTES = 2, 1 << 20
-"""The arrays of a reply may have this many times the bytes of those that were sent, and as many more: a
-ClientApp may answer float32 with float64."""
 
 
 def fresh_group(run: str, round: int | str) -> str:
@@ -42,12 +42,9 @@ def fresh_group(run: str, round: int | str) -> str:
 class ReceivedReply:
     """What came for one message."""
 
-    slot: int | None
-    """Which of the messages it answers, by position; None: none that still waits."""
-    reply: Message | None
-    """None: a reply that is too large, or that cannot be decoded at all."""
-    reason: str = SCHEMA
-    """Why there is none."""
+    slot: int | None  # which of the messages it answers, by position; None: none that still waits
+    reply: Message | None  # None: a reply that is too large, or that cannot be decoded at all
+    reason: str = SCHEMA  # why there is none
 
 
 class ReplySlots:
@@ -62,11 +59,8 @@ class ReplySlots:
     def add(self, ids: Sequence[str | None]) -> range:
         """Wait for the replies to further messages; returns their slots.
 
-        Where a message's id is not known, its group id does as well: it holds the token, and the reply
-        repeats it.
-
         Args:
-            ids: of the messages, in order; empty or None where the message could not be sent.
+            ids: of the messages or their groups, in order; empty or None where the message could not be sent.
         """
         added = range(self._next, self._next + len(ids))
         self._slots.update({known: slot for slot, known in zip(added, ids, strict=True) if known})
@@ -117,8 +111,7 @@ class Receiver:
     def __init__(self) -> None:
         # Pulling together is faster, and is given up for good at the first reply that breaks a whole look.
         self._one_by_one = False
-        self._batch = sys.maxsize
-        """How many replies are pulled together."""
+        self._batch = sys.maxsize  # how many replies are pulled together
 
     def limit(self, grid: Grid, limit: ReplyLimit) -> None:
         """Take no reply beyond `limit` from now on, and pull large ones a few at a time."""
@@ -133,9 +126,6 @@ class Receiver:
         limit: ReplyLimit | None = None,
     ) -> Iterator[ReceivedReply]:
         """Send `messages`, then yield their replies until all have arrived or the time is over.
-
-        The pause between looks grows to a quarter of the time waited so far, because each look is a write to
-        the SuperLink's database.
 
         Args:
             timeout: seconds after which the round goes on without the missing replies.
@@ -155,6 +145,7 @@ class Receiver:
             # `left` was taken before the look: one look begins after the deadline, for replies that came meanwhile.
             if not slots.waiting or left <= 0:
                 return
+            # Each look is a write to the SuperLink's database: the pause grows while nothing comes.
             pause = SHORTEST_PAUSE if len(slots.waiting) < before else min(pause * 1.25, LONGEST_PAUSE)
             time.sleep(pause)
 

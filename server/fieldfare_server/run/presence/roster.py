@@ -52,18 +52,18 @@ from fieldfare_server.run.presence.replies import (
 )
 from fieldfare_server.run.presence.selection import Users
 
+# A reply with more pseudonyms is refused: 160 MB on the wire.
 MOST_USERS_PER_NODE = 20_000_000
-"""A reply with more pseudonyms is refused: 160 MB on the wire."""
+# Seconds before a node is asked again whose answer was an error. Each further pause is twice as long.
 FIRST_BACK_OFF = 2.0
-"""Seconds before a node is asked again whose answer was an error. Each further pause is twice as long."""
+# Upper bound of that pause, and of the time that a question may stay without an answer.
 LONGEST_BACK_OFF = 600.0
-"""Upper bound of that pause, and of the time that a question may stay without an answer."""
+# Seconds that a first question may stay without an answer: a node may load its data before it answers.
 FIRST_PATIENCE = 120.0
-"""Seconds that a first question may stay without an answer: a node may load its data before it answers."""
+# Seconds between two looks for answers while a round waits for its updates; each is a write to Flower's database.
 LOOK_EVERY = 1.0
-"""Seconds between two looks for answers while a round waits for its updates; each is a write to Flower's database."""
+# Seconds that one look may wait for the rest of an answer whose upload is under way, or broke off.
 PART_WAIT = 10.0
-"""Seconds that one look may wait for the rest of an answer whose upload is under way, or broke off."""
 TOO_MANY_USERS = "users: more than the node was registered for"
 CLAIMED_TWICE = "user claimed by two nodes"
 BOUND_ELSEWHERE = "user bound to another node"
@@ -89,12 +89,10 @@ class Bound(Protocol):
 class _Question:
     """What is known of asking one node for its users."""
 
-    asked: int = 0
-    """How often."""
-    slot: int = -1
-    """Of the newest question; -1: none waits."""
+    asked: int = 0  # how often
+    slot: int = -1  # of the newest question; -1: none waits
+    # When it is to be asked next: after an error, or where the newest question stays without an answer.
     due: float = 0.0
-    """When it is to be asked next: after an error, or where the newest question stays without an answer."""
 
 
 class Roster:
@@ -119,43 +117,37 @@ class Roster:
         self._owner: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._name: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._answered: set[int] = set()
+        # By node, for nodes that have not said which users they host.
         self._questions: dict[int, _Question] = {}
-        """By node, for nodes that have not said which users they host."""
         self._slots = ReplySlots()
-        self._asked: dict[int, int] = {}
-        """Slot -> node, for questions that wait."""
+        self._asked: dict[int, int] = {}  # slot -> node, for questions that wait
         self._next_look = 0.0
+        # (node, pseudonyms of its users), not registered yet.
         self._claims: list[tuple[int, NDArray[np.uint64]]] = []
-        """(node, pseudonyms of its users), not registered yet."""
         self._online: set[int] = set()
         self._node_names: Mapping[int, str] = {}
         self._set_aside: frozenset[int] = frozenset()
-        self._failed: frozenset[int] = frozenset()
-        """Nodes whose users other nodes may have."""
+        self._failed: frozenset[int] = frozenset()  # nodes whose users other nodes may have
+        # Node -> all users that it claimed, in the order in which nodes answered.
         self._claimed: dict[int, Users] = {}
-        """Node -> all users that it claimed, in the order in which nodes answered."""
+        # All users in the order of their pseudonyms; None: one has changed since it was made.
         self._order: Users | None = None
-        """All users in the order of their pseudonyms; None: one has changed since it was made."""
         self._available: Users | None = None
+        # Users whom a node has claimed, by the nodes left out. These three are kept until something changes.
         self._known: dict[frozenset[int], Users] = {}
-        """Users whom a node has claimed, by the nodes left out. These three are kept until something changes."""
+        # Told every accepted answer, the node and its content: what else the node says in it.
         self.hear: Callable[[int, RecordDict], None] = lambda node, content: None
-        """Told every accepted answer, the node and its content: what else the node says in it."""
+        # Which users, by pseudonym, may be asked at all: others are never registered, and never selected.
         self.takes: Callable[[NDArray[np.uint64]], NDArray[np.bool_]] = lambda names: np.ones(names.shape, np.bool_)
-        """Which users, by pseudonym, may be asked at all: others are never registered, and never selected."""
+        # Records that go with every question: what the run costs, for nodes with a budget of their own; and
+        # its plan, for a blinder.
         self.told: dict[str, ConfigRecord] = {}
-        """Records that go with every question: what the run costs, for nodes with a budget of their own; and its plan,
-        for a blinder."""
+        # What nodes have said that host nobody, and know the masks of others: node -> its answer.
         self.blinders: dict[int, RecordDict] = {}
-        """What nodes have said that host nobody, and know the masks of others: node -> its answer."""
-        self.bindings: Bound | None = None
-        """None where a node's identity does not outlast its process."""
-        self.refused: Counter[str] = Counter()
-        """Replies and claims that were not accepted, by reason."""
-        self._told: Counter[str] = Counter()
-        """What of `refused` rounds have recorded."""
-        self.failures = Failures(dialect)
-        """Why nodes do not answer as they should, here and in rounds."""
+        self.bindings: Bound | None = None  # None where a node's identity does not outlast its process
+        self.refused: Counter[str] = Counter()  # replies and claims that were not accepted, by reason
+        self._told: Counter[str] = Counter()  # what of `refused` rounds have recorded
+        self.failures = Failures(dialect)  # why nodes do not answer as they should, here and in rounds
         self._receiver = Receiver()
 
     # -- who is there ----------------------------------------------------------------------------------------
@@ -320,16 +312,14 @@ class Roster:
         return np.unique(np.concatenate([np.zeros(0, np.uint64), *(names for _, names in self._claims)]))
 
     def set_aside(self, resting: frozenset[int], quarantined: frozenset[int]) -> None:
-        """Leave out the users of the nodes `resting` from `available` from now on; they stay a `reserve`.
-
-        A user whose node rests goes to another node that claims them: a node that claims all users first and
-        then fails holds none of them up. Where users are bound to nodes, that takes a quarantine.
-        """
+        """Leave out the users of the nodes `resting` from `available` from now on; they stay a `reserve`."""
+        # Where users are bound to nodes, it takes a quarantine until another node may have them.
         failed = resting if self.bindings is None else quarantined
         if (resting, failed) == (self._set_aside, self._failed):
             return
         self._set_aside, self._failed = resting, failed
         self._forget()
+        # They go to another node that claims them: one that claims all users first and then fails holds none up.
         lost = np.isin(self._owner, np.fromiter(failed, np.uint64)) & (self._owner != 0)
         for node, users in self._claimed.items():
             if node in self._online and node not in resting and lost.any():
@@ -387,12 +377,9 @@ class Roster:
             self._name[indices], self._order = names, None
 
     def available(self) -> Users:
-        """Return indices of the users whose node is online and not set aside, in the order of their
-        pseudonyms.
-
-        Indices are given out in the order in which nodes happened to register. Pseudonyms are the same in
-        every deployment, and so is a cohort that is drawn by position from this order.
-        """
+        """Return indices of the users whose node is online and not set aside, in the order of their pseudonyms."""
+        # Indices follow the order in which nodes happened to register. Pseudonyms are the same in every
+        # deployment, and so is a cohort that is drawn by position from their order.
         if self._available is None:
             self._available = self._users_of(self._online - self._set_aside)
         return self._available

@@ -18,8 +18,8 @@ from fieldfare.participation import BallsInBins, BMinSep, RandomAllocation
 
 Users: TypeAlias = NDArray[np.int64]
 
+# (n, try, draw's name) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is.
 Words: TypeAlias = Callable[[int, int, str], NDArray[np.uint64]]
-"""(n, try, draw's name) -> n secret uniform 64-bit words, shape (n,): word i is user i's at this try, whatever n is."""
 
 
 class SecretBins:
@@ -67,10 +67,9 @@ class SecretRests:
     def __init__(self, participation: BMinSep, words: Words) -> None:
         self._participation, self._words = participation, words
         self._next = 0
+        # The first round, from the next one on, in which each user may be drawn.
         self._free = np.empty(0, dtype=np.int64)
-        """The first round, from the next one on, in which each user may be drawn."""
-        self._drawn = np.empty(0, dtype=np.bool_)
-        """Who was drawn in the round before the next one."""
+        self._drawn = np.empty(0, dtype=np.bool_)  # who was drawn in the round before the next one
 
     def serves(self, round: int, users: Users) -> NDArray[np.bool_]:
         """Return which of `users` are drawn in `round`, shape (n,)."""

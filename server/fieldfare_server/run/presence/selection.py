@@ -59,17 +59,17 @@ from fieldfare.participation import (
 from fieldfare_server.run.presence.secret_draws import SecretBins, SecretRests, Words
 
 Users: TypeAlias = NDArray[np.int64]
+# Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers.
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
-"""Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers."""
 
+# (round, user indices) -> which of them have enough left of their budget, shape (n,); None: all.
 Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
-"""(round, user indices) -> which of them have enough left of their budget, shape (n,); None: all."""
 
+# n -> n secret uniforms in [0, 1) on the grid of 2^-53, shape (n,): `fieldfare.noise.SecureNoise.uniform`.
 Coins: TypeAlias = Callable[[int], NDArray[np.float64]]
-"""n -> n secret uniforms in [0, 1) on the grid of 2^-53, shape (n,): `fieldfare.noise.SecureNoise.uniform`."""
 
+# User indices -> in how many rounds of this run each can pay to take part, shape (n,); None: in all.
 Payable: TypeAlias = Callable[[Users], NDArray[np.int64] | None]
-"""User indices -> in how many rounds of this run each can pay to take part, shape (n,); None: in all."""
 
 _BLOCK = 1 << 16
 
@@ -80,12 +80,9 @@ class Eligibility:
 
     available: int
     eligible: int
-    resting: int
-    """Users who took part too recently, or have another place in the order."""
-    exhausted: int
-    """Users who took part as often as the plan allows."""
-    overdrawn: int = 0
-    """Users whom the plan allows to take part, and whose odometer does not."""
+    resting: int  # users who took part too recently, or have another place in the order
+    exhausted: int  # users who took part as often as the plan allows
+    overdrawn: int = 0  # users whom the plan allows to take part, and whose odometer does not
 
 
 class NotEnoughUsers(Refused):
@@ -285,10 +282,8 @@ class Selector:
     def can_last(self, round: int, known: ArrayLike, taken: Taken) -> bool:
         """Return whether `known` users, if they all stay, can fill all rounds from `round` on with `fewest`
         users each. O(n).
-
-        Always true for sampling, whose cohorts may be empty.
         """
-        if isinstance(self.participation, SAMPLED):
+        if isinstance(self.participation, SAMPLED):  # its cohorts may be empty
             return True
         users, fewest = np.asarray(known, dtype=np.int64), max(1, self.fewest)
         places = range(round, min(self.rounds, round + self._separation)) if self._places is not None else (round,)

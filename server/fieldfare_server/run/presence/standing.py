@@ -36,24 +36,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 FOR_FAILURE = 2
+# Strikes of a node that is in quarantine: after five failures in a row.
 QUARANTINE = 10
-"""Strikes of a node that is in quarantine: after five failures in a row."""
+# Attempts at rounds that a quarantine lasts.
 QUARANTINE_ATTEMPTS = 128
-"""Attempts at rounds that a quarantine lasts."""
+# Strikes after a quarantine: one failure more begins the next.
 PROBATION = QUARANTINE - FOR_FAILURE
-"""Strikes after a quarantine: one failure more begins the next."""
 VOIDS_BEFORE_SPREADING = 2
+# The word under which a round's rejects count it.
 QUARANTINED = "node put in quarantine"
-"""The word under which a round's rejects count it."""
 
 
 @dataclass
 class _Record:
     strikes: int = 0
-    until: int = 0
-    """The attempt from which on the node is asked again."""
-    in_quarantine: bool = False
-    """Whether it rests for a quarantine, until then."""
+    until: int = 0  # the attempt from which on the node is asked again
+    in_quarantine: bool = False  # whether it rests for a quarantine, until then
 
 
 class Standing:
@@ -68,8 +66,7 @@ class Standing:
         self._counts = counts
         self._attempt = 0
         self._records: dict[int, _Record] = {}
-        self.proven: set[int] = set()
-        """Nodes that have answered well in this session."""
+        self.proven: set[int] = set()  # nodes that have answered well in this session
 
     def note_attempt(self, good: Iterable[int], failed: Iterable[int]) -> int:
         """Note that one attempt at a round is over; return how many nodes it put in quarantine.

@@ -24,6 +24,7 @@ from fieldfare_server.run.private.plan import FLOWERS, refuse_flowers
 log = logging.getLogger("flwr")
 
 _RAW = "it would see what clients reply, without noise"
+# What a base may not override: why, and the nearest.
 REFUSED: Mapping[str, tuple[str, str]] = {
     "start": ("the rounds are opened, charged and released by PrivateStrategy.start", "on_round=, or evaluate_fn"),
     "aggregate_train": (_RAW, "on_round=, which gets the released model; server_optimizer="),
@@ -31,14 +32,14 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "aggregate_evaluate": ("clients' metrics would leave un-noised", "evaluate_fn, on the server"),
     "_check_and_log_replies": (_RAW, "on_round="),
 }
-"""What a base may not override: why, and the nearest."""
 _CONFIGURED = ("the round is configured by `base=`", "base=, your FedAvg, or train_config")
+# What Flower's strategies call in every round, and a private run cannot leave to a subclass.
 NEVER_CALLED: Mapping[str, tuple[str, str]] = {
     **{name: why for name, why in REFUSED.items() if name != "start"},
     "configure_train": _CONFIGURED,
     "_construct_messages": _CONFIGURED,
 }
-"""What Flower's strategies call in every round, and a private run cannot leave to a subclass."""
+# Parameters of Flower's FedOpt and FedAvgM, and what our `server_optimizer` calls them.
 _SETTINGS = {
     "eta": "learning_rate",
     "beta_1": "beta1",
@@ -47,9 +48,8 @@ _SETTINGS = {
     "server_learning_rate": "learning_rate",
     "server_momentum": "momentum",
 }
-"""Parameters of Flower's FedOpt and FedAvgM, and what our `server_optimizer` calls them."""
+# Flower's strategies whose step is one of our `server_optimizer`.
 _KINDS = {"FedAdam": "fedadam", "FedYogi": "fedyogi", "FedAdagrad": "fedadagrad", "FedAvgM": "sgd"}
-"""Flower's strategies whose step is one of our `server_optimizer`."""
 
 
 def refuse_overrides(owner: type, kept: type, refused: Mapping[str, tuple[str, str]]) -> None:

@@ -14,14 +14,15 @@ from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec, PrivacySpec, RunSpec
 from fieldfare_server.files.plan_file import plan_of
 
+# How the keys of Flower's run configuration begin that this strategy reads.
 PREFIX = "dp."
-"""How the keys of Flower's run configuration begin that this strategy reads."""
 
+# Keywords that are a table.
 _TABLES = ("mechanism", "clip", "server_optimizer", "participation", "availability", "metrics", "aggregation", "tuning")
-"""Keywords that are a table."""
 _PLACES = dict.fromkeys(PrivacySpec.model_fields, "privacy") | dict.fromkeys(RunSpec.model_fields, "run")
+# The keywords that describe a plan.
 KEYWORDS = tuple(name for name in (*_PLACES, *_TABLES) if name not in ("task", "evaluate_every"))
-"""The keywords that describe a plan."""
+# FedAvg's arguments that a private run cannot honour, and what comes nearest.
 FLOWERS = {
     "fraction_train": "cohort",
     "fraction_evaluate": "metrics={'show': {'accuracy': [0, 1]}} beside fraction_evaluate=1.0; or evaluate_fn",
@@ -32,11 +33,10 @@ FLOWERS = {
     "train_metrics_aggr_fn": "leave it out",
     "evaluate_metrics_aggr_fn": "evaluate_fn, on the server",
 }
-"""FedAvg's arguments that a private run cannot honour, and what comes nearest."""
 
 
+# Arguments of Flower's wrappers and of `start` that have another name here.
 RENAMED = {"clipping_norm": "clip", "num_sampled_clients": "cohort", "num_rounds": "rounds", "strategy": "base"}
-"""Arguments of Flower's wrappers and of `start` that have another name here."""
 
 
 def refuse_flowers(name: str, value: object, of: str = "") -> BadInput:

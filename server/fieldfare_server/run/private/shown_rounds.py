@@ -22,8 +22,8 @@ from fieldfare_server.run.round.roles import Role
 from fieldfare_server.run.round.strategy import RoundReport
 from fieldfare_server.run.session import Session
 
+# Flower's own logger: inside of a user's ServerApp only its lines are shown.
 log = logging.getLogger("flwr")
-"""Flower's own logger: inside of a user's ServerApp only its lines are shown."""
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 OnRound = Callable[[int, ArrayRecord, MetricRecord], object]
 

@@ -74,15 +74,15 @@ from fieldfare_server.run.round.roles import Buffers, Model, assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 
+# Flower's own logger: inside of a user's ServerApp only its lines are shown.
 log = logging.getLogger("flwr")
-"""Flower's own logger: inside of a user's ServerApp only its lines are shown."""
 
+# Rounds where neither the plan nor `start` says how many, as Flower's own strategies.
 FLOWERS_ROUNDS = 3
-"""Rounds where neither the plan nor `start` says how many, as Flower's own strategies."""
+# Seconds between looks for the first node.
 NODE_POLL = 1.0
-"""Seconds between looks for the first node."""
+# `dp.*` keys that are not part of the plan.
 STRATEGY_KEYS = ("budget", "dialect", "run", "resume", "buffers")
-"""`dp.*` keys that are not part of the plan."""
 
 
 class There(NamedTuple):

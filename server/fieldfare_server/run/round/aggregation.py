@@ -37,12 +37,12 @@ from fieldfare_flower.npy import BadReply
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.round.running_noise import RunningNoise
 
+# Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum. So
+# few that they stay in the processor's cache from their conversion to the sum.
 CHUNK = 1 << 15
-"""Elements converted to float64 at a time: the only memory that a reply costs beyond itself and the sum. So
-few that they stay in the processor's cache from their conversion to the sum."""
 
+# The word under which a round counts updates that are not finite.
 NON_FINITE = "non-finite"
-"""The word under which a round counts updates that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,16 @@ class Contribution:
     """What one reply adds to the sum, once it was read and checked."""
 
     users: int
-    counts: tuple[float, ...]
-    """Sums of the users' indicators and metrics, as `Riders` has them."""
+    counts: tuple[float, ...]  # sums of the users' indicators and metrics, as `Riders` has them
+    # Number of an array of the stacked schema -> its values in order, `CHUNK` at a time. May be asked twice;
+    # the caller may overwrite what it gets.
     chunks: Callable[[int], Iterator[NDArray[np.float64]]]
-    """Number of an array of the stacked schema -> its values in order, `CHUNK` at a time. May be asked twice;
-    the caller may overwrite what it gets."""
+    # Whether the node should have clipped, so that a longer sum is worth counting.
     clipped_by_node: bool = True
-    """Whether the node should have clipped, so that a longer sum is worth counting."""
 
 
+# (a reply's content, how many users its node was asked to train) -> what it adds. Raises `BadReply`.
 Reader = Callable[[RecordDict, int], Contribution]
-"""(a reply's content, how many users its node was asked to train) -> what it adds. Raises `BadReply`."""
 
 
 def split_chunks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -115,16 +114,14 @@ class Aggregate:
     grid: Grid | None = None
     most_users: int | None = None
     reader: Reader | None = None
-    receipt: ClassVar[None] = None
-    """No blinder signed anything of it."""
+    receipt: ClassVar[None] = None  # no blinder signed anything of it
+    # Shape (queries x d + riders,): the stack of sqrt(share) x sum, then the weighted riders.
     total: NDArray[np.float64] = field(init=False)
-    """Shape (queries x d + riders,): the stack of sqrt(share) x sum, then the weighted riders."""
-    users: int = field(default=0, init=False)
-    """Users whose updates are in `total`."""
+    users: int = field(default=0, init=False)  # users whose updates are in `total`
+    # What the numbers that `privatise` released are about, where the release says it.
     names: list[int | str] = field(default_factory=list, init=False)
-    """What the numbers that `privatise` released are about, where the release says it."""
+    # Replies that were dropped or cut, by reason.
     rejects: Counter[str] = field(default_factory=Counter, init=False)
-    """Replies that were dropped or cut, by reason."""
 
     def __post_init__(self) -> None:
         queries, riding = len(self.shares), len(self.riders.weights)
@@ -138,11 +135,7 @@ class Aggregate:
         self.rejects[reason] += 1
 
     def add(self, content: RecordDict, sent: int, node: int = 0) -> bool:
-        """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
-
-        A query's sum longer than users x clip is scaled down to that norm. An honest node clips, so this
-        binds only nodes that lie.
-        """
+        """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it."""
         try:
             reply = self.read(content, sent)
         except BadReply as error:
@@ -161,7 +154,8 @@ class Aggregate:
             self.reject(NON_FINITE)
             return False
         bound = (reply.users if self.most_users is None else min(reply.users, self.most_users)) * self.clip
-        # The charge needs no more than this bound. So a reply that is too long is cut, and neither trusted nor dropped.
+        # The charge needs no more than this bound: a reply that is too long is cut, and neither trusted nor
+        # dropped. An honest node clips, so this binds only nodes that lie.
         if max(norms) > bound and reply.clipped_by_node:
             self.reject("over-norm, clipped again")
         # The factor 1 - 1e-12 keeps the scaled norm below the bound in spite of float64 rounding.

@@ -28,10 +28,10 @@ from fieldfare_server.run.presence.selection import users_asked
 from fieldfare_server.run.round.aggregation import Aggregate, Contribution, split_chunks
 from fieldfare_server.run.round.running_noise import RunningNoise
 
+# Above what float32 adds to one user's number.
 _ROUNDED = 1 + 2.0**-20
-"""Above what float32 adds to one user's number."""
+# sqrt(4) cells: the numbers of a user move apart by two half cells in each of two worlds.
 _CORNERS = 4
-"""sqrt(4) cells: the numbers of a user move apart by two half cells in each of two worlds."""
 
 
 def sum_of(plan: Plan, noise_multiplier: float) -> tuple[type[Aggregate], tuple[object, ...]]:

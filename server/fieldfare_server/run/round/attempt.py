@@ -26,34 +26,27 @@ class Attempt:
     """One attempt at one round. Its sum grows with every reply."""
 
     opened: OpenRound
+    # For each message: the users of the cohort whom its node is asked to train, as indices.
     asked: Sequence[Users]
-    """For each message: the users of the cohort whom its node is asked to train, as indices."""
+    # One instruction for each node that hosts users of the cohort, and before them as many for their evaluations.
     messages: Sequence[Message]
-    """One instruction for each node that hosts users of the cohort, and before them as many for their evaluations."""
-    sum: Aggregate | MaskedSum
-    """Raw."""
-    most: int | None
-    """How many users' updates are summed at most; None: those of all who answer."""
+    sum: Aggregate | MaskedSum  # raw
+    most: int | None  # how many users' updates are summed at most; None: those of all who answer
+    # The users that the sum includes, one array for each node.
     reported: list[Users] = field(default_factory=list)
-    """The users that the sum includes, one array for each node."""
+    # The nodes whose reply is summed, with all users that they were asked for.
     good: list[int] = field(default_factory=list)
-    """The nodes whose reply is summed, with all users that they were asked for."""
-    full: bool = False
-    """Whether enough have answered, before the others did."""
-    metrics: MetricsSpec | None = None
-    """What rides in the sum."""
+    full: bool = False  # whether enough have answered, before the others did
+    metrics: MetricsSpec | None = None  # what rides in the sum
 
     def __post_init__(self) -> None:
+        # How many messages ask for one: they are the first.
         self.evaluations = len(self.messages) - len(self.asked)
-        """How many messages ask for one: they are the first."""
         self.nodes = [message.metadata.dst_node_id for message in self.messages[self.evaluations :]]
         self.silent = set(self.nodes)
-        self._unmeasured = set(self.nodes[: self.evaluations])
-        """Nodes whose evaluation has not been answered."""
-        self._measured: dict[int, tuple[float, ...]] = {}
-        """Of nodes of one user each: the user's metrics."""
-        self.included: list[int] = []
-        """The nodes whose reply is summed."""
+        self._unmeasured = set(self.nodes[: self.evaluations])  # nodes whose evaluation has not been answered
+        self._measured: dict[int, tuple[float, ...]] = {}  # of nodes of one user each: the user's metrics
+        self.included: list[int] = []  # the nodes whose reply is summed
 
     @classmethod
     def open(
@@ -91,9 +84,6 @@ class Attempt:
     def add(self, answers: Iterable[ReceivedReply], failures: Failures, evaluations: Failures) -> None:
         """Sum the replies as they arrive. Each counts once, under the message that it answers.
 
-        Who a reply says it is from decides nothing. The metrics of an evaluation join the sum with the update
-        of the same user, or not at all: whoever is in the sum is charged.
-
         failures, evaluations: told why a reply, or one to an evaluation, cannot be used.
         """
         for answer in answers:
@@ -101,6 +91,7 @@ class Attempt:
                 self.sum.reject("duplicate or stray reply")
                 continue
             place = answer.slot - self.evaluations
+            # Who a reply says it is from decides nothing.
             node = self.nodes[place if place >= 0 else answer.slot]
             if place < 0:
                 self._unmeasured.discard(node)
@@ -109,6 +100,7 @@ class Attempt:
                 self._add_of(self.asked[place], answer, node, failures)
             if self.full and self._unmeasured.isdisjoint(self.included):
                 break
+        # With the update of the same user, or not at all: whoever is in the sum is charged.
         for node in self.included:
             if node in self._measured:
                 self.sum.ride(self._measured[node])

@@ -20,10 +20,10 @@ from fieldfare_server.run.round.noise_state import NoiseState
 from fieldfare_server.run.round.record import Released, RoundRecord
 from fieldfare_server.run.round.running_noise import StreamFacts
 
+# The digest that a rehearsal, which stores nothing, gives to its account.
 NO_CHECKPOINT = "0" * 64
-"""The digest that a rehearsal, which stores nothing, gives to its account."""
+# How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown.
 GROUP_SECONDS = 0.5
-"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
 
 Show = Callable[[Released], None]
 
@@ -50,14 +50,12 @@ class Commits:
             start: what the next round starts from.
         """
         self._account, self._files, self._noise_state, self._rounds = account, files, noise_state, rounds
-        self.released = start
-        """The newest model that may be seen."""
-        self.newest = start
-        """The newest model that there is."""
+        self.released = start  # the newest model that may be seen
+        self.newest = start  # the newest model that there is
         self._held: list[_Held] = []
         self._held_since = 0.0
+        # The noise's state after the last round that is held.
         self._held_noise: tuple[dict[str, torch.Tensor], StreamFacts] = {}, {}
-        """The noise's state after the last round that is held."""
 
     def commit(self, opened: OpenRound, record: RoundRecord, made: Released, show: Show) -> None:
         """Make a round durable, then show it: now, or at the end of its group. Raises as

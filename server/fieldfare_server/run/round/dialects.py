@@ -46,10 +46,10 @@ from fieldfare_server.run.round.aggregation import Contribution, Reader, split_c
 from fieldfare_server.run.round.own_model import OwnModel
 from fieldfare_server.run.round.roles import FLOATS
 
+# How much longer than a round an instruction is valid.
 SPARE_SECONDS = 60.0
-"""How much longer than a round an instruction is valid."""
+# The key under which Flower's own `fixedclipping_mod` looks for the norm.
 CLIPPING_NORM = "clipping_norm"
-"""The key under which Flower's own `fixedclipping_mod` looks for the norm."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,14 @@ class PublicRound:
 
     occasion: Occasion
     points: Points
-    settings: Mapping[str, object]
-    """What the plan says to clients, as JSON can hold it."""
-    clipping: ClippingSpec
-    """With this round's norm."""
-    timeout: float
-    """Seconds."""
-    metrics: MetricsSpec | None = None
-    """What rides beside each user's update."""
+    settings: Mapping[str, object]  # what the plan says to clients, as JSON can hold it
+    clipping: ClippingSpec  # with this round's norm
+    timeout: float  # seconds
+    metrics: MetricsSpec | None = None  # what rides beside each user's update
 
 
+# What the app sends to training loops with a round's index and its point, flat float32 (d,): with `server-round`.
 Configure: TypeAlias = "Callable[[int, torch.Tensor], ConfigRecord]"
-"""What the app sends to training loops with a round's index and its point, flat float32 (d,): with `server-round`."""
 
 
 def same_config(config: ConfigRecord) -> Configure:
@@ -77,16 +73,16 @@ def same_config(config: ConfigRecord) -> Configure:
     return lambda index, _: ConfigRecord({**config, "server-round": index + 1})
 
 
+# Pseudonyms -> indices in the population.
 Register = Callable[[NDArray[np.uint64]], Users]
-"""Pseudonyms -> indices in the population."""
 
 
 class Dialect(Protocol):
     """One way to talk to nodes."""
 
     name: str
+    # Whether instructions have records of Fieldfare's: the run's terms, and how replies are masked.
     tells: bool
-    """Whether instructions have records of Fieldfare's: the run's terms, and how replies are masked."""
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
         """Return the roster of who is there."""

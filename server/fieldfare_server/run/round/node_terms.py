@@ -23,8 +23,8 @@ from fieldfare_server.ledger.chain import HeadFile
 
 log = logging.getLogger("fieldfare.session")
 
+# Terms that are longer are not sent: each instruction would carry them.
 MOST_BYTES = 1 << 18
-"""Terms that are longer are not sent: each instruction would carry them."""
 
 
 def terms_record(

@@ -17,10 +17,10 @@ from fieldfare.nonces import Nonces
 from fieldfare_server.files.checkpoint import NOISE_BASE, RunFiles
 from fieldfare_server.run.round.running_noise import RunningNoise, StreamFacts
 
+# Rows that a resumed run draws again, at most.
 MOST_ROWS: Final = 64
-"""Rows that a resumed run draws again, at most."""
+# Bytes of a state that every checkpoint may hold.
 SMALL: Final = 1 << 22
-"""Bytes of a state that every checkpoint may hold."""
 _BASE_ROUND: Final = "base_round"
 
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
@@ -36,8 +36,7 @@ class NoiseState:
             nonces: of the run's rounds, the list that `noise` draws under; None for a run without nonces.
         """
         self._noise, self._files, self._nonces = noise, files, nonces
-        self._base: tuple[str, int] | None = None
-        """(digest, round) of the newest whole state."""
+        self._base: tuple[str, int] | None = None  # (digest, round) of the newest whole state
 
     def take(self) -> tuple[Tensors, StreamFacts]:
         """Return what a checkpoint of the present state holds, for exact resume: tensors, and JSON. It never

@@ -26,8 +26,8 @@ from fieldfare_flower.npy import BadReply, read_array, write_array
 from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.run.round.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_statistic, is_variance
 
+# In the run's directory: the public arrays that it began with, and their roles.
 INITIAL = "initial.safetensors"
-"""In the run's directory: the public arrays that it began with, and their roles."""
 _ALL = (*FLOATS, "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 
 
@@ -40,20 +40,18 @@ class OwnModel:
         buffer_weight: what multiplies private buffers in the vector that is clipped.
     """
 
-    score_name = ""
-    """The app's own evaluation has no one score."""
+    score_name = ""  # the app's own evaluation has no one score
     shows_released = False
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], roles: Roles, buffer_weight: float = 1.0) -> None:
         self.values, self.roles = dict(arrays), roles
         names = roles.named("trained")
         self.schema = Schema(names, tuple(tuple(self.values[name].shape) for name in names))
+        # By trained name: the flat vector holds the array's value times this.
         self.weights = {name: buffer_weight if is_statistic(name) else 1.0 for name in names}
-        """By trained name: the flat vector holds the array's value times this."""
         self.buffer_weight = buffer_weight
         scaled = {name: torch.from_numpy(np.asarray(self.values[name] * self.weights[name])) for name in names}
-        self.initial = self.schema.flatten(scaled)
-        """The public initial parameters, flat float32 (d,)."""
+        self.initial = self.schema.flatten(scaled)  # the public initial parameters, flat float32 (d,)
         self._newest: tuple[torch.Tensor, Arrays, dict[str, Array]] | None = None
         # Encoded once: these never change.
         self._kept = {name: write_array(value) for name, value in self.values.items() if roles.of[name] != "trained"}

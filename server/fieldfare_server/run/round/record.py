@@ -18,8 +18,8 @@ from fieldfare_server.run.rehearsal import Statistics
 from fieldfare_server.run.round.ridden import Past
 from fieldfare_server.run.round.running_noise import StreamFacts
 
+# Fields that the records of some runs lack.
 _OPTIONAL = ("nonce", "nonces", "strategy", "charges", "model", "metrics", "receipt")
-"""Fields that the records of some runs lack."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,40 +28,30 @@ class RoundRecord:
 
     round: int
     attempt: int
-    plan: str
-    """The plan's digest."""
-    schema: str
-    """The digest of the model's schema."""
-    participants: Users
-    """Indices of the users whose updates are in the sum, shape (n,)."""
-    spent: PrivacyLoss
-    """Of the run, this round included."""
+    plan: str  # the plan's digest
+    schema: str  # the digest of the model's schema
+    participants: Users  # indices of the users whose updates are in the sum, shape (n,)
+    spent: PrivacyLoss  # of the run, this round included
     statistics: Statistics
-    rejects: dict[str, int]
-    """Replies that were dropped or cut, by reason."""
-    reports: int
-    """Users whose updates are in the sum."""
-    clip: float
-    """The clip norm of the next round."""
+    rejects: dict[str, int]  # replies that were dropped or cut, by reason
+    reports: int  # users whose updates are in the sum
+    clip: float  # the clip norm of the next round
     score: dict[str, float]
     noise: StreamFacts
+    # Bits of the run's key, hex. The file holds the participants and its digest is shown: without these bits,
+    # anyone could try cohorts against the digest.
     blind: str
-    """Bits of the run's key, hex. The file holds the participants and its digest is shown: without these
-    bits, anyone could try cohorts against the digest."""
-    nonce: str | None = None
-    """This round's, hex; None for a run without nonces."""
+    nonce: str | None = None  # this round's, hex; None for a run without nonces
+    # SHA-256, hex, of the nonces of all rounds so far, this one included. The ledger holds the others.
     nonces: str | None = None
-    """SHA-256, hex, of the nonces of all rounds so far, this one included. The ledger holds the others."""
+    # Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2.
     charges: list[int] | None = None
-    """Under individual accounting: what the round costs each of `participants`, in units of 2^-44 mu^2."""
+    # SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was made.
     strategy: str | None = None
-    """SHA-256 of the stored strategy whose noise is in the sum; None where none was stored when the round was made."""
+    # Digest of the released model (`files.checkpoint.model_digest`); None in records of earlier versions.
     model: str | None = None
-    """Digest of the released model (`files.checkpoint.model_digest`); None in records of earlier versions."""
-    metrics: list[list[float]] | None = None
-    """Of a run with metrics: `Released.metrics`."""
-    receipt: str | None = None
-    """Of a masked round: what the blinder signed (`masking.receipts`)."""
+    metrics: list[list[float]] | None = None  # of a run with metrics: `Released.metrics`
+    receipt: str | None = None  # of a masked round: what the blinder signed (`masking.receipts`)
 
     def to_json(self) -> dict[str, object]:
         """Return finite JSON."""
@@ -102,14 +92,11 @@ class Released:
     """The newest model whose charge is durable, and what the next round starts from."""
 
     next_round: int
-    params: torch.Tensor
-    """Flat float32 (d,)."""
+    params: torch.Tensor  # flat float32 (d,)
     optimizer_state: State
-    clip: float
-    """The clip norm of the next round."""
+    clip: float  # the clip norm of the next round
     spent: PrivacyLoss = field(default_factory=PrivacyLoss)
     score: dict[str, float] = field(default_factory=dict)
+    # Per coordinate of the newest mean update; 0 until a round is committed in this process.
     noise_std: float = 0.0
-    """Per coordinate of the newest mean update; 0 until a round is committed in this process."""
-    metrics: Past = ()
-    """The metrics' noised sums, one row for each round of the moving mean."""
+    metrics: Past = ()  # the metrics' noised sums, one row for each round of the moving mean

@@ -18,11 +18,11 @@ from fieldfare.metrics import MetricsSpec, window_norms
 from fieldfare.plan import Plan
 from fieldfare.questions import Estimate
 
+# How the names of metrics begin among a round's statistics (`statistics_of`).
 PREFIX = "metric."
-"""How the names of metrics begin among a round's statistics (`statistics_of`)."""
 
+# Of each of the last rounds: users in the sum, then the noised sum of each metric in [-1, 1].
 Past = tuple[tuple[float, ...], ...]
-"""Of each of the last rounds: users in the sum, then the noised sum of each metric in [-1, 1]."""
 
 
 class RiddenMetrics:
@@ -77,15 +77,15 @@ class RiddenMetrics:
 def statistics_of(estimates: Mapping[str, Estimate], spec: MetricsSpec | None) -> dict[str, float]:
     """Return a run's metrics as a round's statistics.
 
-    `.untold` is 1 where the interval holds the middle of the range, at which users without the metric stand: then what
-    is shown cannot be told from a metric that no client tells. It is read from the released estimate, so it costs
-    nothing; whether a client told is users' data, and no reply is looked at for it.
+    `.untold` is 1 where the interval holds the middle of the range, as for a metric that no client tells.
     """
     found: dict[str, float] = {}
     for name, each in estimates.items():
         ends = {"": each.value, ".low": each.low, ".high": each.high}
         found |= {f"{PREFIX}{name}{e}": v for e, v in ends.items() if v is not None and math.isfinite(v)}
         if spec is not None and each.low is not None and each.high is not None:
+            # Users without the metric stand in the middle. The released estimate is read and no reply:
+            # whether a client told is users' data.
             low, high = spec.show[name]
             found |= {f"{PREFIX}{name}.untold": 1.0} if each.low <= low + (high - low) / 2 <= each.high else {}
     return found

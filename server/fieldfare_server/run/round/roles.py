@@ -29,10 +29,10 @@ from fieldfare.trees import refuse_tree_bytes, refuse_trees
 Role = Literal["trained", "frozen", "tied", "buffer"]
 Buffers = Literal["initial", "private"]
 FLOATS = ("float16", "float32", "float64")
+# Last part of the names of BatchNorm's floating buffers.
 STATISTICS = ("running_mean", "running_var")
-"""Last part of the names of BatchNorm's floating buffers."""
+# Released variances are at least this: a negative one makes every output NaN.
 SMALLEST_VARIANCE = 1e-5
-"""Released variances are at least this: a negative one makes every output NaN."""
 
 Model: TypeAlias = "torch.nn.Module | Callable[[], torch.nn.Module]"
 
@@ -42,10 +42,9 @@ class Roles:
     """The role of each array by name, in the order of the initial arrays."""
 
     of: Mapping[str, Role]
-    first_names: Mapping[str, str]
-    """For each tied array the name that it follows."""
+    first_names: Mapping[str, str]  # for each tied array the name that it follows
+    # Buffers that training changes and that keep their initial values all the same.
     changing: tuple[str, ...] = ()
-    """Buffers that training changes and that keep their initial values all the same."""
 
     def named(self, role: Role) -> tuple[str, ...]:
         """Return the names with this role, in order."""
@@ -156,18 +155,16 @@ def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles
 
 
 def _ask_about_equal(arrays: Mapping[str, NDArray[np.generic]], trained: set[str]) -> None:
-    """Raise `BadInput` where a trained array has the values of another, bit for bit. Constants start equal
-    anyway.
-
-    One tensor of two names needs one noise, and two tensors need two updates: neither may be guessed.
-    """
+    """Raise `BadInput` where a trained array has the values of another, bit for bit."""
     groups: dict[tuple[str, tuple[int, ...], bytes], list[str]] = {}
     for name, value in arrays.items():
         flat = np.ascontiguousarray(value).reshape(-1)
+        # Constants start equal anyway.
         if value.dtype.name in FLOATS and value.size >= 2 and (flat != flat[0]).any():
             groups.setdefault((value.dtype.name, value.shape, flat.tobytes()), []).append(name)
     equal = [group for group in groups.values() if len(group) > 1 and trained.intersection(group)]
     if equal:
+        # One tensor of two names needs one noise, and two tensors need two updates: neither may be guessed.
         first, second, *_ = equal[0]
         more = sum(len(group) - 1 for group in equal) - 1
         raise BadInput(

@@ -167,12 +167,9 @@ class Rounds:
         return None if left is None else np.asarray(self.costs(index, users) <= left)
 
     def payable(self, users: Users) -> NDArray[np.int64] | None:
-        """Return in how many rounds of the run each of `users` can pay to take part, shape (n,); None: in
-        all.
-
-        Never too many: each round is taken to be as dear as the plan allows.
-        """
+        """Return in how many rounds of the run each of `users` can pay to take part, shape (n,); None: in all."""
         pledged = self.account.pledged(users)
+        # Never too many: each round is taken to be as dear as the plan allows.
         return None if pledged is None else np.searchsorted(self._dearest, pledged, side="right")
 
     # -- from the sum to the released model ------------------------------------------------------------------
@@ -410,11 +407,10 @@ class Rounds:
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
     """Return the noised sum of each query, one after another: the stack (queries x d,) divided by the roots
     of the shares.
-
-    A query of share 0 was not asked, and its part is 0: the noise there is dropped too.
     """
     if tuple(shares) == (1.0,):
         return noised
+    # A query of share 0 was not asked: the noise there is dropped too.
     factors = [1.0 / math.sqrt(share) if share else 0.0 for share in shares]
     return (noised.view(len(shares), -1) * noised.new_tensor(factors)[:, None]).view(-1)
 

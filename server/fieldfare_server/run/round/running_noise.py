@@ -16,8 +16,8 @@ from fieldfare.noise import SecureNoise
 from fieldfare.privatise import Privatiser
 from fieldfare.streams.base import Stream
 
+# What a stream's state has besides tensors: JSON.
 StreamFacts = dict[str, int | str]
-"""What a stream's state has besides tensors: JSON."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +26,10 @@ class RunningNoise:
 
     privatiser: Privatiser
     stream: Stream | None
+    # Norms of the rows of B, shape (rounds,); larger by the noise that a blinder adds to the stream's.
     row_norms: NDArray[np.float64]
-    """Norms of the rows of B, shape (rounds,); larger by the noise that a blinder adds to the stream's."""
-    autocovariance: tuple[float, ...] = ()
-    """See `StepInfo.noise_autocovariance`."""
-    source: SecureNoise | None = None
-    """What the stream draws from, with the nonces of the rounds."""
+    autocovariance: tuple[float, ...] = ()  # see `StepInfo.noise_autocovariance`
+    source: SecureNoise | None = None  # what the stream draws from, with the nonces of the rounds
 
     @classmethod
     def of(

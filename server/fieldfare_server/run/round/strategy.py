@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fieldfare.strategy")
 
+# Makes the nodes that train a plan's task.
 GridOf: TypeAlias = Callable[[Plan], Grid]
-"""Makes the nodes that train a plan's task."""
 
+# Seconds between looks at a paused run's request.
 PAUSE_POLL = 0.5
-"""Seconds between looks at a paused run's request."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,15 @@ class RoundReport:
 
     round: int
     rounds: int
-    cohort: int | None
-    """Users asked. None where a count of users is secret; so is `reports`."""
+    cohort: int | None  # Users asked. None where a count of users is secret; so is `reports`.
     reports: int | None
     epsilon: float
     epsilon_limit: float
     score_name: str
     score: float | None
     noise_std: float
+    # Private means over the last rounds, of what the plan's `[metrics]` lists.
     metrics: Mapping[str, Estimate] = field(default_factory=dict)
-    """Private means over the last rounds, of what the plan's `[metrics]` lists."""
 
 
 class FieldfareStrategy:

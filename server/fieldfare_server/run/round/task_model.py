@@ -18,10 +18,8 @@ from fieldfare_server.run.round.own_model import INITIAL, OwnModel
 class Model(Protocol):
     """One flat vector of trained parameters, and how it is scored and shown."""
 
-    schema: Schema
-    """Names and shapes of what is trained."""
-    initial: torch.Tensor
-    """The public initial parameters, flat float32 (d,)."""
+    schema: Schema  # names and shapes of what is trained
+    initial: torch.Tensor  # the public initial parameters, flat float32 (d,)
 
     @property
     def shows_released(self) -> bool: ...
@@ -46,8 +44,8 @@ class TaskModel:
         self._module = self.task.build_model()
         self.schema = Schema.of(self._module)
         self._buffers = [(value, value.clone()) for value in self._module.buffers()]
+        # The public initial parameters, flat float32 (d,).
         self.initial = self.schema.flatten(dict(self._module.named_parameters()))
-        """The public initial parameters, flat float32 (d,)."""
 
     @property
     def shows_released(self) -> bool:

@@ -17,10 +17,10 @@ from flwr.app import ConfigRecord, RecordDict
 from fieldfare_flower.messages import HEAD, read_witness, write_head
 from fieldfare_server.ledger import Ledger
 
+# Instructions in a row that a node may miss before it has to be asked what it remembers.
 RECENT = 32
-"""Instructions in a row that a node may miss before it has to be asked what it remembers."""
+# Hashes of rows that are kept from round to round.
 MOST_HASHES = 4096
-"""Hashes of rows that are kept from round to round."""
 
 
 class Witnesses:
@@ -28,10 +28,10 @@ class Witnesses:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        # Whether the users are real people on nodes of their own, whose ledger their nodes keep in mind.
         self.people = False
-        """Whether the users are real people on nodes of their own, whose ledger their nodes keep in mind."""
+        # Node -> the rows that it may remember.
         self._rows: defaultdict[int, deque[int]] = defaultdict(partial(deque, maxlen=RECENT))
-        """Node -> the rows that it may remember."""
         self._hashes: dict[int, str] = {}
         self._lines: tuple[str, ...] | None = None
 

@@ -13,6 +13,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+# (name, event, table, condition, message): statements the database itself refuses.
 _GUARDS = (
     (
         "audit_append",
@@ -32,7 +33,6 @@ _GUARDS = (
     ("users_keep", "UPDATE", "users", "", "users are not renumbered"),
     ("users_stay", "DELETE", "users", "", "users are not renumbered"),
 )
-"""(name, event, table, condition, message): statements the database itself refuses."""
 
 
 def upgrade() -> None:

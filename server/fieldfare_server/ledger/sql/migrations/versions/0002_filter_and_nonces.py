@@ -21,8 +21,8 @@ branch_labels = None
 depends_on = None
 
 
+# As `filter.default_leak` has them; a test keeps them equal.
 SAMPLED_SHARE, PLAIN_SHARE = 0.1, 2.0**-60
-"""As `filter.default_leak` has them; a test keeps them equal."""
 
 
 def upgrade() -> None:

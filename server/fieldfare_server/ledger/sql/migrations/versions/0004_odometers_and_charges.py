@@ -21,8 +21,8 @@ depends_on = None
 
 
 _KEPT = " OR ".join(f'NEW."{name}" <> OLD."{name}"' for name in ("round_id", "run_seq", "index", "count", "users"))
+# Who took part never changes. What it cost each user may be added once, to rounds from before odometers.
 _FIXED = f"OLD.charges IS NOT NULL OR {_KEPT}"
-"""Who took part never changes. What it cost each user may be added once, to rounds from before odometers."""
 
 
 def _let_charges_be_added() -> None:
