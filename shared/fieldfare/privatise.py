@@ -90,6 +90,7 @@ from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
 from fieldfare.masking.words import Words, read, whole_cells
 from fieldfare.noise.chunks import DEVICE_CHUNK, scratch
+from fieldfare.noise.compiled import Pass
 from fieldfare.noise.discrete import LARGEST_SCALE, DiscreteNoise, Rounding
 from fieldfare.streams.base import require_fit
 
@@ -106,7 +107,9 @@ RING_COST: Final = 2.0**-6
 _CHUNK: Final = 1 << 15
 # Grid cells on either side of 0 that float64 adds without error.
 _CELLS: Final = 2.0**53
-# The same for sums that are taken next to an anchor of 1.5 x 2^52 cells.
+# A float next to which the unit in the last place is 1.
+_ANCHOR: Final = 1.5 * 2.0**52
+# The same as `_CELLS` for sums that are taken next to an anchor of `_ANCHOR` cells.
 _ANCHORED: Final = 2.0**50
 _EPS: Final = float(np.finfo(np.float64).eps)
 # Largest spacing of noise floats, in cells.
@@ -280,24 +283,14 @@ class Grid:
             How many elements, from the first on, are done. What comes next must be refused, or is too large
                 for this.
         """
-        if total.device.type != "cpu" or total.dtype != torch.float64 or noise.dtype != torch.float64:
+        both = (total, noise)
+        if any(x.device.type != "cpu" or x.dtype != torch.float64 or not x.is_contiguous() for x in both):
             return 0
-        anchor = 1.5 * 2.0**52 * self.spacing
-        all_sums, all_noise = total.numpy(), noise.numpy()
-        buffer = scratch("added", min(len(all_sums), _CHUNK), all_sums.dtype)
-        for lo in range(0, len(all_sums), _CHUNK):
-            sums = all_sums[lo : lo + _CHUNK]
-            added = buffer[: len(sums)]
-            np.multiply(all_noise[lo : lo + _CHUNK], std, out=added)
-            largest = _largest_on_host(added)
-            bound = largest + _largest_on_host(sums)
-            # "not <=" refuses NaN too
-            if not (largest * _EPS <= _RESOLUTION * self.spacing and bound <= _ANCHORED * self.spacing):
+        sums, drawn = total.numpy(), noise.numpy()
+        for lo in range(0, len(sums), _CHUNK):
+            if not _add_anchored(sums[lo : lo + _CHUNK], drawn[lo : lo + _CHUNK], std, self.spacing):
                 return lo
-            np.add(added, anchor, out=added)
-            np.subtract(sums, anchor, out=sums)
-            np.add(sums, added, out=sums)
-        return len(all_sums)
+        return len(sums)
 
 
 def _largest(values: torch.Tensor) -> float:
@@ -312,6 +305,37 @@ def _largest_on_host(values: NDArray[np.float64]) -> float:
     """
     least, most = np.minimum.reduce(values), np.maximum.reduce(values)
     return max(-float(least), float(most))
+
+
+def _add_in_passes(sums: NDArray[np.float64], noise: NDArray[np.float64], std: float, spacing: float) -> bool:
+    added = scratch("added", len(sums), sums.dtype)
+    np.multiply(noise, std, out=added)
+    largest = _largest_on_host(added)
+    bound = largest + _largest_on_host(sums)
+    # "not <=" refuses NaN too
+    if not (largest * _EPS <= _RESOLUTION * spacing and bound <= _ANCHORED * spacing):
+        return False
+    np.add(added, _ANCHOR * spacing, out=added)
+    np.subtract(sums, _ANCHOR * spacing, out=sums)
+    np.add(sums, added, out=sums)
+    return True
+
+
+def _add_in_a_loop(sums: NDArray[np.float64], noise: NDArray[np.float64], std: float, spacing: float) -> bool:
+    anchor, largest, of_sums, numbers = _ANCHOR * spacing, 0.0, 0.0, True
+    for i in range(sums.size):
+        added, there = abs(noise[i] * std), abs(sums[i])
+        numbers &= added == added and there == there  # NaN equals nothing, and `max` may pass over it
+        largest, of_sums = max(largest, added), max(of_sums, there)
+    if not (numbers and largest * _EPS <= _RESOLUTION * spacing and largest + of_sums <= _ANCHORED * spacing):
+        return False
+    for i in range(sums.size):
+        sums[i] = (sums[i] - anchor) + (noise[i] * std + anchor)
+    return True
+
+
+_add_anchored = Pass(_add_in_passes, _add_in_a_loop, "boolean(float64[::1], float64[::1], float64, float64)")
+"""Compute sums <- snapped sums + snapped std x noise; False, with nothing done, where that may not be exact."""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 
 from fieldfare.noise.aes import AesDrawer, encryptor, zeros
 from fieldfare.noise.chunks import CHUNK, scratch
+from fieldfare.noise.compiled import Pass
 from fieldfare.noise.drawer import Drawer
 
 PARTS: Final = 1 << 11
@@ -93,16 +94,11 @@ class StaircaseDrawer(Drawer):
         # `update_into` asks for a block more than it writes.
         size = min(_BLOCK, len(out))
         buffer = scratch("stair words", 8 * size + 16, np.dtype(np.uint8))
-        stair = scratch("stair", size, out.dtype)
         for lo in range(0, len(out), _BLOCK):
             part = out[lo : lo + _BLOCK]
             n = len(part)
             stream.update_into(zeros(8 * n), buffer.data)
-            words = buffer[: 8 * n].view("<i8")
-            np.copyto(part, words)
-            np.bitwise_and(words, PARTS - 1, out=words)  # in place: fewer vectors compete for the cache
-            np.take(table, words, out=stair[:n], mode="wrap")
-            np.multiply(part, stair[:n], out=part)
+            _climb(part, buffer[: 8 * n].view("<i8"), table)
         missing = np.flatnonzero(np.isnan(out))
         if len(missing):
             out[missing] = self._draw_residual(missing + offset)
@@ -127,6 +123,23 @@ class StaircaseDrawer(Drawer):
             left = left[~accepted[chosen]]
             first += 2 * _TRIES
         return out
+
+
+def _climb_in_passes(out: Float, words: NDArray[np.int64], table: Float) -> None:
+    stair = scratch("stair", len(out), out.dtype)
+    np.copyto(out, words)
+    np.bitwise_and(words, PARTS - 1, out=words)  # in place: fewer vectors compete for the cache
+    np.take(table, words, out=stair, mode="wrap")
+    np.multiply(out, stair, out=out)
+
+
+def _climb_in_a_loop(out: Float, words: NDArray[np.int64], table: Float) -> None:
+    for i in range(out.size):
+        out[i] = np.float64(words[i]) * table[words[i] & (PARTS - 1)]
+
+
+_climb = Pass(_climb_in_passes, _climb_in_a_loop, "void(float64[::1], int64[::1], float64[::1])")
+"""Make numbers of words: out = word x width of the part that its low bits choose; NaN for the residual."""
 
 
 def try_residual(words: NDArray[np.uint64]) -> tuple[Float, NDArray[np.bool_]]:
