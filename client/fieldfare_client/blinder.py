@@ -36,7 +36,7 @@ from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
 from fieldfare.masking.boxes import receipt_key, unseal, write_key
 from fieldfare.masking.masks import sum_masks
-from fieldfare.masking.receipts import next_row
+from fieldfare.masking.receipts import BlinderHead, next_row
 from fieldfare.masking.words import Words
 from fieldfare.noise import SecureNoise
 from fieldfare.nonces import NONCE_BYTES, Nonces
@@ -146,8 +146,14 @@ class Blinder:
         with self._writing() as journal:
             approved, noise = _approved(journal, plan), _noise_of(journal, plan)
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
+            head = self._head(journal)
         terms = "" if noise is None else noise.terms
-        return Hello(frozenset(row[0] for row in self.rows("nodes")), terms if fits else None)
+        return Hello(frozenset(row[0] for row in self.rows("nodes")), terms if fits else None, head)
+
+    def _head(self, journal: sqlite3.Connection) -> str:
+        """Where the journal ends, signed while nobody writes to it: of two ends the later one is no earlier row."""
+        row, hash = _end(journal)
+        return BlinderHead.of(self._receipts, row, hash or "0" * 64, time.time_ns() // 10**6).text
 
     def reply(self, message: Message) -> Message:
         """Answer a message as a node does. Of a refusal the server learns its code, and of any error its class."""
@@ -181,9 +187,10 @@ class Blinder:
             if noise is not None:
                 _charge(journal, asked, noise)
                 running = self._hide_(masks, journal, asked, noise, known is not None)
+            head = self._head(journal)
         if running is not None:  # and its nonce is on the disk
             self._running = running
-        return asked.write_answer(masks, self._receipts, row, hash, 0.0 if noise is None else noise.multiplier)
+        return asked.write_answer(masks, self._receipts, row, hash, 0.0 if noise is None else noise.multiplier, head)
 
     def _hide_(
         self, masks: Words, journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise, known: bool
@@ -311,9 +318,14 @@ def _answered(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]
     return known and (known[1], known[2])
 
 
+def _end(journal: sqlite3.Connection) -> tuple[int, str]:
+    """(number, hash) of the last row; (0, "") of an empty journal."""
+    return journal.execute("SELECT row, hash FROM answers ORDER BY row DESC LIMIT 1").fetchone() or (0, "")
+
+
 def _write_down(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]:
     """Append the question; returns its row and hash."""
-    row, before = journal.execute("SELECT row, hash FROM answers ORDER BY row DESC LIMIT 1").fetchone() or (0, "")
+    row, before = _end(journal)
     values = (row + 1, asked.run, asked.round, asked.digest(), len(asked.nodes), time.time())
     hash = next_row(before, asked.digest())
     journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, hash))

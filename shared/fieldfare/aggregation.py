@@ -147,6 +147,8 @@ class Masked(AggregationSpec):
             )
 
 
+NO_ANSWER = "its blinder does not answer"
+"""Why a run waits to be resumed."""
 PLAIN = Plain()
 """What a plan without the table says."""
 

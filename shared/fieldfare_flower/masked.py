@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,7 @@ class Masking:
         plan: SHA-256 of the plan, hex.
         shares: of each query.
         weights: of each number that rides beside the update.
+        head: where the blinder's journal ended when the server heard last, a line of `BlinderHead`; "": never told.
     """
 
     blinder: str
@@ -118,11 +119,12 @@ class Masking:
     plan: str
     shares: tuple[float, ...] = (1.0,)
     weights: tuple[float, ...] = ()
+    head: str = ""
 
     def write(self, content: RecordDict) -> None:
         """Put it into the instruction `content`, which then is of the version that knows masks."""
         known: dict[str, ConfigRecordValues] = {"blinder": self.blinder, "spacing_log2": self.spacing_log2}
-        known |= {"version": VERSION, "bits": self.bits, "plan": self.plan}
+        known |= {"version": VERSION, "bits": self.bits, "plan": self.plan, "head": self.head}
         known |= {"shares": list(self.shares), "weights": list(self.weights)}
         content[MASKING] = ConfigRecord(known)
         content.config_records[HEADER]["version"] = MASKED_VERSION
@@ -134,7 +136,7 @@ class Masking:
         if record is None:
             return None
         blinder, log2, bits, plan = (record.get(name) for name in ("blinder", "spacing_log2", "bits", "plan"))
-        shares, weights = record.get("shares"), record.get("weights")
+        shares, weights, head = record.get("shares"), record.get("weights"), str(record.get("head", ""))
         if record.get("version") != VERSION or not isinstance(blinder, str) or not isinstance(plan, str):
             raise BadReply("version", "masks of another kind")
         # type(): True is an int. Beyond 2^900 the spacing would leave float64's range in a product.
@@ -142,7 +144,7 @@ class Masking:
             raise BadReply("schema", "no ring")
         if not _is_numbers(shares) or not _is_numbers(weights) or not shares:
             raise BadReply("schema", "no shares and weights")
-        return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights))  # type: ignore[arg-type]
+        return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights), head)  # type: ignore[arg-type]
 
 
 def _is_numbers(values: object) -> bool:
@@ -253,16 +255,16 @@ class MasksAsked:
         """The refusal of this question by the reason `code`, of `REFUSALS`."""
         return MasksRefused(f"the blinder's masks of round {self.round} of run {self.run}", code, self.run)
 
-    def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float) -> RecordDict:
+    def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float, head: str) -> RecordDict:
         """The blinder's answer: the sum of the masks, less noise of this multiplier, with a receipt that the key
-        `private` signs. row, hash: of its journal, where the question stands.
+        `private` signs. row, hash: of its journal, where the question stands. head: as in `Hello`.
         """
         receipt = Receipt.of(private, self.digest(), digest_of(masks), len(self.nodes), row, hash, noise)
-        signed = ConfigRecord({"receipt": receipt.text})
+        signed = ConfigRecord({"receipt": receipt.text, "head": head})
         return RecordDict({MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: signed})
 
-    def read_answer(self, content: RecordDict, key: str) -> tuple[Words, Receipt]:
-        """The sum of the masks, and the receipt. Raises `BadReply` unless the holder of `key` answered this."""
+    def read_answer(self, content: RecordDict, key: str) -> tuple[Words, Receipt, str]:
+        """The sum of the masks, receipt and head. Raises `BadReply` unless the holder of `key` answered this."""
         masks = _words(content, MASKS, self.numel, self.bits)
         record = records_of(content, ConfigRecord).get(RECEIPT, ConfigRecord())
         try:
@@ -272,7 +274,7 @@ class MasksAsked:
         expected = (key, self.digest(), digest_of(masks), len(self.nodes))
         if (receipt.key, receipt.question, receipt.masks, receipt.nodes) != expected:
             raise BadReply("round", "a receipt for another question or answer")
-        return masks, receipt
+        return masks, receipt, str(record.get("head", ""))
 
 
 @dataclass(frozen=True)
@@ -283,10 +285,12 @@ class Hello:
         nodes: the keys that it admitted, 64 hex digits each.
         noise: `BlinderNoise.terms` of the plan that it was asked about, "" where it adds none; None: it has not
             approved the plan, or does not let the run begin.
+        head: where its journal ends now, a line of `BlinderHead`; "" of an earlier version.
     """
 
     nodes: frozenset[str]
     noise: str | None
+    head: str = field(default="", compare=False)
 
     @staticmethod
     def ask(plan: str) -> dict[str, ConfigRecord]:
@@ -301,8 +305,8 @@ class Hello:
     def write(self, run: str, plan: str, private: bytes) -> RecordDict:
         """Its record, for `run` under `plan`. private: the key that signs the blinder's receipts."""
         noise = [] if self.noise is None else [self.noise]
-        signature = sign(private, self._signed(run, plan))
-        return RecordDict({HELLO: ConfigRecord({"nodes": sorted(self.nodes), "noise": noise, "signature": signature})})
+        said: dict[str, ConfigRecordValues] = {"nodes": sorted(self.nodes), "noise": noise, "head": self.head}
+        return RecordDict({HELLO: ConfigRecord({**said, "signature": sign(private, self._signed(run, plan))})})
 
     def _signed(self, run: str, plan: str) -> bytes:
         return json.dumps(["fieldfare.blinder.hello.v2", run, plan, self.noise, sorted(self.nodes)]).encode()
@@ -314,7 +318,7 @@ class Hello:
         nodes, noise, signature = (record.get(name) for name in ("nodes", "noise", "signature"))
         if not isinstance(nodes, list) or not isinstance(noise, list) or not isinstance(signature, bytes):
             return None
-        hello = cls(frozenset(map(str, nodes)), str(noise[0]) if noise else None)
+        hello = cls(frozenset(map(str, nodes)), str(noise[0]) if noise else None, str(record.get("head", "")))
         return hello if is_signed(key, signature, hello._signed(run, plan)) else None
 
 

@@ -73,7 +73,7 @@ class World:
     ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Receipt]:
         """The cells that it took from the masks of a round, and its receipt."""
         asked, blinder = self.question(a_plan, round, run), blinder or self.blinder
-        answer, receipt = asked.read_answer(blinder.answer(asked.write()), read_key(blinder.public_key)[1])
+        answer, receipt, _ = asked.read_answer(blinder.answer(asked.write()), read_key(blinder.public_key)[1])
         taken = sum_masks(blinder._open(asked), self.numel, 32) - answer
         return taken.view(RINGS[32][1]).astype(np.int64), receipt
 

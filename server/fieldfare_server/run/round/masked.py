@@ -201,6 +201,8 @@ class MaskedSums:
         self._digest = plan.digest()
         self._blinder: BlinderLike | None = None
         self._admitted: frozenset[str] = frozenset()
+        self._head = ""
+        """Where the blinder's journal ended when it answered last: nodes are told, and know one that went back."""
         self._receipts: Receipts | None = None
         """Those of this ledger; None: not read yet."""
         self.closed: ClosedSum | None = None
@@ -226,7 +228,7 @@ class MaskedSums:
                 f"run {self._account.id}: the blinder's own noise is {hello.noise or 'none'}, and not the "
                 f"{terms_of(self._multiplier, self._noise.privatiser)} of this run: other versions, or another model."
             )
-        self._admitted = hello.nodes
+        self._admitted, self._head = hello.nodes, self._head or hello.head
 
     def _is_enough(self, terms: str) -> bool:
         """Whether the blinder adds as much noise as the plan says, on this run's grid: `BlinderNoise.terms`."""
@@ -245,7 +247,9 @@ class MaskedSums:
         assert privatiser.grid is not None
         log2 = math.frexp(privatiser.grid.spacing)[1] - 1
         weights = self._plan.riders.weights
-        masking = Masking(self._blinder.public_key, log2, privatiser.bits, self._digest, shares, weights)
+        # A rehearsal's nodes and blinder are one process, whose files go back together.
+        head = self._head if self._plan.aggregation.party else ""
+        masking = Masking(self._blinder.public_key, log2, privatiser.bits, self._digest, shares, weights, head)
         for message in messages:
             masking.write(message.content)
 
@@ -284,7 +288,7 @@ class MaskedSums:
         faults.point("strategy.asked")
         try:
             _, key = read_key(self._blinder.public_key)
-            masks, receipt = asked.read_answer(self._blinder.answer(asked.write()), key)
+            masks, receipt, self._head = asked.read_answer(self._blinder.answer(asked.write()), key)
             if not receipt.noise >= self._multiplier:
                 raise BadReply("round", "the blinder added less noise than the plan says")
             if self._receipts is None:

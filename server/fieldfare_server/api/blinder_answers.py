@@ -1,0 +1,64 @@
+"""What is answered about the blinder of a masked run: from the journal alone, whatever process coordinates the run."""
+
+from __future__ import annotations
+
+import time
+
+from fieldfare.aggregation import NO_ANSWER, PLAIN, parse
+from fieldfare.errors import BadInput
+from fieldfare.masking.receipts import Receipt
+from fieldfare_server.api.schemas import BlinderReceipt, BlinderState, utc
+from fieldfare_server.ledger import states, views, watch
+from fieldfare_server.ledger.events.runs import Committed, RoundClosed
+from fieldfare_server.ledger.reads import ReadSource
+
+SILENT_AFTER = 10.0
+"""Seconds for which a question may wait: as long as a coordinator waits, at least, before it asks again."""
+
+
+def blinder_state(source: ReadSource, run: views.RunView) -> BlinderState | None:
+    """Return what the blinder of `run` has said, and whether it answers; None for a run without masks."""
+    try:
+        aggregation = parse(run.plan.get("aggregation", PLAIN))
+    except (ValueError, TypeError):  # of another version
+        return None
+    if not aggregation.rings:
+        return None
+    newest = watch.newest_row(source, run.id, RoundClosed.action, Committed.action)
+    given = newest and (newest if newest.action == Committed.action else None)
+    given = given or watch.newest_row(source, run.id, Committed.action)
+    # A round is closed right before its question is sent, and a run's end withdraws it.
+    asked = newest if newest != given and run.state in states.ACTIVE else None
+    interrupted = run.state == "interrupted"
+    late = asked is not None and (interrupted or time.time() - asked.at >= SILENT_AFTER)
+    silent = late or (interrupted and NO_ANSWER in run.message)
+    receipt = None if given is None else _receipt(given, aggregation.party)
+    said = [f"No blinder answers{_about(run, asked)}."] if silent else []
+    if receipt is not None:
+        signed = "which its key signed" if receipt.signed else "WHICH ITS KEY DID NOT SIGN"
+        said.append(f"Last receipt{_about(run, given)}, {signed}.")
+    return BlinderState(
+        key=aggregation.party,
+        least_nodes=aggregation.fewest_nodes,
+        asked_at=asked and asked.at,
+        silent=silent,
+        receipt=receipt,
+        message=" ".join(said) or "It has answered about no round yet.",
+    )
+
+
+def _about(run: views.RunView, row: views.JournalView | None) -> str:
+    if row is None or row.round is None:
+        return ""
+    return f" about round {row.round + 1} of {run.rounds}, {utc(row.at):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _receipt(row: views.JournalView, party: str) -> BlinderReceipt | None:
+    if (text := row.body.get("receipt")) is None:  # rows of earlier versions have none
+        return None
+    try:
+        read = Receipt.parse(text)
+    except BadInput:
+        return BlinderReceipt(round=row.round or 0, at=row.at, nodes=0, signed=False, text=str(text))
+    signed = not party or party.endswith(read.key)
+    return BlinderReceipt(round=row.round or 0, at=row.at, nodes=read.nodes, signed=signed, text=read.text)
