@@ -33,10 +33,11 @@ def blinder_state(source: ReadSource, run: views.RunView) -> BlinderState | None
     late = asked is not None and (interrupted or time.time() - asked.at >= SILENT_AFTER)
     silent = late or (interrupted and NO_ANSWER in run.message)
     receipt = None if given is None else _receipt(given, aggregation.party)
-    said = [f"No blinder answers{_about(run, asked)}."] if silent else []
-    if receipt is not None:
-        signed = "which its key signed" if receipt.signed else "WHICH ITS KEY DID NOT SIGN"
-        said.append(f"Last receipt{_about(run, given)}, {signed}.")
+    said = []
+    if silent:
+        said.append(f"No blinder has answered about {_when(run, asked)}." if asked else "No blinder answers.")
+    if receipt is not None and given is not None:
+        said.append(f"Last receipt: {_when(run, given)}, {'' if receipt.signed else 'NOT '}signed by its key.")
     return BlinderState(
         key=aggregation.party,
         least_nodes=aggregation.fewest_nodes,
@@ -47,10 +48,8 @@ def blinder_state(source: ReadSource, run: views.RunView) -> BlinderState | None
     )
 
 
-def _about(run: views.RunView, row: views.JournalView | None) -> str:
-    if row is None or row.round is None:
-        return ""
-    return f" about round {row.round + 1} of {run.rounds}, {utc(row.at):%Y-%m-%d %H:%M:%S} UTC"
+def _when(run: views.RunView, row: views.JournalView) -> str:
+    return f"round {(row.round or 0) + 1} of {run.rounds}, {utc(row.at):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _receipt(row: views.JournalView, party: str) -> BlinderReceipt | None:

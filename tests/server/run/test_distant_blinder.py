@@ -237,7 +237,7 @@ def test_the_interface_says_what_the_blinder_said_last_and_that_none_answers(
     assert asked.receipt is not None
     assert (asked.receipt.round, asked.receipt.signed, asked.silent) == (0, True, False)
     assert (silent.silent, silent.asked_at, silent.receipt) == (True, asked.asked_at, asked.receipt)
-    assert silent.message.startswith("No blinder answers about round 2 of 4")
+    assert silent.message.startswith("No blinder has answered about round 2 of 4")
     with monkeypatch.context() as patch:
         patch.setattr("fieldfare_server.api.blinder_answers.SILENT_AFTER", 0.0)
         resume(state, Federation(tmp_path, blinder, lambda message: during.append(said()) or blinder.reply(message)))
@@ -252,7 +252,7 @@ def test_the_interface_says_what_the_blinder_said_last_and_that_none_answers(
         strange = blinder_state(ledger, run.model_copy(update={"plan": {**run.plan, "aggregation": other}}))
         assert strange is not None
         assert strange.receipt is not None
-        assert (strange.receipt.signed, "DID NOT SIGN" in strange.message) == (False, True)
+        assert (strange.receipt.signed, "NOT signed" in strange.message) == (False, True)
         assert blinder_state(ledger, run.model_copy(update={"plan": {}})) is None
 
 
