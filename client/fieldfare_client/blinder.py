@@ -35,9 +35,8 @@ from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
 from fieldfare.masking.boxes import receipt_key, unseal, write_key
-from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import BlinderHead, next_row
-from fieldfare.masking.words import Words
+from fieldfare.masking.words import Words, sum_masks
 from fieldfare.noise import SecureNoise
 from fieldfare.nonces import NONCE_BYTES, Nonces
 from fieldfare.streams.base import Stream
@@ -179,7 +178,8 @@ class Blinder:
         asked, running = MasksAsked.read(content), None
         with self._writing() as journal:
             _admit(journal, asked)
-            noise, known = _noise_of(journal, asked.plan), _answered(journal, asked)
+            noise = _noise_of(journal, asked.plan)
+            known = _answered(journal, asked, noise is not None)
             # Before it is written down: a question with a wrong box must not take the place of the right one.
             seeds = list(self._open(asked))
             row, hash = known or _write_down(journal, asked)
@@ -302,18 +302,16 @@ def _charge(journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise)
     journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", values)
 
 
-def _answered(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str] | None:
-    """(row, hash) of this very question. Raises `MasksRefused` where another has its place, or one of a later round."""
+def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tuple[int, str] | None:
+    """(row, hash) of this very question. Raises `MasksRefused` where another has its place, or one of a later round;
+    where its plan has noise of the blinder's own, one of any but the next."""
     query = "SELECT question, row, hash FROM answers WHERE run = ? AND round = ?"
     known = journal.execute(query, (asked.run, asked.round)).fetchone()
     if known is not None and known[0] != asked.digest():
         raise asked.refused("masks-answered")
     (last,) = journal.execute("SELECT max(round) FROM answers WHERE run = ?", (asked.run,)).fetchone()
-    if known is None and last is not None and asked.round < last:
-        raise asked.refused("masks-order")
     (rows,) = journal.execute("SELECT count(*) FROM nonces WHERE run = ?", (asked.run,)).fetchone()
-    (own,) = journal.execute("SELECT count(*) FROM noises WHERE plan = ?", (asked.plan,)).fetchone()
-    if known is None and own and asked.round != rows:
+    if known is None and ((last is not None and asked.round < last) or (own and asked.round != rows)):
         raise asked.refused("masks-order")
     return known and (known[1], known[2])
 

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput, Refused, Unreadable
 from fieldfare.masking.boxes import Purpose, read_key, seal, write_node_key
-from fieldfare.masking.masks import add_mask_, fresh_seed
 from fieldfare.masking.receipts import BlinderHead
-from fieldfare.masking.words import encode
+from fieldfare.masking.words import add_mask_, encode, fresh_seed
 from fieldfare_client.witness import keep
 from fieldfare_flower.masked import Masking, Seal, write_reply
 from fieldfare_flower.messages import Occasion

@@ -66,16 +66,11 @@ class MasksRefused(Refused):
 
 @dataclass(frozen=True)
 class Seal:
-    """A seed for the blinder, signed by the node that masked with it.
-
-    Args:
-        box: `masking.boxes.seal`.
-        key: the node's, Ed25519, 64 hex digits.
-        signature: by it, of `masking.boxes.signed_box`.
-    """
+    """A seed for the blinder, signed by the node that masked with it: `masking.boxes`, `seal` and `signed_box`."""
 
     box: bytes
     key: str
+    """The node's, Ed25519, 64 hex digits."""
     signature: bytes
 
     @classmethod
@@ -135,21 +130,22 @@ class Masking:
         record = records_of(content, ConfigRecord).get(MASKING)
         if record is None:
             return None
-        blinder, log2, bits, plan = (record.get(name) for name in ("blinder", "spacing_log2", "bits", "plan"))
-        shares, weights, head = record.get("shares"), record.get("weights"), str(record.get("head", ""))
-        if record.get("version") != VERSION or not isinstance(blinder, str) or not isinstance(plan, str):
-            raise BadReply("version", "masks of another kind")
-        # type(): True is an int. Beyond 2^900 the spacing would leave float64's range in a product.
-        if type(log2) is not int or abs(log2) > 900 or type(bits) is not int or bits not in RINGS:
+        names = ("blinder", "spacing_log2", "bits", "plan", "shares", "weights")
+        blinder, log2, bits, plan, shares, weights = _fields(record, names, (str, int, int, str, list, list))
+        # Beyond 2^900 the spacing would leave float64's range in a product.
+        if abs(log2) > 900 or bits not in RINGS:
             raise BadReply("schema", "no ring")
-        if not _is_numbers(shares) or not _is_numbers(weights) or not shares:
+        if not shares or not all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights)):
             raise BadReply("schema", "no shares and weights")
-        return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights), head)  # type: ignore[arg-type]
+        return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights), str(record.get("head", "")))
 
 
-def _is_numbers(values: object) -> bool:
-    """Whether it is a list of finite numbers of at least 0."""
-    return isinstance(values, list) and all(type(v) is float and 0 <= v < math.inf for v in values)
+def _fields(record: Mapping[str, Any], names: Sequence[str], kinds: Sequence[type]) -> list[Any]:
+    """The values of a record of this version. Raises `BadReply` unless each is of its kind: and True is no int."""
+    values = [record.get(name) for name in names]
+    if record.get("version") != VERSION or any(type(v) is not kind for v, kind in zip(values, kinds, strict=True)):
+        raise BadReply("version", "masks of another kind")
+    return values
 
 
 def write_reply(occasion: Occasion, words: Words, users: int, seal: Seal) -> RecordDict:
@@ -188,11 +184,9 @@ class MasksAsked:
     """The server's one question about a round: the sum of the masks of its set.
 
     Args:
-        run, round, attempt: which.
         numel, bits: of the masks.
         plan: SHA-256 of the plan, hex.
-        nodes: in the set.
-        seals: of each, in the same order.
+        seals: of each of `nodes`, in the same order.
     """
 
     run: str
@@ -227,23 +221,16 @@ class MasksAsked:
     @classmethod
     def read(cls, content: RecordDict) -> MasksAsked:
         """Raises `BadReply` on anything but a well-formed question about distinct nodes."""
-        record: Mapping[str, Any] = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
-        run, plan, bits = record.get("run"), record.get("plan"), record.get("bits")
-        numbers = [record.get(name) for name in ("round", "attempt", "numel")]
-        nodes, seals = record.get("nodes"), record.get("seals")
-        if record.get("version") != VERSION or not isinstance(run, str) or not isinstance(plan, str):
-            raise BadReply("version", "no question about masks")
-        if (
-            type(bits) is not int
-            or bits not in RINGS
-            or not all(type(number) is int and 0 <= number < _MOST for number in numbers)
-        ):
+        record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
+        names = ("run", "round", "attempt", "numel", "bits", "plan", "nodes", "seals")
+        kinds = (str, int, int, int, int, str, list, list)
+        run, round, attempt, numel, bits, plan, nodes, seals = _fields(record, names, kinds)
+        if bits not in RINGS or not all(0 <= number < _MOST for number in (round, attempt, numel)):
             raise BadReply("schema", "no round")
-        if not isinstance(nodes, list) or not isinstance(seals, list) or len(nodes) != len(seals):
-            raise BadReply("schema", "not one seal for each node")
         if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):
             raise BadReply("schema", "no ids of nodes")
-        round, attempt, numel = map(int, numbers)  # type: ignore[arg-type]
+        if len(nodes) != len(seals):
+            raise BadReply("schema", "not one seal for each node")
         asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
         try:
             asked.digest()

@@ -12,6 +12,7 @@ from fieldfare_server.ledger import states, views, watch
 from fieldfare_server.ledger.events.runs import Committed, RoundClosed
 from fieldfare_server.ledger.reads import ReadSource
 
+_KINDS = RoundClosed.action, Committed.action
 SILENT_AFTER = 10.0
 """Seconds for which a question may wait: as long as a coordinator waits, at least, before it asks again."""
 
@@ -24,9 +25,7 @@ def blinder_state(source: ReadSource, run: views.RunView) -> BlinderState | None
         return None
     if not aggregation.rings:
         return None
-    newest = watch.newest_row(source, run.id, RoundClosed.action, Committed.action)
-    given = newest and (newest if newest.action == Committed.action else None)
-    given = given or watch.newest_row(source, run.id, Committed.action)
+    newest, given = (watch.newest_row(source, run.id, *kinds) for kinds in (_KINDS, _KINDS[1:]))
     # A round is closed right before its question is sent, and a run's end withdraws it.
     asked = newest if newest != given and run.state in states.ACTIVE else None
     interrupted = run.state == "interrupted"
@@ -56,8 +55,8 @@ def _receipt(row: views.JournalView, party: str) -> BlinderReceipt | None:
     if (text := row.body.get("receipt")) is None:  # rows of earlier versions have none
         return None
     try:
-        read = Receipt.parse(text)
+        key = Receipt.parse(text).key
+        signed = not party or party.endswith(key)
     except BadInput:
-        return BlinderReceipt(round=row.round or 0, at=row.at, nodes=0, signed=False, text=str(text))
-    signed = not party or party.endswith(read.key)
-    return BlinderReceipt(round=row.round or 0, at=row.at, nodes=read.nodes, signed=signed, text=read.text)
+        signed = False
+    return BlinderReceipt(round=row.round or 0, at=row.at, signed=signed, text=str(text))

@@ -132,7 +132,6 @@ class BlinderReceipt(Answer):
 
     round: int = Field(description="which it answered about, from 0")
     at: Time = Field(description="when that round was committed")
-    nodes: int = Field(description="how many were in its sum")
     signed: bool = Field(description="whether the key that the plan names signed it; in a rehearsal, the process's own")
     text: str = Field(description="the line: docs/certificate.md has the format")
 

@@ -18,9 +18,8 @@ from fieldfare.blinder_noise import SPARE, BlinderNoise
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.masking.boxes import read_key, read_node_key, write_key
-from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import Receipt, Receipts
-from fieldfare.masking.words import RINGS
+from fieldfare.masking.words import RINGS, sum_masks
 from fieldfare.mechanisms import build
 from fieldfare.names import QUESTION
 from fieldfare.plan import Plan

@@ -55,23 +55,19 @@ class BlinderLike(Protocol):
 
 @dataclass
 class MaskedSum:
-    """The running sum of one attempt at one round: words, each under its node's mask.
-
-    Args:
-        occasion: the run, round and attempt that every reply must repeat.
-        numel: words of a reply.
-        bits: of a word.
-        plan: SHA-256 of the plan, hex.
-        admitted: keys of the nodes whose replies the blinder opens.
-        shares: the share of the round's privacy of each query.
-    """
+    """The running sum of one attempt at one round: words, each under its node's mask."""
 
     occasion: Occasion
+    """Every reply must repeat it."""
     numel: int
     bits: int
+    """Of a word."""
     plan: str = ""
+    """SHA-256, hex."""
     admitted: frozenset[str] = frozenset()
+    """Keys of the nodes whose replies the blinder opens."""
     shares: tuple[float, ...] = (1.0,)
+    """Of the round's privacy, of each query."""
     words: Words = field(init=False)
     users: int = field(default=0, init=False)
     """Users whose updates are in `words`."""
@@ -191,11 +187,7 @@ class MaskedSums:
     def __init__(
         self, plan: Plan, account: Account, files: RunFiles, noise: RunningNoise, numel: int, multiplier: float
     ) -> None:
-        """
-        Args:
-            numel: numbers that a round releases.
-            multiplier: least one of the blinder's own noise; 0: it adds none.
-        """
+        """numel: numbers that a round releases. multiplier: least one of the blinder's own noise; 0: it adds none."""
         self._multiplier = multiplier
         self._plan, self._account, self._files, self._noise, self._numel = plan, account, files, noise, numel
         self._digest = plan.digest()
@@ -218,16 +210,16 @@ class MaskedSums:
         if self._admitted:
             return
         hello = self._blinder.hello(self._account.id, self._digest)
+        run = f"run {self._account.id}: the blinder"
         if hello.noise is None:
+            todo = "`fieldfare blinder approve`, `fieldfare blinder status`."
             raise Interrupted(
-                f"run {self._account.id}: the blinder has not approved its plan, {self._digest}, or its own budget "
-                "has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
+                f"{run} has not approved its plan, {self._digest}, or its own budget has no room for it: {todo}"
             )
         if not self._is_enough(hello.noise):
-            raise Interrupted(
-                f"run {self._account.id}: the blinder's own noise is {hello.noise or 'none'}, and not the "
-                f"{terms_of(self._multiplier, self._noise.privatiser)} of this run: other versions, or another model."
-            )
+            least = terms_of(self._multiplier, self._noise.privatiser)
+            why = f"is {hello.noise or 'none'}, and not the {least} of this run: other versions, or another model."
+            raise Interrupted(f"{run}'s own noise {why}")
         self._admitted, self._head = hello.nodes, self._head or hello.head
 
     def _is_enough(self, terms: str) -> bool:
@@ -295,9 +287,8 @@ class MaskedSums:
                 self._receipts = Receipts(self._account.receipts())
             self._receipts.add(receipt)
         except (BadReply, BadInput) as error:
-            raise CheckpointError(
-                f"the blinder's masks of round {opened.index}", f"they are no answer: {error}"
-            ) from None
+            masks_of = f"the blinder's masks of round {opened.index}"
+            raise CheckpointError(masks_of, f"they are no answer: {error}") from None
         # A copy: should the rest fail, the masked words are still those that were closed.
         return OpenedSum(total.words - masks, total.users, total.shares, total.rejects, receipt.text)
 
