@@ -146,8 +146,9 @@ class Blinder:
             approved, noise = _approved(journal, plan), _noise_of(journal, plan)
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
             head = self._head(journal)
+            nodes = frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
         terms = "" if noise is None else noise.terms
-        return Hello(frozenset(row[0] for row in self.rows("nodes")), terms if fits else None, head)
+        return Hello(nodes, terms if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
         """Where the journal ends, signed while nobody writes to it: of two ends the later one is no earlier row."""

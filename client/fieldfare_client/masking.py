@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput, Refused, Unreadable
 from fieldfare.masking.boxes import Purpose, read_key, seal, write_node_key
-from fieldfare.masking.receipts import BlinderHead
+from fieldfare.masking.receipts import BlinderHead, BlinderWentBack
 from fieldfare.masking.words import add_mask_, encode, fresh_seed
 from fieldfare_client.witness import keep
 from fieldfare_flower.masked import Masking, Seal, write_reply
@@ -38,14 +38,6 @@ class NotMasked(Refused):
 
 class BlinderNotPinned(Refused):
     """This node does not mask for the blinder that the server names."""
-
-
-class BlinderWentBack(Refused):
-    """The blinder's journal is not the one whose end this node was shown: it would answer again what it forgot."""
-
-    def __init__(self, file: Path, why: str) -> None:
-        nearest = f"the blinder's newest copy; where that is lost, another blinder with a new key. {file} has the line"
-        super().__init__("the blinder's journal", why, nearest, code="blinder-went-back")
 
 
 def make_node_key(file: Path) -> str:
@@ -103,18 +95,20 @@ def masking_of(context: Context, content: RecordDict) -> Masking | None:
 
 def _watch(shown: str, key: str, file: Path) -> None:
     """Compare the end of the journal of the blinder that signs by `key` with that in `file`, and keep the further."""
+    what = "the blinder's journal"
+    near = f"its newest copy; where that is lost, another blinder with a new key. {str(file)!r} has what was seen"
     try:
         seen = BlinderHead.parse(file.read_text().strip()) if file.exists() else None
         head = BlinderHead.parse(shown) if shown else None
     except (OSError, UnicodeDecodeError, BadInput) as error:
-        raise BlinderWentBack(file, f"its end, shown or kept, cannot be read ({error}).") from None
+        raise BlinderWentBack(what, f"its end, shown or kept, cannot be read ({error}).", near) from None
     if seen is not None and seen.key != key:  # this node's operator has named another one since
         seen = None
     if head is not None and head.key != key:
-        raise BlinderWentBack(file, "what is shown as its end is another blinder's.")
+        raise BlinderWentBack(what, "what is shown as its end is another blinder's.", near)
     if seen is not None and (head is None or head.denies(seen)):
         now = "its end is not shown any more" if head is None else f"it ends in row {head.row}"
-        raise BlinderWentBack(file, f"{now}, and its row {seen.row} was shown before.")
+        raise BlinderWentBack(what, f"{now}, and its row {seen.row} was shown before.", near)
     if head is not None and (seen is None or head.row > seen.row):
         keep(file, head.text)
 

@@ -150,13 +150,9 @@ def _fields(record: Mapping[str, Any], names: Sequence[str], kinds: Sequence[typ
 
 def write_reply(occasion: Occasion, words: Words, users: int, seal: Seal) -> RecordDict:
     """A node's masked reply. words: masked, shape (numel,). users: how many it sums."""
-    return RecordDict(
-        {
-            HEADER: ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION, SEAL: seal.packed()}),
-            MASKED: ArrayRecord({WORDS: SharedArray(words)}),
-            REPORT: MetricRecord({"users": users}),
-        }
-    )
+    header = ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION, SEAL: seal.packed()})
+    masked, report = ArrayRecord({WORDS: SharedArray(words)}), MetricRecord({"users": users})
+    return RecordDict({HEADER: header, MASKED: masked, REPORT: report})
 
 
 def read_reply(content: RecordDict, occasion: Occasion, sent: int, numel: int, bits: int) -> tuple[Words, int, Seal]:

@@ -33,6 +33,10 @@ _LINE = re.compile(f"(fieldfare-receipt-v[12] {_SAID}) ([0-9a-f]{{128}})")
 _HEAD = re.compile(f"(fieldfare-blinder-head-v1 {_DIGEST} ([0-9]{{1,18}}) {_DIGEST} ([0-9]{{1,18}})) ([0-9a-f]{{128}})")
 
 
+class BlinderWentBack(BadInput):
+    """The blinder's journal is not the one that was seen: an older copy would answer again what it has forgotten."""
+
+
 @dataclass(frozen=True)
 class Receipt:
     """A receipt whose signature was checked: `of` signs one, `parse` reads one."""
@@ -123,7 +127,7 @@ class Receipts:
         fits &= after is None or after.hash == next_row(new.hash, after.question)
         if not fits:
             why = f"its row {new.row} is another than that which it signed before: it went back to an old copy."
-            raise BadInput("the blinder's journal", why, "its newest copy", code="blinder-went-back")
+            raise BlinderWentBack("the blinder's journal", why, "its newest copy")
         self._rows[new.key, new.row] = new
 
 

@@ -19,7 +19,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, Refused
 from fieldfare.masking.boxes import receipt_key, write_key
-from fieldfare.masking.receipts import BlinderHead, Receipt
+from fieldfare.masking.receipts import BlinderHead, BlinderWentBack, Receipt
 from fieldfare.plan import Plan
 from fieldfare.privatise import Grid
 from fieldfare_client import masking as masking_of_nodes
@@ -355,11 +355,11 @@ def test_what_a_node_makes_of_an_end_of_the_blinders_journal(tmp_path: Path, bli
         show(head)
     assert kept.read_text().strip() == shown(5, 50)
     for went_back in (shown(4, 51), shown(0, 99), shown(5, 50, "b"), "", "no line", shown(9, 99, by=other)):
-        with pytest.raises(masking_of_nodes.BlinderWentBack):
+        with pytest.raises(BlinderWentBack):
             show(went_back)
     assert kept.read_text().strip() == shown(5, 50)
     kept.write_text(shown(5, 50)[:-1])
-    with pytest.raises(masking_of_nodes.BlinderWentBack):
+    with pytest.raises(BlinderWentBack):
         show(shown(6, 60))
     kept.write_text(shown(5, 50))
     context.node_config[BLINDER] = write_key(other)  # its operator has named another one

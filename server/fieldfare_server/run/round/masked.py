@@ -151,16 +151,11 @@ class ClosedSum:
     def write(self, files: RunFiles) -> str:
         """Make it durable; returns its digest."""
         total = self.total
-        meta = {
-            "attempt": self.opened.attempt,
-            "nodes": list(map(str, self.nodes)),
-            "reported": [users.tolist() for users in self.reported],
-            "seals": [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals],
-            "users": total.users,
-            "bits": total.bits,
-            "shares": list(total.shares),
-            "rejects": dict(total.rejects),
-        }
+        seals = [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals]
+        reported = [users.tolist() for users in self.reported]
+        meta = {"attempt": self.opened.attempt, "nodes": list(map(str, self.nodes)), "reported": reported}
+        meta |= {"seals": seals, "shares": list(total.shares), "rejects": dict(total.rejects)}
+        meta |= {"users": total.users, "bits": total.bits}
         signed = total.words.view(RINGS[total.bits][1])
         return files.write_closing(self.opened.index, {"words": torch.from_numpy(signed)}, meta)
 
@@ -212,10 +207,8 @@ class MaskedSums:
         hello = self._blinder.hello(self._account.id, self._digest)
         run = f"run {self._account.id}: the blinder"
         if hello.noise is None:
-            todo = "`fieldfare blinder approve`, `fieldfare blinder status`."
-            raise Interrupted(
-                f"{run} has not approved its plan, {self._digest}, or its own budget has no room for it: {todo}"
-            )
+            todo = "or its own budget has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
+            raise Interrupted(f"{run} has not approved its plan, {self._digest}, {todo}")
         if not self._is_enough(hello.noise):
             least = terms_of(self._multiplier, self._noise.privatiser)
             why = f"is {hello.noise or 'none'}, and not the {least} of this run: other versions, or another model."
