@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ def sources() -> Iterator[ast.Module]:
             yield ast.parse(path.read_text())
 
 
+@cache
 def classes() -> dict[str, tuple[str, str]]:
     """Every class of errors: the class that it derives from, and the first line of its docstring."""
     every: dict[str, tuple[str, str]] = {}
@@ -115,6 +117,7 @@ def _given(statement: ast.stmt, texts: Texts) -> Iterator[tuple[str, str]]:
                 yield name.id, words(text, texts)
 
 
+@cache
 def said() -> list[Said]:
     """Every refusal that the source raises or makes, sorted."""
     known = classes()
