@@ -470,13 +470,14 @@ def test_what_a_hello_costs_does_not_grow_with_the_plans_and_runs_before(tmp_pat
 
 
 def test_a_blinder_that_went_back_to_an_old_copy_is_seen(tmp_path: Path, blinder: Blinder) -> None:
-    """It would answer a second question about a round that it has forgotten."""
+    """It would answer a second question about a round that it has forgotten. Its nodes are new, and saw nothing."""
     shutil.copytree(tmp_path / "blinder", tmp_path / "copy")
     old = Blinder(tmp_path / "copy")
     state = home(tmp_path)
     with begin(state, masked(blinder), blinder, "one") as session:
         FieldfareStrategy(session).start(Federation(tmp_path, blinder))
-    grid = Federation(tmp_path, old)
+    (tmp_path / "new").mkdir()
+    grid = Federation(tmp_path / "new", old)
     with begin(state, masked(old, run__seed=5), old, "two") as session, pytest.raises(CheckpointError):
         FieldfareStrategy(session).start(grid)
     with Ledger.open(state.ledger) as ledger:
