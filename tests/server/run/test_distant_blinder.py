@@ -499,8 +499,9 @@ def test_receipts_of_an_old_copy_or_of_a_stranger_are_seen_later(
         assert (report.fault.table, report.fault.row) == ("runs", "one")
     with monkeypatch.context() as patch:
         patch.setattr("fieldfare_server.run.round.masked.Receipts.add", lambda self, receipt: None)
+        (tmp_path / "new").mkdir()
         with begin(state, masked(old, run__seed=5), old, "two") as session:
-            FieldfareStrategy(session).start(Federation(tmp_path, old))
+            FieldfareStrategy(session).start(Federation(tmp_path / "new", old))
     with Ledger.open(state.ledger) as ledger:
         report = verify(ledger)
         assert report.fault is not None
