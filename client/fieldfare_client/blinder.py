@@ -35,9 +35,8 @@ from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
 from fieldfare.masking.boxes import receipt_key, unseal, write_key
-from fieldfare.masking.masks import sum_masks
-from fieldfare.masking.receipts import next_row
-from fieldfare.masking.words import Words
+from fieldfare.masking.receipts import BlinderHead, next_row
+from fieldfare.masking.words import Words, sum_masks
 from fieldfare.noise import SecureNoise
 from fieldfare.nonces import NONCE_BYTES, Nonces
 from fieldfare.streams.base import Stream
@@ -146,8 +145,15 @@ class Blinder:
         with self._writing() as journal:
             approved, noise = _approved(journal, plan), _noise_of(journal, plan)
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
+            head = self._head(journal)
+            nodes = frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
         terms = "" if noise is None else noise.terms
-        return Hello(frozenset(row[0] for row in self.rows("nodes")), terms if fits else None)
+        return Hello(nodes, terms if fits else None, head)
+
+    def _head(self, journal: sqlite3.Connection) -> str:
+        """Where the journal ends, signed while nobody writes to it: of two ends the later one is no earlier row."""
+        row, hash = _end(journal)
+        return BlinderHead.of(self._receipts, row, hash or "0" * 64, time.time_ns() // 10**6).text
 
     def reply(self, message: Message) -> Message:
         """Answer a message as a node does. Of a refusal the server learns its code, and of any error its class."""
@@ -173,7 +179,8 @@ class Blinder:
         asked, running = MasksAsked.read(content), None
         with self._writing() as journal:
             _admit(journal, asked)
-            noise, known = _noise_of(journal, asked.plan), _answered(journal, asked)
+            noise = _noise_of(journal, asked.plan)
+            known = _answered(journal, asked, noise is not None)
             # Before it is written down: a question with a wrong box must not take the place of the right one.
             seeds = list(self._open(asked))
             row, hash = known or _write_down(journal, asked)
@@ -181,9 +188,10 @@ class Blinder:
             if noise is not None:
                 _charge(journal, asked, noise)
                 running = self._hide_(masks, journal, asked, noise, known is not None)
+            head = self._head(journal)
         if running is not None:  # and its nonce is on the disk
             self._running = running
-        return asked.write_answer(masks, self._receipts, row, hash, 0.0 if noise is None else noise.multiplier)
+        return asked.write_answer(masks, self._receipts, row, hash, 0.0 if noise is None else noise.multiplier, head)
 
     def _hide_(
         self, masks: Words, journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise, known: bool
@@ -295,25 +303,28 @@ def _charge(journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise)
     journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", values)
 
 
-def _answered(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str] | None:
-    """(row, hash) of this very question. Raises `MasksRefused` where another has its place, or one of a later round."""
+def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tuple[int, str] | None:
+    """(row, hash) of this very question. Raises `MasksRefused` where another has its place, or one of a later round;
+    where its plan has noise of the blinder's own, one of any but the next."""
     query = "SELECT question, row, hash FROM answers WHERE run = ? AND round = ?"
     known = journal.execute(query, (asked.run, asked.round)).fetchone()
     if known is not None and known[0] != asked.digest():
         raise asked.refused("masks-answered")
     (last,) = journal.execute("SELECT max(round) FROM answers WHERE run = ?", (asked.run,)).fetchone()
-    if known is None and last is not None and asked.round < last:
-        raise asked.refused("masks-order")
     (rows,) = journal.execute("SELECT count(*) FROM nonces WHERE run = ?", (asked.run,)).fetchone()
-    (own,) = journal.execute("SELECT count(*) FROM noises WHERE plan = ?", (asked.plan,)).fetchone()
-    if known is None and own and asked.round != rows:
+    if known is None and ((last is not None and asked.round < last) or (own and asked.round != rows)):
         raise asked.refused("masks-order")
     return known and (known[1], known[2])
 
 
+def _end(journal: sqlite3.Connection) -> tuple[int, str]:
+    """(number, hash) of the last row; (0, "") of an empty journal."""
+    return journal.execute("SELECT row, hash FROM answers ORDER BY row DESC LIMIT 1").fetchone() or (0, "")
+
+
 def _write_down(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]:
     """Append the question; returns its row and hash."""
-    row, before = journal.execute("SELECT row, hash FROM answers ORDER BY row DESC LIMIT 1").fetchone() or (0, "")
+    row, before = _end(journal)
     values = (row + 1, asked.run, asked.round, asked.digest(), len(asked.nodes), time.time())
     hash = next_row(before, asked.digest())
     journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, hash))

@@ -2,7 +2,8 @@
 
 The configuration of a node says `blinder="ffb1:..." node-key="FILE"` (`--node-config`); a message never does. A node
 that names a blinder sends nothing in clear any more, whoever asks. With the key in the file, which no message holds
-either, it signs each box, so that the blinder knows the nodes that it admitted.
+either, it signs each box, so that the blinder knows the nodes that it admitted. Beside it, in FILE.blinder, lies the
+furthest end of the blinder's journal that it was shown: a blinder that is put back from an older copy is refused.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 
-from fieldfare.errors import Refused, Unreadable
+from fieldfare.errors import BadInput, Refused, Unreadable
 from fieldfare.masking.boxes import Purpose, read_key, seal, write_node_key
-from fieldfare.masking.masks import add_mask_, fresh_seed
-from fieldfare.masking.words import encode
+from fieldfare.masking.receipts import BlinderHead, BlinderWentBack
+from fieldfare.masking.words import add_mask_, encode, fresh_seed
+from fieldfare_client.witness import keep
 from fieldfare_flower.masked import Masking, Seal, write_reply
 from fieldfare_flower.messages import Occasion
 
@@ -74,6 +76,7 @@ def masking_of(context: Context, content: RecordDict) -> Masking | None:
     Raises:
         NotMasked: the node names a blinder, and the instruction no masks.
         BlinderNotPinned: the node names another blinder than the instruction, or none.
+        BlinderWentBack: its journal ends before a row that the node was shown, or is not shown any more.
         BadReply: the instruction is malformed.
         BadInput: the node has no key to sign its boxes with.
     """
@@ -85,9 +88,29 @@ def masking_of(context: Context, content: RecordDict) -> Masking | None:
     if masking.blinder != pinned:
         named = "another one" if pinned else "none"
         raise BlinderNotPinned("the instruction's blinder", f"this node's configuration names {named}.")
-    read_key(pinned)
     node_key(_file(context))
+    _watch(masking.head, read_key(pinned)[1], Path(f"{_file(context)}.blinder"))
     return masking
+
+
+def _watch(shown: str, key: str, file: Path) -> None:
+    """Compare the end of the journal of the blinder that signs by `key` with that in `file`, and keep the further."""
+    what = "the blinder's journal"
+    near = f"its newest copy; where that is lost, another blinder with a new key. {str(file)!r} has what was seen"
+    try:
+        seen = BlinderHead.parse(file.read_text().strip()) if file.exists() else None
+        head = BlinderHead.parse(shown) if shown else None
+    except (OSError, UnicodeDecodeError, BadInput) as error:
+        raise BlinderWentBack(what, f"its end, shown or kept, cannot be read ({error}).", near) from None
+    if seen is not None and seen.key != key:  # this node's operator has named another one since
+        seen = None
+    if head is not None and head.key != key:
+        raise BlinderWentBack(what, "what is shown as its end is another blinder's.", near)
+    if seen is not None and (head is None or head.denies(seen)):
+        now = "its end is not shown any more" if head is None else f"it ends in row {head.row}"
+        raise BlinderWentBack(what, f"{now}, and its row {seen.row} was shown before.", near)
+    if head is not None and (seen is None or head.row > seen.row):
+        keep(file, head.text)
 
 
 def _file(context: Context) -> Path:

@@ -89,8 +89,8 @@ def _guarded(message: Message, context: Context, call_next: Call, needed: str) -
 
 def _require(needed: str, done: frozenset[str]) -> None:
     if needed == CHARGED and CHARGED not in done:
-        what = f"{own_budget.VARIABLE} is not set"
-        raise NodeBudgetRefused("mods=[ff.budget]", f"{what}, so nobody would be charged.", reason="no-memory")
+        why = f"{own_budget.VARIABLE} is not set, so nobody would be charged."
+        raise NodeBudgetRefused("mods=[ff.budget]", why, reason="no-memory")
     if needed == MASKED and MASKED not in done:
         raise NotMasked("an instruction without masks", "this node's app has mods=[ff.masked].")
 

@@ -74,7 +74,7 @@ def watch(context: Context, content: RecordDict) -> None:
             return
         context.state[HEAD] = ConfigRecord({"head": str(newest)})
         if path is not None:
-            _keep(path, newest)
+            keep(path, newest)
 
 
 def _require_first(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ def _require_first(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str
     try:
         path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / FIRST
         if not path.exists():
-            _keep(path, head, first=True)
+            keep(path, head, first=True)
     except (OSError, RuntimeError) as error:
         log.warning("this account cannot keep which ledger its users belong to (%s): name a file, %s", error, VARIABLE)
         return
@@ -102,7 +102,7 @@ def _require_first(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str
         ) from None
 
 
-def _keep(path: Path, head: SignedHead, first: bool = False) -> None:
+def keep(path: Path, head: SignedHead | str, first: bool = False) -> None:
     """Replace the file durably: after a power cut it has the old line or the new one, and never a part of one.
 
     first: keep what is there; of two processes at once, one makes it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ def sources() -> Iterator[ast.Module]:
             yield ast.parse(path.read_text())
 
 
+@cache
 def classes() -> dict[str, tuple[str, str]]:
     """Every class of errors: the class that it derives from, and the first line of its docstring."""
     every: dict[str, tuple[str, str]] = {}
@@ -69,26 +71,60 @@ def exit_of(kind: str, known: dict[str, tuple[str, str]]) -> int:
     return BAD_INPUT
 
 
-def words(node: ast.expr) -> str:
+Texts = dict[str, str]
+"""What local names say, of those that are text wherever they are read."""
+
+
+def words(node: ast.expr, texts: Texts) -> str:
     """What an expression says, with {...} for what differs from time to time."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join(words(part) for part in node.values)
+        return "".join(words(part, texts) for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return words(node.left) + words(node.right)
+        return words(node.left, texts) + words(node.right, texts)
     if isinstance(node, ast.FormattedValue):
-        return "{" + ast.unparse(node.value) + "}"
+        return words(node.value, texts)
+    if isinstance(node, ast.Name) and node.id in texts:
+        return texts[node.id]
     return "{" + ast.unparse(node) + "}"
 
 
+def calls(body: list[ast.stmt], texts: Texts) -> Iterator[tuple[ast.Call, Texts]]:
+    """Every call in a block, with what the names say that were given a text before it, in this block or one around."""
+    for statement in body:
+        stored = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        stored |= {n.arg for n in ast.walk(statement) if isinstance(n, ast.arg)}
+        blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+        blocks += [each.body for each in (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))]
+        inside = {id(node) for block in blocks for each in block for node in ast.walk(each)}
+        outside = (node for node in ast.walk(statement) if id(node) not in inside)
+        yield from ((node, texts) for node in outside if isinstance(node, ast.Call))
+        kept = {name: text for name, text in texts.items() if name not in stored}
+        for block in blocks:  # nobody knows here which of them ran before: what any of them stores says nothing
+            yield from calls(block, kept)
+        texts = kept | dict(_given(statement, texts))
+
+
+def _given(statement: ast.stmt, texts: Texts) -> Iterator[tuple[str, str]]:
+    if isinstance(statement, ast.Assign):
+        target, value = statement.targets[0], statement.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = list(zip(target.elts, value.elts, strict=False))  # of a starred one, what stands before it
+        for name, text in pairs:
+            if isinstance(name, ast.Name) and isinstance(text, ast.Constant | ast.JoinedStr | ast.BinOp):
+                yield name.id, words(text, texts)
+
+
+@cache
 def said() -> list[Said]:
     """Every refusal that the source raises or makes, sorted."""
     known = classes()
     every = []
     for module in sources():
-        for node in ast.walk(module):
-            if not isinstance(node, ast.Call) or ast.unparse(node.func) not in known:
+        for node, texts in calls(module.body, {}):
+            if ast.unparse(node.func) not in known:
                 continue
             if not node.args or any(isinstance(each, ast.Starred) for each in node.args):
                 continue
@@ -100,7 +136,7 @@ def said() -> list[Said]:
                 ),
                 None,
             )
-            what, *rest = [words(each) for each in node.args]
+            what, *rest = [words(each, texts) for each in node.args]
             text = f"{what}: {rest[0]}" if rest else what
             text += f" Nearest allowed: {rest[1]}." if len(rest) > 1 and rest[1] else ""
             every.append(Said(code, ast.unparse(node.func), " ".join(text.split())))

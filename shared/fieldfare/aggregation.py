@@ -86,11 +86,9 @@ class Masked(AggregationSpec):
     least_nodes: int = Field(
         default=8, ge=2, le=10_000, description="no sum of fewer nodes is opened", json_schema_extra={"unit": "nodes"}
     )
-
     blinder: str = Field(
         default="", description="public key of the blinder, `fieldfare blinder key`; without it, of a rehearsal's own"
     )
-
     blinder_noise: float = Field(
         default=0.0,
         ge=0,
@@ -114,39 +112,28 @@ class Masked(AggregationSpec):
 
     def check(self, privacy: PrivacySpec, run: RunSpec, scheme: str, samples: bool) -> None:
         if privacy.rounding == "none":
-            raise BadInput(
-                "privacy.rounding = 'none'",
-                "words of masked sums are whole cells of a grid.",
-                "rounding = 'grid'",
-                code="masked-without-grid",
-            )
+            why = "words of masked sums are whole cells of a grid."
+            raise BadInput("privacy.rounding = 'none'", why, "rounding = 'grid'", code="masked-without-grid")
         if samples:
-            raise BadInput(
-                f"participation.scheme = {scheme!r}",
-                "a cohort of any size needs a cut of long replies, and the server cannot cut what it cannot read.",
-                "scheme = 'min-separation', or aggregation.kind = 'plain'",
-                code="masked-without-cut",
-            )
+            why = "a cohort of any size needs a cut of long replies, and the server cannot cut what it cannot read."
+            nearest = "scheme = 'min-separation', or aggregation.kind = 'plain'"
+            raise BadInput(f"participation.scheme = {scheme!r}", why, nearest, code="masked-without-cut")
         if self.blinder_noise and (privacy.rounding != "grid" or run.task == QUESTION):
-            raise BadInput(
-                f"aggregation.blinder_noise = {self.blinder_noise:g}",
-                "what the server learns is known for Gaussian noise on a grid, and for training alone.",
-                "privacy.rounding = 'grid' and a task that trains, or blinder_noise = 0",
-                code="blinder-noise",
-            )
+            what, nearest = "aggregation.blinder_noise", "privacy.rounding = 'grid' and a task that trains, or 0"
+            why = "what the server learns is known for Gaussian noise on a grid, and for training alone."
+            raise BadInput(f"{what} = {self.blinder_noise:g}", why, nearest, code="blinder-noise")
         if self.blinder:
             from fieldfare.masking.boxes import read_key
 
             read_key(self.blinder)
         if self.least_nodes > run.cohort:
-            raise BadInput(
-                f"aggregation.least_nodes = {self.least_nodes}",
-                f"{run.cohort} users a round live on no more nodes than that.",
-                str(run.cohort) if run.cohort > 1 else "aggregation.kind = 'plain'",
-                code="masked-too-few",
-            )
+            what, why = "aggregation.least_nodes", f"{run.cohort} users a round live on no more nodes than that."
+            nearest = str(run.cohort) if run.cohort > 1 else "aggregation.kind = 'plain'"
+            raise BadInput(f"{what} = {self.least_nodes}", why, nearest, code="masked-too-few")
 
 
+# Why a run waits to be resumed.
+NO_ANSWER = "its blinder does not answer"
 # What a plan without the table says.
 PLAIN = Plain()
 

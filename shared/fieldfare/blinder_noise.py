@@ -51,6 +51,7 @@ from fieldfare.streams.base import Stream
 
 SPARE = 2.0**-20
 """Share by which a blinder's noise is more than the plan says: two machines' searches end at other last digits."""
+_STATED = ("mechanism", "participation", "rounds", "multiplier", "mu_squared")
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,9 @@ class BlinderNoise:
         plan, ratio = cost.plan, cost.plan.aggregation.noise_ratio * (1 + SPARE)
         if (loss := plan.aggregation.under_blinder(cost.loss, cost.resolution)) is None:
             return None
-        tables = (plan.mechanism.model_dump(mode="json"), plan.participation.model_dump(mode="json"))
-        own = replace(privatiser, std=ratio * privatiser.std)
-        mechanism, participation = tables
-        return cls(
-            mechanism, participation, plan.run.rounds, entries, ratio * cost.noise_multiplier, own, loss.mu_squared
-        )
+        mechanism, participation = (each.model_dump(mode="json") for each in (plan.mechanism, plan.participation))
+        own, multiplier = replace(privatiser, std=ratio * privatiser.std), ratio * cost.noise_multiplier
+        return cls(mechanism, participation, plan.run.rounds, entries, multiplier, own, loss.mu_squared)
 
     @property
     def terms(self) -> str:
@@ -108,21 +106,15 @@ class BlinderNoise:
         privatiser = self.privatiser
         assert privatiser.grid is not None
         entries = {name: base64.b64encode(entry).decode() for name, entry in self.entries.items()}
-        return {
-            **{
-                name: getattr(self, name)
-                for name in ("mechanism", "participation", "rounds", "multiplier", "mu_squared")
-            },
-            **{"entries": entries, "std": privatiser.std, "spacing": privatiser.grid.spacing, "bits": privatiser.bits},
-        }
+        own = {"entries": entries, "std": privatiser.std, "spacing": privatiser.grid.spacing, "bits": privatiser.bits}
+        return {name: getattr(self, name) for name in _STATED} | own
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`."""
         entries = {name: base64.b64decode(entry) for name, entry in table["entries"].items()}
         privatiser = Privatiser(table["std"], Grid(table["spacing"]), bits=table["bits"])
-        stated = {name: table[name] for name in ("mechanism", "participation", "rounds", "multiplier", "mu_squared")}
-        return cls(entries=entries, privatiser=privatiser, **stated)
+        return cls(entries=entries, privatiser=privatiser, **{name: table[name] for name in _STATED})
 
 
 def terms_of(multiplier: float, privatiser: Privatiser) -> str:

@@ -81,17 +81,17 @@ class RunTerms:
 
     def to_json(self) -> str:
         """Return the canonical JSON; floats in full precision."""
-        table = {**self._table(), "row": self.row, "spent": self.spent.to_json()}
-        return json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return self._text(row=self.row, spent=self.spent.to_json())
 
-    def _table(self) -> dict[str, object]:
+    def _text(self, **more: object) -> str:
         names = ("ledger", "population", "identity", "run", "plan", "price", "decided", "individual")
-        return {name: getattr(self, name) for name in names}
+        table = {name: getattr(self, name) for name in names} | more
+        return json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @property
     def lasting(self) -> str:
         """What stays the same for the whole run, as text: all but the row and what was spent."""
-        return json.dumps(self._table(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return self._text()
 
     def cost(self) -> Cost:
         """Return the run's cost, from its plan at its stored price. Raises `NodeBudgetRefused` where they disagree."""
@@ -104,12 +104,10 @@ class RunTerms:
 
         table = json.loads(text)
         terms = cls(**{**table, "spent": Price.from_json(table["spent"])})
-        texts = (terms.ledger, terms.population, terms.identity, terms.run)
-        if not all(isinstance(each, str) for each in texts) or type(terms.row) is not int or terms.row < 1:
-            raise ValueError("ill-typed terms")
-        if not all(isinstance(each, Mapping) for each in (terms.plan, terms.price, terms.decided)):
-            raise ValueError("ill-typed terms")
-        if type(terms.individual) is not bool:
+        kinds = {str: ("ledger", "population", "identity", "run"), dict: ("plan", "price", "decided")}
+        kinds |= {int: ("row",), bool: ("individual",)}  # type: ignore[dict-item]
+        typed = all(type(table[name]) is kind for kind, names in kinds.items() for name in names)
+        if not typed or terms.row < 1:
             raise ValueError("ill-typed terms")
         return terms
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -66,16 +66,11 @@ class MasksRefused(Refused):
 
 @dataclass(frozen=True)
 class Seal:
-    """A seed for the blinder, signed by the node that masked with it.
-
-    Args:
-        box: `masking.boxes.seal`.
-        key: the node's, Ed25519, 64 hex digits.
-        signature: by it, of `masking.boxes.signed_box`.
-    """
+    """A seed for the blinder, signed by the node that masked with it: `masking.boxes`, `seal` and `signed_box`."""
 
     box: bytes
     key: str
+    """The node's, Ed25519, 64 hex digits."""
     signature: bytes
 
     @classmethod
@@ -110,6 +105,7 @@ class Masking:
         plan: SHA-256 of the plan, hex.
         shares: of each query.
         weights: of each number that rides beside the update.
+        head: where the blinder's journal ended when the server heard last, a line of `BlinderHead`; "": never told.
     """
 
     blinder: str
@@ -118,11 +114,12 @@ class Masking:
     plan: str
     shares: tuple[float, ...] = (1.0,)
     weights: tuple[float, ...] = ()
+    head: str = ""
 
     def write(self, content: RecordDict) -> None:
         """Put it into the instruction `content`, which then is of the version that knows masks."""
         known: dict[str, ConfigRecordValues] = {"blinder": self.blinder, "spacing_log2": self.spacing_log2}
-        known |= {"version": VERSION, "bits": self.bits, "plan": self.plan}
+        known |= {"version": VERSION, "bits": self.bits, "plan": self.plan, "head": self.head}
         known |= {"shares": list(self.shares), "weights": list(self.weights)}
         content[MASKING] = ConfigRecord(known)
         content.config_records[HEADER]["version"] = MASKED_VERSION
@@ -133,32 +130,29 @@ class Masking:
         record = records_of(content, ConfigRecord).get(MASKING)
         if record is None:
             return None
-        blinder, log2, bits, plan = (record.get(name) for name in ("blinder", "spacing_log2", "bits", "plan"))
-        shares, weights = record.get("shares"), record.get("weights")
-        if record.get("version") != VERSION or not isinstance(blinder, str) or not isinstance(plan, str):
-            raise BadReply("version", "masks of another kind")
-        # type(): True is an int. Beyond 2^900 the spacing would leave float64's range in a product.
-        if type(log2) is not int or abs(log2) > 900 or type(bits) is not int or bits not in RINGS:
+        names = ("blinder", "spacing_log2", "bits", "plan", "shares", "weights")
+        blinder, log2, bits, plan, shares, weights = _fields(record, names, (str, int, int, str, list, list))
+        # Beyond 2^900 the spacing would leave float64's range in a product.
+        if abs(log2) > 900 or bits not in RINGS:
             raise BadReply("schema", "no ring")
-        if not _is_numbers(shares) or not _is_numbers(weights) or not shares:
+        if not shares or not all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights)):
             raise BadReply("schema", "no shares and weights")
-        return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights))  # type: ignore[arg-type]
+        return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights), str(record.get("head", "")))
 
 
-def _is_numbers(values: object) -> bool:
-    """Whether it is a list of finite numbers of at least 0."""
-    return isinstance(values, list) and all(type(v) is float and 0 <= v < math.inf for v in values)
+def _fields(record: Mapping[str, Any], names: Sequence[str], kinds: Sequence[type]) -> list[Any]:
+    """The values of a record of this version. Raises `BadReply` unless each is of its kind: and True is no int."""
+    values = [record.get(name) for name in names]
+    if record.get("version") != VERSION or any(type(v) is not kind for v, kind in zip(values, kinds, strict=True)):
+        raise BadReply("version", "masks of another kind")
+    return values
 
 
 def write_reply(occasion: Occasion, words: Words, users: int, seal: Seal) -> RecordDict:
     """A node's masked reply. words: masked, shape (numel,). users: how many it sums."""
-    return RecordDict(
-        {
-            HEADER: ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION, SEAL: seal.packed()}),
-            MASKED: ArrayRecord({WORDS: SharedArray(words)}),
-            REPORT: MetricRecord({"users": users}),
-        }
-    )
+    header = ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION, SEAL: seal.packed()})
+    masked, report = ArrayRecord({WORDS: SharedArray(words)}), MetricRecord({"users": users})
+    return RecordDict({HEADER: header, MASKED: masked, REPORT: report})
 
 
 def read_reply(content: RecordDict, occasion: Occasion, sent: int, numel: int, bits: int) -> tuple[Words, int, Seal]:
@@ -186,11 +180,9 @@ class MasksAsked:
     """The server's one question about a round: the sum of the masks of its set.
 
     Args:
-        run, round, attempt: which.
         numel, bits: of the masks.
         plan: SHA-256 of the plan, hex.
-        nodes: in the set.
-        seals: of each, in the same order.
+        seals: of each of `nodes`, in the same order.
     """
 
     run: str
@@ -225,23 +217,16 @@ class MasksAsked:
     @classmethod
     def read(cls, content: RecordDict) -> MasksAsked:
         """Raises `BadReply` on anything but a well-formed question about distinct nodes."""
-        record: Mapping[str, Any] = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
-        run, plan, bits = record.get("run"), record.get("plan"), record.get("bits")
-        numbers = [record.get(name) for name in ("round", "attempt", "numel")]
-        nodes, seals = record.get("nodes"), record.get("seals")
-        if record.get("version") != VERSION or not isinstance(run, str) or not isinstance(plan, str):
-            raise BadReply("version", "no question about masks")
-        if (
-            type(bits) is not int
-            or bits not in RINGS
-            or not all(type(number) is int and 0 <= number < _MOST for number in numbers)
-        ):
+        record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
+        names = ("run", "round", "attempt", "numel", "bits", "plan", "nodes", "seals")
+        kinds = (str, int, int, int, int, str, list, list)
+        run, round, attempt, numel, bits, plan, nodes, seals = _fields(record, names, kinds)
+        if bits not in RINGS or not all(0 <= number < _MOST for number in (round, attempt, numel)):
             raise BadReply("schema", "no round")
-        if not isinstance(nodes, list) or not isinstance(seals, list) or len(nodes) != len(seals):
-            raise BadReply("schema", "not one seal for each node")
         if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):
             raise BadReply("schema", "no ids of nodes")
-        round, attempt, numel = map(int, numbers)  # type: ignore[arg-type]
+        if len(nodes) != len(seals):
+            raise BadReply("schema", "not one seal for each node")
         asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
         try:
             asked.digest()
@@ -253,16 +238,16 @@ class MasksAsked:
         """The refusal of this question by the reason `code`, of `REFUSALS`."""
         return MasksRefused(f"the blinder's masks of round {self.round} of run {self.run}", code, self.run)
 
-    def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float) -> RecordDict:
+    def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float, head: str) -> RecordDict:
         """The blinder's answer: the sum of the masks, less noise of this multiplier, with a receipt that the key
-        `private` signs. row, hash: of its journal, where the question stands.
+        `private` signs. row, hash: of its journal, where the question stands. head: as in `Hello`.
         """
         receipt = Receipt.of(private, self.digest(), digest_of(masks), len(self.nodes), row, hash, noise)
-        signed = ConfigRecord({"receipt": receipt.text})
+        signed = ConfigRecord({"receipt": receipt.text, "head": head})
         return RecordDict({MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: signed})
 
-    def read_answer(self, content: RecordDict, key: str) -> tuple[Words, Receipt]:
-        """The sum of the masks, and the receipt. Raises `BadReply` unless the holder of `key` answered this."""
+    def read_answer(self, content: RecordDict, key: str) -> tuple[Words, Receipt, str]:
+        """The sum of the masks, receipt and head. Raises `BadReply` unless the holder of `key` answered this."""
         masks = _words(content, MASKS, self.numel, self.bits)
         record = records_of(content, ConfigRecord).get(RECEIPT, ConfigRecord())
         try:
@@ -272,7 +257,7 @@ class MasksAsked:
         expected = (key, self.digest(), digest_of(masks), len(self.nodes))
         if (receipt.key, receipt.question, receipt.masks, receipt.nodes) != expected:
             raise BadReply("round", "a receipt for another question or answer")
-        return masks, receipt
+        return masks, receipt, str(record.get("head", ""))
 
 
 @dataclass(frozen=True)
@@ -283,10 +268,12 @@ class Hello:
         nodes: the keys that it admitted, 64 hex digits each.
         noise: `BlinderNoise.terms` of the plan that it was asked about, "" where it adds none; None: it has not
             approved the plan, or does not let the run begin.
+        head: where its journal ends now, a line of `BlinderHead`; "" of an earlier version.
     """
 
     nodes: frozenset[str]
     noise: str | None
+    head: str = field(default="", compare=False)
 
     @staticmethod
     def ask(plan: str) -> dict[str, ConfigRecord]:
@@ -301,8 +288,8 @@ class Hello:
     def write(self, run: str, plan: str, private: bytes) -> RecordDict:
         """Its record, for `run` under `plan`. private: the key that signs the blinder's receipts."""
         noise = [] if self.noise is None else [self.noise]
-        signature = sign(private, self._signed(run, plan))
-        return RecordDict({HELLO: ConfigRecord({"nodes": sorted(self.nodes), "noise": noise, "signature": signature})})
+        said: dict[str, ConfigRecordValues] = {"nodes": sorted(self.nodes), "noise": noise, "head": self.head}
+        return RecordDict({HELLO: ConfigRecord({**said, "signature": sign(private, self._signed(run, plan))})})
 
     def _signed(self, run: str, plan: str) -> bytes:
         return json.dumps(["fieldfare.blinder.hello.v2", run, plan, self.noise, sorted(self.nodes)]).encode()
@@ -314,7 +301,7 @@ class Hello:
         nodes, noise, signature = (record.get(name) for name in ("nodes", "noise", "signature"))
         if not isinstance(nodes, list) or not isinstance(noise, list) or not isinstance(signature, bytes):
             return None
-        hello = cls(frozenset(map(str, nodes)), str(noise[0]) if noise else None)
+        hello = cls(frozenset(map(str, nodes)), str(noise[0]) if noise else None, str(record.get("head", "")))
         return hello if is_signed(key, signature, hello._signed(run, plan)) else None
 
 

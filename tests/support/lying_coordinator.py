@@ -1,4 +1,4 @@
-"""A ServerApp that has its code refused, then coordinates two rounds as it should, and then lies in nine more ways.
+"""A ServerApp that has its code refused, then coordinates two rounds as it should, and then lies in ten more ways.
 
 What it was told of each lie goes to the file `said.json` in the folder that its run configuration names.
 """
@@ -14,19 +14,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fieldfare.masking.boxes import Purpose
 from fieldfare.plan import Plan
 from fieldfare.signed_head import SignedHead
 from fieldfare.signed_terms import SignedTerms
+from fieldfare_client.blinder import Blinder
 from fieldfare_flower import logs
 from fieldfare_flower.local_grid import copy_records
-from fieldfare_flower.masked import HELLO, QUERY_MASKS, MasksAsked, Seal
+from fieldfare_flower.masked import HELLO, QUERY_MASKS, Masking, MasksAsked, Seal
 from fieldfare_flower.messages import (
     HEAD,
     HEADER,
+    MASKING,
     QUERY_USERS,
     SEAL,
     TRAIN,
@@ -160,4 +162,9 @@ def main(grid: Grid, context: Context) -> None:
     said["a user again"] = [told(reply) for reply in wire.train(3, 1).values()]
     forked = {HEAD: write_head(SignedHead.of(head.ledger, head.count, "cd" * 32, key), {})}
     said["two heads"] = [told(reply) for reply in wire.train(5, 0, **forked).values()]
+    masking, put_back = Masking.read(first), RecordDict({HEADER: ConfigRecord({})})
+    assert masking is not None
+    replace(masking, head=Blinder(root / "older").hello("run", honest.plan).head).write(put_back)
+    replies = wire.train(5, 0, **{MASKING: put_back[MASKING]})
+    said["an older blinder"] = [told(reply) for reply in replies.values()]
     (root / "said.json").write_text(json.dumps(said, indent=1))

@@ -75,12 +75,9 @@ def refuse_plain() -> None:
 
 
 def _no_terms() -> NodeBudgetRefused:
-    return NodeBudgetRefused(
-        "an instruction",
-        "it names no population and no price, and this node keeps a budget.",
-        "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, from a server of today",
-        reason="no-terms",
-    )
+    why = "it names no population and no price, and this node keeps a budget."
+    near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, from a server of today"
+    return NodeBudgetRefused("an instruction", why, near, reason="no-terms")
 
 
 def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
@@ -104,23 +101,16 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
 
 def require_agreed(settings: NodeBudget, signed: SignedTerms, terms: RunTerms) -> Agreed:
     """Return what the node's users agreed to for the population of `terms`. Raises `NodeBudgetRefused`."""
-    agreed = settings.populations.get(terms.population)
+    agreed, what = settings.populations.get(terms.population), f"population {terms.population[:40]!r}"
     if agreed is None:
-        raise NodeBudgetRefused(
-            f"population {terms.population[:40]!r}",
-            "it is not one that the users of this node agreed to.",
-            ", ".join(settings.populations),
-            reason="not-agreed",
-        )
-    if terms.ledger != agreed.head.ledger or not signed.signed_by(agreed.head.ledger, agreed.head.key):
-        raise NodeBudgetRefused(
-            f"population {agreed.name!r}",
-            f"its ledger is {terms.ledger[:40]}, signed with key {signed.key[:16]}..., and not the one agreed to.",
-            f"ledger {agreed.head.ledger} with key {agreed.head.key[:16]}... or one that it names",
-            reason="another-ledger",
-        )
-    if terms.row < agreed.head.count:
-        raise NodeBudgetRefused(
-            f"ledger {terms.ledger}", f"it ends in row {terms.row}, before row {agreed.head.count}.", reason="older-log"
-        )
+        why, near = "it is not one that the users of this node agreed to.", ", ".join(settings.populations)
+        raise NodeBudgetRefused(what, why, near, reason="not-agreed")
+    head = agreed.head
+    if terms.ledger != head.ledger or not signed.signed_by(head.ledger, head.key):
+        why = f"its ledger is {terms.ledger[:40]}, signed with key {signed.key[:16]}..., and not the one agreed to."
+        near = f"ledger {head.ledger} with key {head.key[:16]}... or one that it names"
+        raise NodeBudgetRefused(what, why, near, reason="another-ledger")
+    if terms.row < head.count:
+        why = f"it ends in row {terms.row}, before row {head.count}."
+        raise NodeBudgetRefused(f"ledger {terms.ledger}", why, reason="older-log")
     return agreed

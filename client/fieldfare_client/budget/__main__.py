@@ -29,9 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         for name, (users, epsilon) in Charges(settings).gauges().items():
             terms = settings.populations[name].terms if name else settings.together
-            print(
-                f"{name or 'all together'}: {users} users charged, at most epsilon {epsilon:.6g} of {terms.epsilon:g}"
-            )
+            most = f"at most epsilon {epsilon:.6g} of {terms.epsilon:g}"
+            print(f"{name or 'all together'}: {users} users charged, {most}")
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         return 2

@@ -129,19 +129,12 @@ class Charges:
             if not singly and not all(each.rounds for each in asked):
                 raise NodeBudgetRefused(what, "it asks users whom this node did not name for it.", reason="not-listed")
             # A later attempt at a user's last round: what the earlier one made of it was void.
-            again = np.array(
-                [each.rounds[-1:] == (round,) and attempt > each.attempt for each in asked], dtype=np.bool_
-            )
-            if any(
-                each.rounds and each.rounds[-1] >= round and not void for each, void in zip(asked, again, strict=True)
-            ):
-                raise NodeBudgetRefused(
-                    what,
-                    "users were asked for it, or for a later round, before.",
-                    "the newest copy of the ledger and of the coordinator's directory",
-                    reason="asked-again",
-                )
+            again = np.array([each.rounds[-1:] == (round,) and attempt > each.attempt for each in asked], np.bool_)
             new, patterns = names[~again], [each.rounds for each, void in zip(asked, again, strict=True) if not void]
+            if any(pattern and pattern[-1] >= round for pattern in patterns):
+                why = "users were asked for it, or for a later round, before."
+                near = "the newest copy of the ledger and of the coordinator's directory"
+                raise NodeBudgetRefused(what, why, near, reason="asked-again")
             units = _increments(cost, round, patterns, what) if singly else [0] * len(new)
             if not singly:
                 _require_pattern(cost, round, patterns, what)
@@ -154,17 +147,13 @@ class Charges:
             connection.executemany("UPDATE asked SET attempt = ? WHERE run = ? AND user = ? AND round = ?", values)
 
     def gauges(self) -> dict[str, tuple[int, float]]:
-        """Return by population, and under "" for all together: (users charged, epsilon of the one who has
-        spent most).
-        """
+        """Return by population, and under "" for all: (users charged, epsilon of the one who has spent most)."""
         settings, shown = self._settings, {}
         with self._writing() as connection:
             users = [user for (user,) in connection.execute("SELECT DISTINCT user FROM users")]
             names = np.array(users, np.int64).view(np.uint64)
-            for name, terms in [
-                *((each.name, each.terms) for each in settings.populations.values()),
-                ("", settings.together),
-            ]:
+            every = {each.name: each.terms for each in settings.populations.values()} | {"": settings.together}
+            for name, terms in every.items():
                 spent, _ = _spent(connection, names, name)
                 most = max(spent, default=Fraction())
                 shown[name] = sum(each > 0 for each in spent), terms.gauge(Price(float(most), 0.0))
@@ -205,13 +194,10 @@ class Charges:
             yield connection
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise NodeBudgetRefused(
-                f"the file of charges {str(path)!r}",
-                f"cannot be read and written ({error}).",
-                "the file itself, or its newest copy; `python -m fieldfare_client.budget init` only where users were "
-                "never charged",
-                reason="no-memory",
-            ) from None
+            what, why = f"the file of charges {str(path)!r}", f"cannot be read and written ({error})."
+            made = "`python -m fieldfare_client.budget init` only where users were never charged"
+            near = f"the file itself, or its newest copy; {made}"
+            raise NodeBudgetRefused(what, why, near, reason="no-memory") from None
         finally:
             if connection is not None:
                 connection.close()  # takes back what was not committed
@@ -223,12 +209,9 @@ def _charges_singly(terms: RunTerms, cost: Cost) -> bool:
 
 
 def _exceeds(agreed: Agreed) -> NodeBudgetRefused:
-    return NodeBudgetRefused(
-        f"population {agreed.name!r}",
-        f"a user would lose more than epsilon {agreed.terms.epsilon:g} at delta {decimal(agreed.terms.delta)}, or "
-        "than all populations together may cost.",
-        reason="exceeds",
-    )
+    most = f"epsilon {agreed.terms.epsilon:g} at delta {decimal(agreed.terms.delta)}"
+    why = f"a user would lose more than {most}, or than all populations together may cost."
+    return NodeBudgetRefused(f"population {agreed.name!r}", why, reason="exceeds")
 
 
 def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost: Cost, settings: NodeBudget) -> Price:
@@ -239,12 +222,9 @@ def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost:
     identity = (terms.ledger, terms.identity)
     found = connection.execute("SELECT ledger, identity FROM populations WHERE name = ?", (agreed.name,)).fetchone()
     if (agreed.identity or terms.identity) != terms.identity or found not in (None, identity):
-        raise NodeBudgetRefused(
-            f"population {agreed.name!r}",
-            f"it is not the one that users agreed to: the row that made it is {terms.identity[:16]}....",
-            "the population that was there first",
-            reason="another-population",
-        )
+        why = f"it is not the one that users agreed to: the row that made it is {terms.identity[:16]}...."
+        near = "the population that was there first"
+        raise NodeBudgetRefused(f"population {agreed.name!r}", why, near, reason="another-population")
     if found is None:
         before = Price() if agreed.new_users else terms.spent
         spent = str(Fraction(before.mu_squared)), str(Fraction(before.leak))
@@ -253,9 +233,8 @@ def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost:
     run = connection.execute("SELECT population, terms, newest, price FROM runs WHERE run = ?", (terms.run,)).fetchone()
     if run is None:
         price = _price(connection, agreed, cost, settings)
-        connection.execute(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?)", (terms.run, agreed.name, digest, terms.row, price.to_json())
-        )
+        made = (terms.run, agreed.name, digest, terms.row, price.to_json())
+        connection.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", made)
         (leak,) = connection.execute("SELECT leak FROM populations WHERE name = ?", (agreed.name,)).fetchone()
         values = (str(Fraction(leak) + Fraction(price.leak)), agreed.name)
         connection.execute("UPDATE populations SET leak = ? WHERE name = ?", values)
@@ -263,28 +242,20 @@ def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost:
     if run[:2] != (agreed.name, digest):
         raise NodeBudgetRefused(f"run {terms.run}", "its terms are not those of its beginning.", reason="another-plan")
     if terms.row < run[2]:
-        raise NodeBudgetRefused(
-            f"ledger {terms.ledger}",
-            f"it ends in row {terms.row}, and this run showed row {run[2]}.",
-            "the newest copy of the ledger",
-            reason="older-log",
-        )
+        why = f"it ends in row {terms.row}, and this run showed row {run[2]}."
+        raise NodeBudgetRefused(f"ledger {terms.ledger}", why, "the newest copy of the ledger", reason="older-log")
     connection.execute("UPDATE runs SET newest = ? WHERE run = ?", (terms.row, terms.run))
     return Price.from_json(run[3])
 
 
 def _price(connection: sqlite3.Connection, agreed: Agreed, cost: Cost, settings: NodeBudget) -> Price:
-    """Return what a whole run costs a user. Its leak, where it may choose, is a share of what is left of the
-    node's own.
-    """
+    """Return what a whole run costs a user; its leak, where it may choose, is a share of what the node has left."""
     leak = cost.leak
     if leak is None:
         nobody = np.zeros(0, np.uint64)
-        left = [
-            terms.leak - float(_spent(connection, nobody, name)[1])
-            for name, terms in ((agreed.name, agreed.terms), ("", settings.together))
-        ]
-        leak = leak_of_run(cost.loss, min(left))
+        both = ((agreed.name, agreed.terms), ("", settings.together))
+        left = min(terms.leak - float(_spent(connection, nobody, name)[1]) for name, terms in both)
+        leak = leak_of_run(cost.loss, left)
     return reserve(cost.loss, leak)
 
 
@@ -354,9 +325,7 @@ def _add(connection: sqlite3.Connection, agreed: Agreed, names: Names, more: Seq
         connection.execute("INSERT OR REPLACE INTO users VALUES (?, ?, ?)", (*key, str(total)))
 
 
-def _note(
-    connection: sqlite3.Connection, run: str, names: Names, round: int, attempt: int, units: Sequence[int]
-) -> None:
+def _note(journal: sqlite3.Connection, run: str, names: Names, round: int, attempt: int, units: Sequence[int]) -> None:
     """Write down that each of `names` was asked."""
     rows = [(run, user, round, attempt, each) for user, each in zip(_signed(names), units, strict=True)]
-    connection.executemany("INSERT INTO asked VALUES (?, ?, ?, ?, ?)", rows)
+    journal.executemany("INSERT INTO asked VALUES (?, ?, ?, ?, ?)", rows)

@@ -87,9 +87,8 @@ def _agreed(what: str, name: str, table: object) -> Agreed:
     _require_keys(what, table, _POPULATION)
     head, identity, new = table.get("head"), table.get("identity", ""), table.get("new_users", False)
     if not isinstance(head, str):
-        raise NotGiven(
-            what, "does not say which ledger it is of.", 'head = "fieldfare-head-v1 ...", by `fieldfare head`'
-        )
+        near = 'head = "fieldfare-head-v1 ...", by `fieldfare head`'
+        raise NotGiven(what, "does not say which ledger it is of.", near)
     if not isinstance(identity, str) or not isinstance(new, bool):
         raise WrongForm(what, "identity is text, and new_users is true or false.")
     return Agreed(name, SignedHead.parse(head), _terms(what, table), identity, new)

@@ -66,14 +66,13 @@ def _of_own_loop(reply: Message) -> Message:
     Raises `BadInput` for an app's own: a server that adds a header to Flower's instruction is answered by nobody.
     """
     if not reply.has_error() and not set(reply.content.array_records) <= {UPDATE, MASKED}:
-        raise WrongForm(
-            "the instruction", "is of the cohort dialect, and this app is Flower's own.", "dialect = 'plain'"
-        )
+        why = "is of the cohort dialect, and this app is Flower's own."
+        raise WrongForm("the instruction", why, "dialect = 'plain'")
     return reply
 
 
 def _clipped(sent: Mapping[str, Array], replied: ArrayRecord, norm: float) -> ArrayRecord:
-    if sent.keys() < replied.keys() or not replied.keys() <= sent.keys():
+    if not replied.keys() <= sent.keys():
         raise WrongForm("the reply", "has arrays that the instruction has not.", "the names that were sent")
     changes = {}
     for name, array in replied.items():

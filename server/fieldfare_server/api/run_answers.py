@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from fieldfare.participation import hides_presence
+from fieldfare_server.api.blinder_answers import blinder_state
 from fieldfare_server.api.cursors import format_cursor, parse_cursor
 from fieldfare_server.api.refusal import allowed, known
 from fieldfare_server.api.schemas import (
@@ -43,7 +44,11 @@ class RunAnswers:
         with self._ledger.snapshot() as snapshot, known():
             page = snapshot.runs(parse_cursor(cursor), limit, population, state, asks=asks)
             latest = watch.latest_rounds(snapshot, [view.id for view in page.items])
-        items = tuple(Run.of(view, latest.get(view.id)) for view in page.items)
+            blinders = [blinder_state(snapshot, view) for view in page.items]
+        items = tuple(
+            Run.of(view, latest.get(view.id), blinder=blinder)
+            for view, blinder in zip(page.items, blinders, strict=True)
+        )
         return Page[Run](items=items, next=format_cursor(page.next))
 
     def run(self, run_id: str) -> RunDetail:
@@ -57,12 +62,14 @@ class RunAnswers:
             latest = watch.latest_rounds(snapshot, [run_id]).get(run_id)
             void, rejects = self._counts.of(run_id, snapshot)
             test = watch.newest_row(snapshot, run_id, Audited.action)
+            blinder = blinder_state(snapshot, view)
         # None for a plan of another version; the ledger's own columns are shown all the same.
         facts = plan_facts(view, self._root)
         settings = view.plan.get("run", {})
         return RunDetail.of(
             view,
             latest,
+            blinder=blinder,
             guarantee=guarantee(view, population, facts),
             rejects=rejects,
             void_rounds=None if hides_presence(view.adjacency) else void,

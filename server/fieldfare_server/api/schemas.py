@@ -127,6 +127,26 @@ def _look(view: views.RunView, latest: watch.Latest | None) -> LookAnswer | None
     return None if found is None else LookAnswer.model_validate(found)
 
 
+class BlinderReceipt(Answer):
+    """What the blinder of a masked run signed last."""
+
+    round: int = Field(description="which it answered about, from 0")
+    at: Time = Field(description="when that round was committed")
+    signed: bool = Field(description="whether the key that the plan names signed it; in a rehearsal, the process's own")
+    text: str = Field(description="the line: docs/certificate.md has the format")
+
+
+class BlinderState(Answer):
+    """What the party that knows the masks of a masked run has said, and whether it answers."""
+
+    key: str = Field(description='"ffb1:...", as the plan names it; "" in a rehearsal, whose process is the blinder')
+    least_nodes: int = Field(description="the server sees no sum of fewer")
+    asked_at: Time | None = Field(default=None, description="since when a closed round waits for its answer")
+    silent: bool = Field(description="none answers: for ten seconds, or until the run was interrupted")
+    receipt: BlinderReceipt | None = Field(default=None, description="null: it has answered about no round yet")
+    message: str = Field(description="the same in words")
+
+
 class Run(Answer):
     """One execution of a plan, charged to a population."""
 
@@ -153,6 +173,7 @@ class Run(Answer):
         description="of the whole plan, to the server alone, if it follows the protocol: the blinder's noise; null: "
         "the server reads what it sums",
     )
+    blinder: BlinderState | None = Field(default=None, description="of a run with masked sums; null: of a plain one")
     leak: float | None = Field(default=None, description="what it has reserved of the population's leak D")
     score: float | None = Field(default=None, description="latest held-out score that was released")
     score_name: str | None = Field(default=None, description="what the score measures")

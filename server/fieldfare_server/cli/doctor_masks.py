@@ -88,9 +88,7 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
     except FieldfareError as error:
         yield fault("code", f"nothing starts here: {error}", f"{pinned.VARIABLE}=FILE, a digest a line")
     if not agreed:
-        said = (
-            f"{budget.VARIABLE} is not set: how often a user is asked, and for which populations, the server decides."
-        )
+        said = f"{budget.VARIABLE} is not set: the server decides how often a user is asked, and for which populations."
         yield warning("budget", said, f"{budget.VARIABLE}=FILE, `python -m fieldfare_client.budget init --file FILE`")
         return
     try:

@@ -32,7 +32,7 @@ def runs(
             f"{run.committed_rounds}/{run.rounds}",
             run.spent.epsilon,
             run.planned.epsilon,
-            run.message or "",
+            " ".join(note for note in (run.message, run.blinder and run.blinder.message) if note),
         )
         for run in found
     ]

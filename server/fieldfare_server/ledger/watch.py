@@ -54,7 +54,7 @@ _ACTIVITY = (
 )
 _NEWEST_ROW = (
     select(models.journal)
-    .where(_j.run == bindparam("run"), _j.action == bindparam("action"))
+    .where(_j.run == bindparam("run"), _j.action.in_(bindparam("actions", expanding=True)))
     .order_by(_j.id.desc())
     .limit(1)
 )
@@ -87,10 +87,10 @@ def _latest() -> str:
     return migrate.latest()
 
 
-def newest_row(source: ReadSource, run_id: str, action: str) -> views.JournalView | None:
-    """Return the newest journal row of a run with that action."""
+def newest_row(source: ReadSource, run_id: str, *actions: str) -> views.JournalView | None:
+    """Return the newest journal row of a run with one of these actions."""
     with source.read() as connection:
-        row = connection.execute(_NEWEST_ROW, {"run": run_id, "action": action}).mappings().first()
+        row = connection.execute(_NEWEST_ROW, {"run": run_id, "actions": actions}).mappings().first()
     return None if row is None else views.JournalView(**{**row, "body": json.loads(row["body"])})
 
 

@@ -146,12 +146,9 @@ class Session:
         """
         require_identity(plan, identity_is_stable)
         if plan.aggregation.rings and dialect is not None and not dialect.tells:
-            raise BadInput(
-                "aggregation.kind = 'masked'",
-                "the answer to an @app.query carries no masks.",
-                "ff.private.measure at the nodes; or aggregation.kind = 'plain'",
-                code="masked-plain-dialect",
-            )
+            why = "the answer to an @app.query carries no masks."
+            near = "ff.private.measure at the nodes; or aggregation.kind = 'plain'"
+            raise BadInput("aggregation.kind = 'masked'", why, near, code="masked-plain-dialect")
         home.prepare()
         run_id = run_id or new_run_id()
         price = partial(price_with_model, plan, schema=None if model is None else model.schema)

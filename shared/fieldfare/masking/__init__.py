@@ -1,7 +1,6 @@
 """Masked sums: nodes send words under one-time masks, a blinder knows the masks, and the server only reads sums.
 
-    words.py    numbers as words of a ring, and back
-    masks.py    the mask of a seed
+    words.py    numbers as words of a ring, and back; the mask of a seed
     boxes.py    a seed for the eyes of the blinder, and who signs what
     receipts.py what the blinder signs of each answer
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from fieldfare.errors import BadInput
-from fieldfare.masking.masks import SEED_BYTES
+from fieldfare.masking.words import SEED_BYTES
 from fieldfare.signatures import public_key
 
 SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
@@ -29,21 +29,16 @@ _KEY_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Purpose:
-    """The one reply that a box is for.
-
-    Args:
-        run: the run's id.
-        round, attempt, node: whole numbers below 2^64.
-        numel: how many words the mask has.
-        plan: SHA-256 of the plan, hex.
-    """
+    """The one reply that a box is for. Its numbers are below 2^64."""
 
     run: str
     round: int
     attempt: int
     node: int
     numel: int
+    """How many words the mask has."""
     plan: str
+    """SHA-256, hex."""
 
     def info(self) -> bytes:
         """The bytes that the box is bound to. No two purposes have the same. Raises `BadInput` for no purpose."""

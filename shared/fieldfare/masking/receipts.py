@@ -1,15 +1,16 @@
-"""What the blinder signs of each answer, and by which one that went back to an old copy is seen.
+"""What the blinder signs of each answer, and of its journal's end: so one that went back to an old copy is seen.
 
 Its journal is a chain: row N is SHA-256 over row N - 1 and the digest of the question that it answered there.
 Rows of a blinder that was restored stand for other questions than those that it signed before.
 
     fieldfare-receipt-v1 KEY QUESTION MASKS NODES ROW HASH SIGNATURE
     fieldfare-receipt-v2 KEY QUESTION MASKS NODES ROW HASH NOISE SIGNATURE
+    fieldfare-blinder-head-v1 KEY ROW HASH AT SIGNATURE
 
 `KEY`: Ed25519, 64 hex digits. `QUESTION`, `MASKS`: SHA-256 of what was asked, and of the words that were answered.
 `NODES`, `ROW`: decimal. `HASH`: of the row. `NOISE`: multiplier, in clip norms, of the noise that the blinder took
-from the masks, the shortest decimal of a float64; v1: there was none. `SIGNATURE`: by KEY of the ASCII text before it,
-without the space.
+from the masks, the shortest decimal of a float64; v1: there was none. `AT`: when ROW was its last, by its own clock, in
+milliseconds since 1970; row 0 is the beginning. `SIGNATURE`: by KEY of the ASCII text before it, without the space.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ _COUNT = "([1-9][0-9]{0,17})"
 _NOISE = r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-][0-9]{1,3})?)"
 _SAID = f"{' '.join([_DIGEST] * 3)} {_COUNT} {_COUNT} {_DIGEST}(?: {_NOISE})?"
 _LINE = re.compile(f"(fieldfare-receipt-v[12] {_SAID}) ([0-9a-f]{{128}})")
+_HEAD = re.compile(f"(fieldfare-blinder-head-v1 {_DIGEST} ([0-9]{{1,18}}) {_DIGEST} ([0-9]{{1,18}})) ([0-9a-f]{{128}})")
+
+
+class BlinderWentBack(BadInput):
+    """The blinder's journal is not the one that was seen: an older copy would answer again what it has forgotten."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,52 @@ class Receipt:
     @classmethod
     def parse(cls, text: object) -> Self:
         """Read a line. Raises `BadInput` on another format, or where the signature is not the key's."""
-        found = _LINE.fullmatch(text) if isinstance(text, str) else None
-        noise = float((found and found[8]) or 0.0)
-        if (
-            found is None
-            or found[1].startswith("fieldfare-receipt-v2") != (0 < noise < math.inf)
-            or not is_signed(found[2], bytes.fromhex(found[9]), found[1].encode())
-        ):
-            raise BadInput("a blinder's receipt", "it is no line of the format, signed by its key.", code="receipt")
+        found = _signed(_LINE, text)
+        noise = float(found[8] or 0.0)
+        if found[1].startswith("fieldfare-receipt-v2") != (0 < noise < math.inf):
+            raise _malformed()
         return cls(found[2], found[3], found[4], int(found[5]), int(found[6]), found[7], noise, found[0])
+
+
+@dataclass(frozen=True)
+class BlinderHead:
+    """Where a blinder's journal ended, whose signature was checked: `of` signs it, `parse` reads it."""
+
+    key: str
+    row: int
+    hash: str
+    at: int
+    text: str
+    """The line."""
+
+    @classmethod
+    def of(cls, private: bytes, row: int, hash: str, at: int) -> Self:
+        """Sign it. private: the 32 bytes of an Ed25519 private key."""
+        signed = f"fieldfare-blinder-head-v1 {(key := public_key(private))} {row} {hash} {at}"
+        return cls(key, row, hash, at, f"{signed} {sign(private, signed.encode()).hex()}")
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """Read a line. Raises `BadInput` as `Receipt.parse`."""
+        found = _signed(_HEAD, text)
+        return cls(found[2], int(found[3]), found[4], int(found[5]), found[0])
+
+    def denies(self, seen: BlinderHead) -> bool:
+        """Whether no journal can have had this end and, before or after, `seen`: it went back. One that is only older,
+        since another run has asked meanwhile, denies nothing."""
+        return (self.at > seen.at and self.row < seen.row) or (self.row == seen.row and self.hash != seen.hash)
+
+
+def _signed(line: re.Pattern[str], text: object) -> re.Match[str]:
+    """The parts of a line: [1] what is signed, [2] the key, and last the signature, which is right."""
+    found = line.fullmatch(text) if isinstance(text, str) else None
+    if found is None or not is_signed(found[2], bytes.fromhex(found[line.groups]), found[1].encode()):
+        raise _malformed()
+    return found
+
+
+def _malformed() -> BadInput:
+    return BadInput("what a blinder signed", "it is no line of the format, signed by its key.", code="receipt")
 
 
 class Receipts:
@@ -84,7 +127,7 @@ class Receipts:
         fits &= after is None or after.hash == next_row(new.hash, after.question)
         if not fits:
             why = f"its row {new.row} is another than that which it signed before: it went back to an old copy."
-            raise BadInput("the blinder's journal", why, "its newest copy", code="blinder-went-back")
+            raise BlinderWentBack("the blinder's journal", why, "its newest copy")
         self._rows[new.key, new.row] = new
 
 

@@ -1,14 +1,20 @@
-"""Numbers as words: whole cells of a grid, modulo 2^32 or 2^64, where a one-time mask hides them perfectly."""
+"""Numbers as words: whole cells of a grid, modulo 2^32 or 2^64, where a one-time mask hides them perfectly.
+
+The mask of a seed is AES-256 in counter mode from block 0 on, its keystream read as little-endian words. A seed is 32
+fresh random bytes, used for one reply and never again: two replies under one mask give away their difference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
+from fieldfare.noise.aes import encryptor, zeros
 from fieldfare.noise.chunks import CHUNK
 
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
@@ -19,6 +25,7 @@ RINGS: Final[Mapping[int, tuple[np.dtype[np.generic], np.dtype[np.generic]]]] = 
     64: (np.dtype("<u8"), np.dtype("<i8")),
 }
 """Bits of a word -> (the words themselves, the same bits as two's complement)."""
+SEED_BYTES: Final = 32
 _FURTHEST: Final = 2.0**62
 """Cells that no honest number reaches: beyond, float64 has no int64."""
 
@@ -49,3 +56,27 @@ def read(words: Words, spacing: float) -> NDArray[np.float64]:
     """
     numbers: NDArray[np.float64] = words.view(RINGS[8 * words.itemsize][1]) * np.float64(spacing)
     return numbers
+
+
+def fresh_seed() -> bytes:
+    """A seed for one reply."""
+    return secrets.token_bytes(SEED_BYTES)
+
+
+def add_mask_(words: Words, seed: bytes) -> Words:
+    """words <- words + mask of `seed`, modulo the ring, in place; return `words`. Raises `BadInput` for no seed."""
+    if len(seed) != SEED_BYTES:
+        raise BadInput(f"a seed of {len(seed)} bytes", f"a mask has {SEED_BYTES}.", code="mask-seed")
+    stream = encryptor(seed, 0, 0)
+    for lo in range(0, len(words), CHUNK):
+        span = words[lo : lo + CHUNK]
+        span += np.frombuffer(stream.update(zeros(span.nbytes)), words.dtype)
+    return words
+
+
+def sum_masks(seeds: Iterable[bytes], numel: int, bits: int) -> Words:
+    """The sum of the masks of `seeds`, modulo 2^bits, shape (numel,)."""
+    total: Words = np.zeros(numel, RINGS[bits][0])
+    for seed in seeds:
+        add_mask_(total, seed)
+    return total

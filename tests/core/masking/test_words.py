@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldfare.errors import BadInput
-from fieldfare.masking.masks import add_mask_, fresh_seed, sum_masks
-from fieldfare.masking.words import RINGS, encode, read
+from fieldfare.masking.words import RINGS, add_mask_, encode, fresh_seed, read, sum_masks
 from support.refusals import coded
 
 G = 2.0**-20

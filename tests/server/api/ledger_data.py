@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.plan import Plan
-from fieldfare_server.ledger import Ledger, NewRun, Outcome, RunHandle
+from fieldfare_server.ledger import Ledger, NewRun, OpenRound, Outcome, RunHandle
 from support.ledgers import WITHOUT_NONCES
 
 USERS = 500
@@ -67,11 +67,13 @@ def start(
     return handle
 
 
-def commit(handle: RunHandle, *, late: int = 2, sigma: float = SIGMA, better: float = 0.0) -> None:
+def commit(
+    handle: RunHandle, *, late: int = 2, sigma: float = SIGMA, better: float = 0.0, opened: OpenRound | None = None
+) -> None:
     t = handle.next_round
     every = handle.rounds // 4
     cohort = np.arange(50) + 50 * (t % every)
-    opened = handle.open_round(cohort)
+    opened = opened or handle.open_round(cohort)
     done = min(4, t // every + 1)
     handle.commit_round(
         opened,

@@ -16,6 +16,7 @@ import pytest
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.gaussian import gaussian_epsilon
+from fieldfare.masking.boxes import write_key
 from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
@@ -58,6 +59,23 @@ def url(ledger: Ledger, tmp_path: Path) -> Iterator[str]:
 def page(browser: Any) -> Iterator[Any]:
     with new_page(browser) as opened:
         yield opened
+
+
+def test_the_page_is_red_while_no_blinder_answers(
+    page: Any, ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldfare_server.api.blinder_answers.SILENT_AFTER", 0.0)
+    table = json.loads(ledger_data.plan().to_json())
+    table["aggregation"] = {"kind": "masked", "least_nodes": 8, "blinder": write_key(bytes(32))}
+    masked = ledger_data.start(ledger, "masked", described=Plan.stored(table))
+    page.goto(f"{url}/#run=masked")
+    said = page.locator("#guarantee .blinder")
+    said.get_by_text("It has answered about no round yet.").wait_for()
+    assert page.locator("#guarantee .blinder.silent").count() == 0
+    masked.close_round(masked.open_round(range(50)), "ab" * 32, 8)
+    page.locator("#guarantee .blinder.silent").get_by_text("No blinder has answered about round 1 of 16").wait_for()
+    ledger_data.commit(masked, opened=masked.open_round_pending())
+    page.locator("#guarantee .blinder:not(.silent)").wait_for()
 
 
 VIEWS = {

@@ -422,7 +422,7 @@ def test_nodes_of_one_process_look_into_the_file_one_after_another(
 ) -> None:
     """Two at once wrote one temporary file, and the second found it gone."""
     monkeypatch.setenv(witness.VARIABLE, str(tmp_path / "head"))
-    inside, keep, seen = [0], witness._keep, list[int]()
+    inside, keep, seen = [0], witness.keep, list[int]()
 
     def slowly(path: Path, newest: SignedHead, first: bool = False) -> None:
         inside[0] += 1
@@ -431,7 +431,7 @@ def test_nodes_of_one_process_look_into_the_file_one_after_another(
         keep(path, newest, first)
         inside[0] -= 1
 
-    monkeypatch.setattr(witness, "_keep", slowly)
+    monkeypatch.setattr(witness, "keep", slowly)
     shown = RecordDict({HEAD: write_head(head(5), {})})
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: witness.watch(context(), shown), range(4)))

@@ -18,9 +18,8 @@ from fieldfare.blinder_noise import SPARE, BlinderNoise
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.masking.boxes import read_key, read_node_key, write_key
-from fieldfare.masking.masks import sum_masks
 from fieldfare.masking.receipts import Receipt, Receipts
-from fieldfare.masking.words import RINGS
+from fieldfare.masking.words import RINGS, sum_masks
 from fieldfare.mechanisms import build
 from fieldfare.names import QUESTION
 from fieldfare.plan import Plan
@@ -73,7 +72,7 @@ class World:
     ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Receipt]:
         """The cells that it took from the masks of a round, and its receipt."""
         asked, blinder = self.question(a_plan, round, run), blinder or self.blinder
-        answer, receipt = asked.read_answer(blinder.answer(asked.write()), read_key(blinder.public_key)[1])
+        answer, receipt, _ = asked.read_answer(blinder.answer(asked.write()), read_key(blinder.public_key)[1])
         taken = sum_masks(blinder._open(asked), self.numel, 32) - answer
         return taken.view(RINGS[32][1]).astype(np.int64), receipt
 

@@ -14,21 +14,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, Refused
-from fieldfare.masking.receipts import Receipt
+from fieldfare.masking.boxes import receipt_key, write_key
+from fieldfare.masking.receipts import BlinderHead, BlinderWentBack, Receipt
 from fieldfare.plan import Plan
 from fieldfare.privatise import Grid
 from fieldfare_client import masking as masking_of_nodes
 from fieldfare_client.blinder import Blinder
-from fieldfare_client.masking import NODE_KEY, make_node_key
-from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello
-from fieldfare_flower.messages import QUERY_USERS, write_users_query
+from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key
+from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello, Masking
+from fieldfare_flower.messages import HEADER, QUERY_USERS, write_users_query
 from fieldfare_server import faults
 from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.blinder_answers import blinder_state
 from fieldfare_server.api.population_schemas import WhatIf
+from fieldfare_server.api.schemas import BlinderState
 from fieldfare_server.evidence.guarantee import CURATOR, guarantee, round_up
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
@@ -207,6 +210,68 @@ def test_a_silent_blinder_leaves_the_round_closed_and_the_run_resumable(tmp_path
     assert ("round.void", 0) not in actions(state)
 
 
+def test_the_interface_says_what_the_blinder_said_last_and_that_none_answers(
+    tmp_path: Path, blinder: Blinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer in the run and in lists, from the journal alone: before, while the question waits, and after."""
+    state, during = home(tmp_path), list[BlinderState]()
+
+    def said() -> BlinderState:
+        with Ledger.open(state.ledger) as ledger:
+            answers = Answers(ledger)
+            found = answers.run("run").blinder
+            assert found == answers.runs(None, 10, None).items[0].blinder
+            assert found is not None
+            return found
+
+    def answers_once(message: Message) -> Message:
+        if message.metadata.message_type == QUERY_USERS:
+            return blinder.reply(message)
+        during.append(said())
+        return blinder.reply(message) if len(during) == 1 else Message(Error(3, "gone"), reply_to=message)
+
+    with begin(state, masked(blinder), blinder) as session, pytest.raises(Interrupted):
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder, answers_once))
+    before, asked, silent = during[0], during[1], said()
+    assert (before.receipt, before.silent, before.asked_at is None) == (None, False, False)
+    assert asked.receipt is not None
+    assert (asked.receipt.round, asked.receipt.signed, asked.silent) == (0, True, False)
+    assert (silent.silent, silent.asked_at, silent.receipt) == (True, asked.asked_at, asked.receipt)
+    assert silent.message.startswith("No blinder has answered about round 2 of 4")
+    with monkeypatch.context() as patch:
+        patch.setattr("fieldfare_server.api.blinder_answers.SILENT_AFTER", 0.0)
+        resume(state, Federation(tmp_path, blinder, lambda message: during.append(said()) or blinder.reply(message)))
+    assert during[-1].silent
+    done = said()
+    assert done.receipt is not None
+    assert (done.silent, done.asked_at, done.receipt.round, done.receipt.signed) == (False, None, 3, True)
+    assert (done.key, done.least_nodes) == (blinder.public_key, 2)
+    with Ledger.open(state.ledger) as ledger:
+        run = ledger.run("run")
+        other = {**run.plan["aggregation"], "blinder": Blinder(tmp_path / "other").public_key}
+        strange = blinder_state(ledger, run.model_copy(update={"plan": {**run.plan, "aggregation": other}}))
+        assert strange is not None
+        assert strange.receipt is not None
+        assert (strange.receipt.signed, "NOT signed" in strange.message) == (False, True)
+        assert blinder_state(ledger, run.model_copy(update={"plan": {}})) is None
+
+
+def test_a_run_that_waits_for_its_blinder_to_come_back_says_so(tmp_path: Path, blinder: Blinder) -> None:
+    """No round is closed: the blinder went between two sessions."""
+    state = home(tmp_path)
+    faults.load({faults.VARIABLE: "strategy.sent:raise:2"})
+    with begin(state, masked(blinder), blinder) as session, pytest.raises(faults.FaultInjected):
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    faults.load({})
+    gone = Federation(tmp_path, blinder, lambda message: Message(Error(3, "gone"), reply_to=message))
+    with pytest.raises(Interrupted):
+        resume(state, gone)
+    with Ledger.open(state.ledger) as ledger:
+        found = Answers(ledger).run("run").blinder
+    assert found is not None
+    assert (found.silent, found.asked_at) == (True, None)
+
+
 def test_an_answer_that_was_lost_is_asked_for_again(tmp_path: Path, blinder: Blinder) -> None:
     """The blinder has written the question down, and ends before its answer is sent."""
     state, lost = home(tmp_path), list[Message]()
@@ -236,6 +301,70 @@ def test_killed_after_the_round_is_closed_the_same_set_is_opened(tmp_path: Path,
     resume(state, Federation(tmp_path, blinder))
     assert [step for step in actions(state) if step[0] == "round.close"] == [("round.close", n) for n in range(4)]
     assert [row[0] for row in blinder.rows("answers")] == [1, 2, 3, 4]
+
+
+def heads(grid: Federation) -> dict[int, BlinderHead]:
+    """Node -> the end of the blinder's journal that it remembers."""
+    files = {node: Path(f"{context.node_config[NODE_KEY]}.blinder") for node, context in grid._contexts.items()}
+    return {node: BlinderHead.parse(file.read_text().strip()) for node, file in files.items() if file.exists()}
+
+
+def test_a_blinder_that_was_put_back_is_refused_by_the_nodes_of_a_ledger_that_never_met_it(
+    tmp_path: Path, blinder: Blinder
+) -> None:
+    """The coordinator has no receipt of it: the nodes have, and the run ends before anybody trains."""
+    shutil.copytree(tmp_path / "blinder", tmp_path / "older")
+    first, second = (home(tmp_path / name) for name in ("first", "second"))
+    grid = Federation(tmp_path, blinder)
+    everybody = {"run__cohort": 24, "participation": {"scheme": "min-separation", "separation": 1}}
+    with begin(first, masked(blinder, **everybody), blinder) as session:
+        FieldfareStrategy(session).start(grid)
+    seen = heads(grid)
+    assert [head.row for head in seen.values()] == [3] * NODES  # a round's instruction shows the answers before it
+    older = Blinder(tmp_path / "older")
+    grid = Federation(tmp_path, older)
+    with (
+        begin(second, masked(older, **everybody), older, "again") as session,
+        pytest.raises(Refused, match="BlinderWentBack"),
+    ):
+        FieldfareStrategy(session).start(grid)
+    assert older.rows("answers") == []
+    assert heads(grid) == seen
+    with Ledger.open(second.ledger) as ledger:
+        assert (ledger.run("again").state, ledger.run("again").next_round) == ("failed", 0)
+
+
+def test_what_a_node_makes_of_an_end_of_the_blinders_journal(tmp_path: Path, blinder: Blinder) -> None:
+    """Only what no journal can have had is refused: another run's coordinator may know less, and says so later."""
+    file, key, other = tmp_path / "key", bytes(32), bytes([1] * 32)
+    make_node_key(file)
+    context: Any = SimpleNamespace(node_config={BLINDER: write_key(key), NODE_KEY: str(file)})
+
+    def shown(row: int, at: int, past: str = "a", by: bytes = key) -> str:
+        return BlinderHead.of(receipt_key(by), row, past * 64, at).text
+
+    def show(head: str, by: bytes = key) -> None:
+        content = RecordDict({HEADER: ConfigRecord({})})
+        Masking(write_key(by), -20, 32, "ab" * 32, head=head).write(content)
+        masking_of_nodes.masking_of(context, content)
+
+    kept = Path(f"{file}.blinder")
+    show("")  # of an earlier version, and nothing was seen yet
+    assert not kept.exists()
+    for head in (shown(0, 10), shown(5, 50), shown(3, 30), shown(5, 70)):  # the third is late
+        show(head)
+    assert kept.read_text().strip() == shown(5, 50)
+    for went_back in (shown(4, 51), shown(0, 99), shown(5, 50, "b"), "", "no line", shown(9, 99, by=other)):
+        with pytest.raises(BlinderWentBack):
+            show(went_back)
+    assert kept.read_text().strip() == shown(5, 50)
+    kept.write_text(shown(5, 50)[:-1])
+    with pytest.raises(BlinderWentBack):
+        show(shown(6, 60))
+    kept.write_text(shown(5, 50))
+    context.node_config[BLINDER] = write_key(other)  # its operator has named another one
+    show(shown(1, 99, by=other), by=other)
+    assert kept.read_text().strip() == shown(1, 99, by=other)
 
 
 def test_a_refusal_has_its_name_and_the_round_stays_closed(tmp_path: Path, blinder: Blinder) -> None:
@@ -341,13 +470,14 @@ def test_what_a_hello_costs_does_not_grow_with_the_plans_and_runs_before(tmp_pat
 
 
 def test_a_blinder_that_went_back_to_an_old_copy_is_seen(tmp_path: Path, blinder: Blinder) -> None:
-    """It would answer a second question about a round that it has forgotten."""
+    """It would answer a second question about a round that it has forgotten. Its nodes are new, and saw nothing."""
     shutil.copytree(tmp_path / "blinder", tmp_path / "copy")
     old = Blinder(tmp_path / "copy")
     state = home(tmp_path)
     with begin(state, masked(blinder), blinder, "one") as session:
         FieldfareStrategy(session).start(Federation(tmp_path, blinder))
-    grid = Federation(tmp_path, old)
+    (tmp_path / "new").mkdir()
+    grid = Federation(tmp_path / "new", old)
     with begin(state, masked(old, run__seed=5), old, "two") as session, pytest.raises(CheckpointError):
         FieldfareStrategy(session).start(grid)
     with Ledger.open(state.ledger) as ledger:
@@ -369,8 +499,9 @@ def test_receipts_of_an_old_copy_or_of_a_stranger_are_seen_later(
         assert (report.fault.table, report.fault.row) == ("runs", "one")
     with monkeypatch.context() as patch:
         patch.setattr("fieldfare_server.run.round.masked.Receipts.add", lambda self, receipt: None)
+        (tmp_path / "new").mkdir()
         with begin(state, masked(old, run__seed=5), old, "two") as session:
-            FieldfareStrategy(session).start(Federation(tmp_path, old))
+            FieldfareStrategy(session).start(Federation(tmp_path / "new", old))
     with Ledger.open(state.ledger) as ledger:
         report = verify(ledger)
         assert report.fault is not None

@@ -338,7 +338,9 @@ def test_the_same_question_has_the_same_answer(asked: tuple[Blinder, list[MasksA
     blinder, questions = asked
     key, receipts = read_key(blinder.public_key)[1], list[Receipt]()
     for question in questions:
-        (one, first), (two, second) = (question.read_answer(blinder.answer(question.write()), key) for _ in range(2))
+        (one, first, _), (two, second, _) = (
+            question.read_answer(blinder.answer(question.write()), key) for _ in range(2)
+        )
         assert one.tobytes() == two.tobytes()
         assert first == second
         receipts.append(first)

@@ -26,6 +26,7 @@ const ROWS = 50; // runs on a page of the table
 const NEAREST = 20; // populations on a page of the list
 const PAUSE = 700; // least time between two loads in ms, however many events arrive
 const RETRY = 2000; // ms from a load that failed to the next
+const SILENCE = 11_000; // ms after which a blinder that was asked counts as silent, and a little more
 const TYPING = 200; // ms after the last key before the list is searched
 
 // back, cursor: the earlier pages of the runs table, and the one shown. pages: of populations. drawn: what each panel shows.
@@ -153,6 +154,8 @@ async function loadRun(id) {
     draw(panel, values, how);
     await pause();
   }
+  clearTimeout(state.unanswered);
+  if (run.blinder?.asked_at && !run.blinder.silent) state.unanswered = setTimeout(refresh, SILENCE); // no event tells that nothing happens
 }
 
 // The table may show an older page than the first, which every load fetches.

@@ -4,9 +4,14 @@ import { download } from "./api.js";
 
 export function drawGuarantee(parent, run) {
   const { statement, facts: lines, not_covered: uncovered, warnings } = run.guarantee;
-  show(parent, h("p", { class: statement.startsWith("NOT PRIVATE") ? "promise none" : "promise" }, statement), warnings.map((text) => h("p", { class: "promise none" }, text)), facts(lines.map((fact) => [fact.name, fact.value]), "card-facts"),
+  show(parent, h("p", { class: statement.startsWith("NOT PRIVATE") ? "promise none" : "promise" }, statement), warnings.map((text) => h("p", { class: "promise none" }, text)), facts(lines.map((fact) => [fact.name, fact.name === "The server sees" ? [fact.value, blinder(run)] : fact.value]), "card-facts"),
     h("div", { class: "uncovered" }, h("h3", {}, "Not covered by this guarantee"), h("ul", {}, uncovered.map((text) => h("li", {}, text)))),
     h("div", { class: "tools gap" }, save("Privacy statement", `report?format=html`, "html"), save("Registry entry", "registry-entry", "json")));
+
+  // What it said last; red while none answers, or where another key signed.
+  function blinder({ blinder: state }) {
+    return state && h("p", { class: state.silent || state.receipt?.signed === false ? "blinder silent" : "blinder", role: "status" }, state.message);
+  }
 
   function save(name, part, kind) {
     const failure = h("span", { class: "small error", role: "alert" });

@@ -135,18 +135,11 @@ def require_simulated(plan: Plan, grid: Grid | None) -> None:
     one with masked sums whose blinder is not what the plan says: a party of its own, or a rehearsal's."""
     aggregation, rehearsed = plan.aggregation, getattr(grid, "blinder", None) is not None
     if aggregation.rings and not rehearsed and (is_simulated(grid) or not aggregation.party):
-        raise BadInput(
-            "aggregation.kind = 'masked'",
-            "these nodes have no blinder.",
-            "aggregation.blinder, on a federation; `fieldfare simulate` without it; or aggregation.kind = 'plain'",
-            code="masked-without-blinder",
-        )
+        what, why = "aggregation.kind = 'masked'", "these nodes have no blinder."
+        near = "aggregation.blinder, on a federation; `fieldfare simulate` without it; or aggregation.kind = 'plain'"
+        raise BadInput(what, why, near, code="masked-without-blinder")
     if aggregation.party and rehearsed:
-        raise BadInput(
-            "aggregation.blinder",
-            "names a party of its own, and a rehearsal's blinder is this process.",
-            "a plan without it",
-            code="masked-not-rehearsed",
-        )
+        why = "names a party of its own, and a rehearsal's blinder is this process."
+        raise BadInput("aggregation.blinder", why, "a plan without it", code="masked-not-rehearsed")
     if plan.availability is not None and not is_simulated(grid):
         raise Conflict("availability", "describes simulated users, and these nodes are real.", "a plan without it")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flwr.app import Message, RecordDict
 
+from fieldfare.aggregation import NO_ANSWER
 from fieldfare.errors import Interrupted
 from fieldfare.masking.boxes import read_key
 from fieldfare_flower.bounded import ReplyLimit
@@ -75,6 +76,6 @@ class DistantBlinder:
     def _wait(self, deadline: float) -> None:
         """Wait a moment. Raises `Interrupted` after `deadline`."""
         if time.monotonic() >= deadline:
-            raise Interrupted(f"run {self._run}: its blinder does not answer.")
+            raise Interrupted(f"run {self._run}: {NO_ANSWER}.")
         self._presence.tick()
         time.sleep(LONGEST_PAUSE)

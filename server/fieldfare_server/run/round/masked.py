@@ -55,23 +55,19 @@ class BlinderLike(Protocol):
 
 @dataclass
 class MaskedSum:
-    """The running sum of one attempt at one round: words, each under its node's mask.
-
-    Args:
-        occasion: the run, round and attempt that every reply must repeat.
-        numel: words of a reply.
-        bits: of a word.
-        plan: SHA-256 of the plan, hex.
-        admitted: keys of the nodes whose replies the blinder opens.
-        shares: the share of the round's privacy of each query.
-    """
+    """The running sum of one attempt at one round: words, each under its node's mask."""
 
     occasion: Occasion
+    """Every reply must repeat it."""
     numel: int
     bits: int
+    """Of a word."""
     plan: str = ""
+    """SHA-256, hex."""
     admitted: frozenset[str] = frozenset()
+    """Keys of the nodes whose replies the blinder opens."""
     shares: tuple[float, ...] = (1.0,)
+    """Of the round's privacy, of each query."""
     words: Words = field(init=False)
     users: int = field(default=0, init=False)
     """Users whose updates are in `words`."""
@@ -155,16 +151,11 @@ class ClosedSum:
     def write(self, files: RunFiles) -> str:
         """Make it durable; returns its digest."""
         total = self.total
-        meta = {
-            "attempt": self.opened.attempt,
-            "nodes": list(map(str, self.nodes)),
-            "reported": [users.tolist() for users in self.reported],
-            "seals": [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals],
-            "users": total.users,
-            "bits": total.bits,
-            "shares": list(total.shares),
-            "rejects": dict(total.rejects),
-        }
+        seals = [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals]
+        reported = [users.tolist() for users in self.reported]
+        meta = {"attempt": self.opened.attempt, "nodes": list(map(str, self.nodes)), "reported": reported}
+        meta |= {"seals": seals, "shares": list(total.shares), "rejects": dict(total.rejects)}
+        meta |= {"users": total.users, "bits": total.bits}
         signed = total.words.view(RINGS[total.bits][1])
         return files.write_closing(self.opened.index, {"words": torch.from_numpy(signed)}, meta)
 
@@ -191,16 +182,14 @@ class MaskedSums:
     def __init__(
         self, plan: Plan, account: Account, files: RunFiles, noise: RunningNoise, numel: int, multiplier: float
     ) -> None:
-        """
-        Args:
-            numel: numbers that a round releases.
-            multiplier: least one of the blinder's own noise; 0: it adds none.
-        """
+        """numel: numbers that a round releases. multiplier: least one of the blinder's own noise; 0: it adds none."""
         self._multiplier = multiplier
         self._plan, self._account, self._files, self._noise, self._numel = plan, account, files, noise, numel
         self._digest = plan.digest()
         self._blinder: BlinderLike | None = None
         self._admitted: frozenset[str] = frozenset()
+        self._head = ""
+        """Where the blinder's journal ended when it answered last: nodes are told, and know one that went back."""
         self._receipts: Receipts | None = None
         """Those of this ledger; None: not read yet."""
         self.closed: ClosedSum | None = None
@@ -216,17 +205,15 @@ class MaskedSums:
         if self._admitted:
             return
         hello = self._blinder.hello(self._account.id, self._digest)
+        run = f"run {self._account.id}: the blinder"
         if hello.noise is None:
-            raise Interrupted(
-                f"run {self._account.id}: the blinder has not approved its plan, {self._digest}, or its own budget "
-                "has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
-            )
+            todo = "or its own budget has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
+            raise Interrupted(f"{run} has not approved its plan, {self._digest}, {todo}")
         if not self._is_enough(hello.noise):
-            raise Interrupted(
-                f"run {self._account.id}: the blinder's own noise is {hello.noise or 'none'}, and not the "
-                f"{terms_of(self._multiplier, self._noise.privatiser)} of this run: other versions, or another model."
-            )
-        self._admitted = hello.nodes
+            least = terms_of(self._multiplier, self._noise.privatiser)
+            why = f"is {hello.noise or 'none'}, and not the {least} of this run: other versions, or another model."
+            raise Interrupted(f"{run}'s own noise {why}")
+        self._admitted, self._head = hello.nodes, self._head or hello.head
 
     def _is_enough(self, terms: str) -> bool:
         """Whether the blinder adds as much noise as the plan says, on this run's grid: `BlinderNoise.terms`."""
@@ -245,7 +232,9 @@ class MaskedSums:
         assert privatiser.grid is not None
         log2 = math.frexp(privatiser.grid.spacing)[1] - 1
         weights = self._plan.riders.weights
-        masking = Masking(self._blinder.public_key, log2, privatiser.bits, self._digest, shares, weights)
+        # A rehearsal's nodes and blinder are one process, whose files go back together.
+        head = self._head if self._plan.aggregation.party else ""
+        masking = Masking(self._blinder.public_key, log2, privatiser.bits, self._digest, shares, weights, head)
         for message in messages:
             masking.write(message.content)
 
@@ -284,16 +273,15 @@ class MaskedSums:
         faults.point("strategy.asked")
         try:
             _, key = read_key(self._blinder.public_key)
-            masks, receipt = asked.read_answer(self._blinder.answer(asked.write()), key)
+            masks, receipt, self._head = asked.read_answer(self._blinder.answer(asked.write()), key)
             if not receipt.noise >= self._multiplier:
                 raise BadReply("round", "the blinder added less noise than the plan says")
             if self._receipts is None:
                 self._receipts = Receipts(self._account.receipts())
             self._receipts.add(receipt)
         except (BadReply, BadInput) as error:
-            raise CheckpointError(
-                f"the blinder's masks of round {opened.index}", f"they are no answer: {error}"
-            ) from None
+            masks_of = f"the blinder's masks of round {opened.index}"
+            raise CheckpointError(masks_of, f"they are no answer: {error}") from None
         # A copy: should the rest fail, the masked words are still those that were closed.
         return OpenedSum(total.words - masks, total.users, total.shares, total.rejects, receipt.text)
 
