@@ -99,8 +99,9 @@ def main() -> None:
         )
     text = "\n".join(lines) + "\n"
     print(text)
-    if options.out:
-        options.out.write_text(text)
+    if options.out:  # in its place: other measurements follow there
+        others = options.out.read_text().partition("\n## ")[1:] if options.out.exists() else ()
+        options.out.write_text(text + "".join(others))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
-"""Masked rounds while coordinator and blinder, each a process of its own, are killed between a round's closing and its
-commit. A schedule follows from its number: `pytest -m slow tests/server/run/test_masked_processes.py -k "[7]"`."""
+"""Masked rounds while coordinator, blinder and who carries between them, processes of their own, are killed between a
+round's closing and its commit. A schedule follows from its number: `pytest -m slow FILE -k "[7]"`.
+
+Flower's own SuperLink is killed there in tests/e2e/test_containers_masked.py.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,9 @@ COORDINATOR = [
 BLINDER = ["asked", "opened", "written", "hidden", "durable", "sent"]
 """Before it looks at a question; before and after it is in the journal's transaction; before its commit; before and
 after the answer leaves."""
+CARRIER = ["taken", "handed", "answered", "passed"]
+"""With the question; once the blinder has it; with the answer; once the coordinator has it. What a SuperLink that is
+killed loses is on its way, too."""
 
 
 class Wire:
@@ -67,6 +73,22 @@ class Wire:
                 return Message(Error(2, said.decode()), reply_to=message)
             return Message(recorddict_from_proto(Proto.FromString(said)), reply_to=message)
         return Message(Error(3, "gone"), reply_to=message)
+
+    def carry(self, further: Wire, passes: Callable[[str], None]) -> None:
+        """Carry questions to who listens at `further`, and the answers back, until killed."""
+        while True:
+            end, _ = self.listener.accept()
+            with contextlib.suppress(OSError, EOFError), end, socket.socket(socket.AF_UNIX) as there:
+                question = _receive(end), _receive(end)
+                note = passes if question[0].decode() == QUERY_MASKS else str
+                note("taken")
+                there.connect(further.path)
+                _send(there, *question)
+                note("handed")
+                answer = _receive(there), _receive(there)
+                note("answered")
+                _send(end, *answer)
+                note("passed")
 
     def serve(self, blinder: Blinder, sent: Path, passes: Callable[[str], None]) -> None:
         """Answer until killed; each answer is noted in `sent`, durably, before it leaves."""
@@ -157,7 +179,7 @@ def _nth(point: str, nth: int) -> Callable[[str], None]:
 
 
 class World:
-    """One run: a state directory, a blinder's directory, and lives of the two processes."""
+    """One run: a state directory, a blinder's directory, and lives of the three processes."""
 
     def __init__(self, root: Path, origin: Path, noise: float) -> None:
         root.mkdir()
@@ -166,6 +188,7 @@ class World:
         self.state, self.plan = home(root), masked(Blinder(self.at), noise)
         self.grid = Federation(Blinder(self.at), origin.parent / "keys")
         self.grid.wire = self.wire = Wire(root / "w")
+        self.blinders_wire = Wire(root / "b")
         self.begun = False
 
     def coordinate(self, point: str, nth: int) -> int:
@@ -182,6 +205,10 @@ class World:
                 FieldfareStrategy(session).start(self.grid)
 
         return _fork(life)
+
+    def carry(self, point: str, nth: int) -> int:
+        """A life of who carries between them."""
+        return _fork(lambda: self.wire.carry(self.blinders_wire, _nth(point, nth)))
 
     def blind(self, point: str, nth: int) -> int:
         """A life of the blinder."""
@@ -201,7 +228,7 @@ class World:
                 return running
 
             blinder_module._write_down, Blinder._hide_ = written, hidden  # type: ignore[method-assign]
-            self.wire.serve(Blinder(self.at), self.sent, passes)
+            self.blinders_wire.serve(Blinder(self.at), self.sent, passes)
 
         return _fork(life)
 
@@ -253,12 +280,13 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Path
             a_plan = masked(blinder, noise)
             blinder.approve(a_plan.digest(), 2, NUMEL, blinder_noise_of(a_plan, NUMEL))
             world = World(root / "run", root / "blinder", noise)
-            blinding, coordinating = world.blind("", 0), world.coordinate("", 0)
+            others, coordinating = (world.blind("", 0), world.carry("", 0)), world.coordinate("", 0)
             try:
                 assert os.waitstatus_to_exitcode(os.waitpid(coordinating, 0)[1]) == 0
             finally:
-                os.kill(blinding, signal.SIGKILL)
-                os.waitpid(blinding, 0)
+                for other in others:
+                    os.kill(other, signal.SIGKILL)
+                    os.waitpid(other, 0)
             made[noise] = root / "blinder", world.released(), model(world.state)
     return made
 
@@ -281,7 +309,7 @@ def test_whoever_is_killed_each_round_has_one_answer_and_the_run_ends_as_if_nobo
     unkilled: dict[float, tuple[Path, list[tuple[str, float]], bytes]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The coordinator dies once to three times, the blinder as often, each at a drawn point of a drawn round."""
+    """Each of the three dies once to three times, at a drawn point of a drawn round."""
     known_nonces(monkeypatch)
     generator, noise = np.random.default_rng([35, schedule]), 0.5 * (schedule % 2)
     origin, released, whole = unkilled[noise]
@@ -291,9 +319,11 @@ def test_whoever_is_killed_each_round_has_one_answer_and_the_run_ends_as_if_nobo
         return [(str(generator.choice(points)), int(generator.integers(1, 3))) for _ in range(generator.integers(1, 4))]
 
     deaths = {"coordinator": draw(COORDINATOR), "blinder": draw([p for p in BLINDER if noise or p != "hidden"])}
+    deaths = {"carrier": draw(CARRIER), **deaths}
     print(f"schedule {schedule}: {deaths}")
-    start, killed = {"coordinator": world.coordinate, "blinder": world.blind}, dict.fromkeys(deaths, 0)
-    lives = {party: start[party](*deaths[party].pop(0)) for party in ("blinder", "coordinator")}
+    start = {"carrier": world.carry, "blinder": world.blind, "coordinator": world.coordinate}
+    killed = dict.fromkeys(deaths, 0)
+    lives = {party: start[party](*deaths[party].pop(0)) for party in start}
     try:
         while lives:
             for party, child in list(lives.items()):

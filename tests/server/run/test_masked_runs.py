@@ -31,6 +31,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.masked import rehearse_masks
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
+from support.deployed import benchmark
 from support.federation import LyingGrid, home, plan
 from support.refusals import coded
 
@@ -155,6 +156,11 @@ def test_the_server_gets_no_update_and_no_count_in_clear(tmp_path: Path) -> None
         for other in words[:position]:
             assert np.abs((one - other).view("<i4").astype(np.int64)).max() > 2**23
     assert len({content["fieldfare"][SEAL] for content in seen}) == len(seen)
+
+
+def test_a_masked_reply_is_at_most_300_bytes_longer_than_a_plain_one() -> None:
+    """What a mask takes: a box, a key and a signature. The words are as long as the update."""
+    assert 0 < benchmark("masked_sums").measure(1_000, 2, 0)["bytes"] <= 300
 
 
 def test_a_full_disk_leaves_no_empty_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
