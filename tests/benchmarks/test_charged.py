@@ -13,6 +13,8 @@ import pytest
 import fieldfare as ff
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.errors import Interrupted
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
 from support.pages import ROOT
 
 TABLE: dict[str, Any] = {
@@ -32,9 +34,10 @@ def test_every_look_is_charged_once_and_the_others_pay_for_the_final_run_alone(
     """Interrupted before trials, and before the final run; then the same command again goes on."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks/claims"))
     charged = importlib.import_module("charged")
+    recipe = charged.Recipe((), (), lambda *_: TABLE, lambda _: [0.01, 0.03], 0.3, 2.0, scales=True)
 
     def again() -> Any:
-        return charged.made_again(TABLE, [0.01, 0.03], tmp_path / "home", 0.3, 2.0, accept_delta=True)
+        return charged.made_again(TABLE, recipe, tmp_path / "home", 0.3, "accuracy", accept_delta=True)
 
     def stopped(*arguments: Any, **more: Any) -> Any:
         raise Interrupted("here")
@@ -48,6 +51,13 @@ def test_every_look_is_charged_once_and_the_others_pay_for_the_final_run_alone(
     assert again() == found
     assert len(charged.runs_of(tmp_path / "home", asks=True)) == 1
     assert len(charged.runs_of(tmp_path / "home", asks=False)) == 3
+    with Ledger.open(StateDirectory.of(tmp_path / "home").ledger) as ledger:
+        plans = [ledger.run(each).plan for each in charged.runs_of(tmp_path / "home", asks=False)]
+    tried = sorted(each["server_optimizer"]["learning_rate"] for each in plans[:2])
+    # A trial's mean has sqrt(2) / 0.3 times the noise of the model that is kept.
+    assert tried == pytest.approx([rate * 0.3 / math.sqrt(2) for rate in (0.01, 0.03)])
+    assert plans[2]["server_optimizer"]["learning_rate"] == found["rate"]
+    assert float(max(found["trials"], key=found["trials"].__getitem__)) == pytest.approx(found["rate"])
     own, look = gaussian_mu(8.0, 1e-4), gaussian_mu(2.0, 1e-4)
     share = gaussian_epsilon((own**2 + look**2) ** 0.5, 1e-4)
     assert found["epsilon of the others"] == pytest.approx(8.0, rel=1e-3)
