@@ -95,9 +95,10 @@ RECIPES = {
 
 
 def budget_of(epsilon: float, delta: float, looks: float) -> float:
-    """Epsilon of trials that cost a run of `epsilon` together, and of a question of epsilon `looks`; rounded up."""
+    """Epsilon that holds trials which cost a run of `epsilon` together, and a question of epsilon `looks`: rounded up,
+    because a question's price is, too."""
     mu = math.hypot(gaussian_mu(epsilon, delta), gaussian_mu(looks, delta))
-    return math.ceil(1e4 * gaussian_epsilon(mu, delta)) / 1e4
+    return math.ceil(1e2 * gaussian_epsilon(mu, delta)) / 1e2
 
 
 def made_again(

@@ -89,7 +89,9 @@ def _task(name: str) -> Task:
 @lru_cache(maxsize=128)
 def _hosted(name: str, index: int, count: int) -> Hosted:
     task = _task(name)
-    users = users_of(name, task)
+    # What is measured of users when they are asked is no copy that processes could share.
+    asks = isinstance(task, QuestionTask) and task.question.is_of_task
+    users = task.users() if asks else users_of(name, task)
     if not isinstance(users, UserTable):
         raise WrongForm(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
     table = users if count == 1 else users.partition(index, count)

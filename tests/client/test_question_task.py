@@ -13,7 +13,9 @@ from safetensors.torch import save_file
 
 import fieldfare as ff
 from fieldfare.errors import BadInput
+from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan_tables import ClientSpec
+from fieldfare_client import app, shared_users
 from fieldfare_client.questions import Contributions, QuestionTask, provide
 from fieldfare_client.training.trainer import Trainer
 from support.refusals import Coded, coded
@@ -89,6 +91,20 @@ def test_who_is_not_asked_is_neither_trained_nor_measured(model: bool, tmp_path:
     assert everybody[2:4].any(axis=1).all()
     np.testing.assert_array_equal(some[0], everybody[[3]])
     np.testing.assert_array_equal(some[1], everybody[[3, 2, 3]])
+
+
+def test_where_processes_share_users_nobody_is_measured_before_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_users, "_ray_job", lambda: f"a job of {__name__}")
+    question = {"kind": "mean", "measure": "update-norm", "low": 0, "high": 4, "some": True}
+    reference = task_reference(QUESTION, {"of": NAME, "question": question, "client": TRAINING})
+    try:
+        node = app._hosted(reference, 0, 1)
+        assert isinstance(node.task, QuestionTask)
+        assert node.task.tried == 0
+        assert node.table.rows(np.array([2])).columns["x"].any()
+        assert node.task.tried == 1
+    finally:
+        app.forget_users()
 
 
 def test_rows_and_columns_are_those_of_the_table() -> None:
