@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fieldfare as ff
@@ -66,9 +67,10 @@ def test_every_look_is_charged_once_and_the_others_pay_for_the_final_run_alone(
     assert found["clip"] == pytest.approx(0.3 * found["median"][0], rel=1e-2)
 
 
-def test_the_page_says_what_the_rows_gave_that_were_made_again() -> None:
+def test_the_pages_say_what_the_rows_gave_that_were_made_again() -> None:
     stored = json.loads((ROOT / "benchmarks/results/charged.json").read_text())
-    page, base, rows = (ROOT / "docs/evidence/index.md").read_text(), stored["base scores"], stored["rows"]
+    page, lora = (ROOT / "docs/evidence/index.md").read_text(), stored["lora"]
+    base, rows = lora["base scores"], {label: each for label, (each,) in lora["rows"].items()}
     for row in (label.removesuffix(", epsilon 8") for label in rows if label.endswith(", epsilon 8")):
         cells = [rows[f"{row}, epsilon {epsilon}"]["scores"] for epsilon in (8, 4)]
         told = " | ".join(f"{each['nats']:.4f}, {each['accuracy']:.4f}" for each in cells)
@@ -80,3 +82,14 @@ def test_the_page_says_what_the_rows_gave_that_were_made_again() -> None:
     most = [max(e["epsilon of the share"] for k, e in rows.items() if k.endswith(f" {epsilon}")) for epsilon in (8, 4)]
     up = [math.ceil(1e4 * each) / 1e4 for each in most]
     assert "No poet pays more than {:.4f} or {:.4f}".format(*up) in page
+    headline = (ROOT / "docs/evidence/headline.md").read_text()
+    uncharged = json.loads((ROOT / "benchmarks/results/claims/headline-poems-small.json").read_text())["cells"]
+    made = stored["poems"]["rows"]
+    for row in dict.fromkeys(label.partition(", epsilon")[0] for label in made):
+        told = [(f"{row}, epsilon {epsilon}") for epsilon in (1, 2, 4, 8)]
+        before = [f"{np.mean(uncharged[label]['scores']):.4f}" for label in told]
+        after = [
+            ", ".join(f"{e['scores']['nats']:.4f}" for e in made[label]) if label in made else "" for label in told
+        ]
+        cells = " | ".join(f"{a} / {b}" if b else a for a, b in zip(before, after, strict=True))
+        assert f"| {row} | {cells} |" in headline
