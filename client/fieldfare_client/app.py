@@ -85,7 +85,9 @@ def _task(name: str) -> Task:
 @lru_cache(maxsize=128)
 def _hosted(name: str, index: int, count: int) -> Hosted:
     task = _task(name)
-    users = users_of(name, task)
+    # What is measured of users when they are asked is no copy that processes could share.
+    asks = isinstance(task, QuestionTask) and task.question.is_of_task
+    users = task.users() if asks else users_of(name, task)
     if not isinstance(users, UserTable):
         raise WrongForm(f"run.task = {name!r}", "its users() is not a fieldfare_client.users.UserTable.")
     table = users if count == 1 else users.partition(index, count)
@@ -98,18 +100,24 @@ def user_names(name: str) -> NDArray[np.uint64]:
     return _hosted(name, 0, 1).table.pseudonyms
 
 
-def names_of_asked(reference: str) -> NDArray[np.uint64]:
-    """Return the pseudonyms of all users whom a question is put to, where one person has node, server and data.
+def names_of_asked(
+    reference: str, takes: Callable[[NDArray[np.uint64]], NDArray[np.bool_]]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the pseudonyms of all users of a question's task, and of those whom `takes` says that it is put to, where
+    one person has node, server and data.
 
     reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and
     where no user has a value: on a node of its own that would count, and cost, as any other answer.
     """
     names, task = user_names(reference), _task(reference)
-    if isinstance(task, QuestionTask) and 0 < task.tried == task.failures.total():
-        kinds = ", ".join(sorted(task.failures))
-        what = f"question.measure = {task.question.measure!r}"
-        raise BadInput(what, f"it fails for every user: {kinds}.", code="measure-fails")
-    return names
+    taken = takes(names)
+    if isinstance(task, QuestionTask) and task.question.is_of_task:
+        task.users().rows(np.flatnonzero(taken))  # measures them, and nobody else
+        if 0 < task.tried == task.failures.total():
+            kinds = ", ".join(sorted(task.failures))
+            what = f"question.measure = {task.question.measure!r}"
+            raise BadInput(what, f"it fails for every user: {kinds}.", code="measure-fails")
+    return names, names[taken]
 
 
 def forget_users() -> None:

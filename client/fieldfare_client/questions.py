@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,7 +38,7 @@ from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.rows import standard_dtypes
 from fieldfare_client.training.trainer import Trainer
-from fieldfare_client.users import UserTable
+from fieldfare_client.users import Column, UserTable
 from fieldfare_flower.messages import Occasion, TrainReply, read_question, read_question_model, write_names
 
 log = logging.getLogger("fieldfare.client")
@@ -147,17 +147,20 @@ class QuestionTask(Task):
             if not isinstance(table, UserTable):
                 raise WrongForm(f"question of {self.of!r}", "its users() is not a fieldfare_client.users.UserTable.")
             count = len(table)
+            vectors: Column
             if isinstance(self.question, Items):
-                self._sets = self._sets_of(task, table)
+                self._sets = self._sets_of(table)
                 vectors = np.broadcast_to(np.float32(0), (count, self.question.width))  # `told` answers
+            elif self.question.is_of_task:
+                vectors = _Measured(self._asked(task, table), self.question, count)
             else:
-                vectors = self.question.contributions(self._values(task, table)).astype(np.float32)
+                vectors = self.question.contributions(self._values(table)).astype(np.float32)
             # A user without a row contributes zero, as one whose contribution is zero.
             columns = {"x": vectors, "y": np.zeros(count, np.float32)}
             self._table = UserTable(table.pseudonyms, np.arange(count + 1), columns)
         return self._table
 
-    def _sets_of(self, task: Task, table: UserTable) -> list[list[Item]]:
+    def _sets_of(self, table: UserTable) -> list[list[Item]]:
         """Each user's values that count, by the user's place in the table."""
         assert isinstance(self.question, Items)
         told: list[list[float | str]] = [[] for _ in range(len(table))]
@@ -168,7 +171,7 @@ class QuestionTask(Task):
                 raise WrongForm(what, "is no column of words.", "what fieldfare.questions.items.letters_of makes")
             found: Sequence[float | str] = words_of(letters[rows])
         else:
-            values = self._values(task, table)
+            values = self._values(table)
             found, owner = values.numbers[:, 0].tolist(), values.owner
         for user, value in zip(owner.tolist(), found, strict=True):
             told[user].append(value)
@@ -187,57 +190,80 @@ class QuestionTask(Task):
         content.update(write_names(names))
         return content
 
-    def _values(self, task: Task, table: UserTable) -> Values:
+    def _values(self, table: UserTable) -> Values:
         """Return the numbers of all users' rows that the question is about."""
-        question = self.question
-        if question.measure == "rows":
+        if self.question.measure == "rows":
             return Values(table.sizes.astype(np.float64)[:, None], np.arange(len(table)), len(table))
-        if question.measure == question.update_norm:
-            norms = self._update_norms(task, table)
-            return Values(norms[:, None], np.arange(len(table)), len(table))
-        if not question.runs:
-            return _numbers(question.measure, table)
-        measures = [_OfModel(question.measure, task, _released(task, run)) for run in question.runs]
-        numbers, owner = [np.zeros((0, measures[0].width * len(measures)))], [np.zeros(0, np.int64)]
-        filled = np.flatnonzero(table.sizes)
-        self.tried = len(filled)
-        for user in filled:
-            columns = table.rows(np.array([user])).columns
-            try:
-                found = np.concatenate([measure(columns) for measure in measures], axis=1)
-            except Exception as error:
-                self.failures[type(error).__name__] += 1
-                continue
-            numbers.append(found)
-            owner.append(np.full(len(found), user))
-        self._report(len(table))
-        return Values(np.concatenate(numbers), np.concatenate(owner), len(table))
+        return _numbers(self.question.measure, table)
 
-    def _update_norms(self, task: Task, table: UserTable) -> Floats:
-        """Return the norm of each user's update, not clipped, (users,); NaN without rows, or if training fails."""
+    def _of_each(
+        self, task: Task, table: UserTable
+    ) -> tuple[int, Callable[[NDArray[np.int64]], tuple[Floats, Counter[str]]]]:
+        """Return a width, and what gives one user's numbers, (rows, width), from its own rows by model or training."""
+        question, runs = self.question, self.question.runs
+        if question.measure != question.update_norm:
+            measures = [_OfModel(question.measure, task, _released(task, run)) for run in runs]
+
+            def told(user: NDArray[np.int64]) -> tuple[Floats, Counter[str]]:
+                columns = table.rows(user).columns
+                return np.concatenate([measure(columns) for measure in measures], axis=1), Counter()
+
+            return sum(measure.width for measure in measures), told
         trainer = Trainer(task, self.client, lambda updates: None)
-        runs = self.question.runs
         model = _released(task, runs[0]) if runs else task.build_model()
         start = trainer.schema.flatten(dict(model.named_parameters())).detach()
-        norms, filled = np.full(len(table), np.nan), np.flatnonzero(table.sizes)
-        self.tried = len(filled)
-        for user in filled:
-            trained = trainer.train([start], [1.0], table, np.array([user]), at_round=0)
-            self.failures += trained.failures
-            if not trained.failures:
-                norms[user] = float(trained.update.norm())
-        self._report(len(table))
-        return norms
 
-    def _report(self, users: int) -> None:
-        """Tell the node's operator how many users have no value, and why. The server learns nothing of it."""
-        if self.failures:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.failures.items()))
-            log.warning("%d of %d users have no value: %s", self.failures.total(), users, kinds)
+        def norm(user: NDArray[np.int64]) -> tuple[Floats, Counter[str]]:
+            trained = trainer.train([start], [1.0], table, user, at_round=0)
+            return np.array([[float(trained.update.norm())]]), trained.failures
+
+        return 1, norm
+
+    def _asked(self, task: Task, table: UserTable) -> Callable[[NDArray[np.int64]], Values]:
+        """Return what measures users, by index, one at a time. One without rows, or whose measure fails, has none."""
+        width, measure = self._of_each(task, table)
+
+        def of(users: NDArray[np.int64]) -> Values:
+            numbers, owner, failures = [np.zeros((0, width))], [np.zeros(0, np.int64)], Counter[str]()
+            filled = np.flatnonzero(table.sizes_of(users))
+            for place in filled:
+                try:
+                    found, failed = measure(users[[place]])
+                except Exception as error:
+                    found, failed = numbers[0], Counter([type(error).__name__])
+                failures += failed
+                if not failed:
+                    numbers.append(found)
+                    owner.append(np.full(len(found), place))
+            self.tried, self.failures = self.tried + len(filled), self.failures + failures
+            if failures:  # for the node's operator; the server learns nothing of it
+                kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(failures.items()))
+                log.warning("%d of %d users have no value: %s", failures.total(), len(users), kinds)
+            return Values(np.concatenate(numbers), np.concatenate(owner), len(users))
+
+        return of
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         """Return nothing: the answer is read from the released model, with its noise (`Question.read`)."""
         return {}
+
+
+class _Measured:
+    """A column of contributions, one row a user, each made when it is first read: who is not asked costs nothing."""
+
+    def __init__(self, of: Callable[[NDArray[np.int64]], Values], question: Question, users: int) -> None:
+        self._of, self._question, self._known = of, question, np.zeros(users, np.bool_)
+        self._vectors = np.zeros((users, question.width), np.float32)
+        self.dtype: np.dtype[np.generic] = self._vectors.dtype
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[np.generic]:
+        if len(new := np.unique(rows[~self._known[rows]])):
+            self._vectors[new] = self._question.contributions(self._of(new))
+            self._known[new] = True
+        return self._vectors[rows]
 
 
 def _column(name: str, table: UserTable) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:

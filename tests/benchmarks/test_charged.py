@@ -8,11 +8,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fieldfare as ff
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.errors import Interrupted
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
 from support.pages import ROOT
 
 TABLE: dict[str, Any] = {
@@ -32,9 +35,10 @@ def test_every_look_is_charged_once_and_the_others_pay_for_the_final_run_alone(
     """Interrupted before trials, and before the final run; then the same command again goes on."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks/claims"))
     charged = importlib.import_module("charged")
+    recipe = charged.Recipe((), (), lambda *_: TABLE, lambda _: [0.01, 0.03], 0.3, 2.0, scales=True)
 
     def again() -> Any:
-        return charged.made_again(TABLE, [0.01, 0.03], tmp_path / "home", 0.3, 2.0, accept_delta=True)
+        return charged.made_again(TABLE, recipe, tmp_path / "home", 0.3, "accuracy", accept_delta=True)
 
     def stopped(*arguments: Any, **more: Any) -> Any:
         raise Interrupted("here")
@@ -48,6 +52,13 @@ def test_every_look_is_charged_once_and_the_others_pay_for_the_final_run_alone(
     assert again() == found
     assert len(charged.runs_of(tmp_path / "home", asks=True)) == 1
     assert len(charged.runs_of(tmp_path / "home", asks=False)) == 3
+    with Ledger.open(StateDirectory.of(tmp_path / "home").ledger) as ledger:
+        plans = [ledger.run(each).plan for each in charged.runs_of(tmp_path / "home", asks=False)]
+    tried = sorted(each["server_optimizer"]["learning_rate"] for each in plans[:2])
+    # A trial's mean has sqrt(2) / 0.3 times the noise of the model that is kept.
+    assert tried == pytest.approx([rate * 0.3 / math.sqrt(2) for rate in (0.01, 0.03)])
+    assert plans[2]["server_optimizer"]["learning_rate"] == found["rate"]
+    assert float(max(found["trials"], key=found["trials"].__getitem__)) == pytest.approx(found["rate"])
     own, look = gaussian_mu(8.0, 1e-4), gaussian_mu(2.0, 1e-4)
     share = gaussian_epsilon((own**2 + look**2) ** 0.5, 1e-4)
     assert found["epsilon of the others"] == pytest.approx(8.0, rel=1e-3)
@@ -56,9 +67,10 @@ def test_every_look_is_charged_once_and_the_others_pay_for_the_final_run_alone(
     assert found["clip"] == pytest.approx(0.3 * found["median"][0], rel=1e-2)
 
 
-def test_the_page_says_what_the_rows_gave_that_were_made_again() -> None:
+def test_the_pages_say_what_the_rows_gave_that_were_made_again() -> None:
     stored = json.loads((ROOT / "benchmarks/results/charged.json").read_text())
-    page, base, rows = (ROOT / "benchmarks/results/charged.md").read_text(), stored["base scores"], stored["rows"]
+    page, lora = (ROOT / "benchmarks/results/charged.md").read_text(), stored["lora"]
+    base, rows = lora["base scores"], {label: each for label, (each,) in lora["rows"].items()}
     for row in (label.removesuffix(", epsilon 8") for label in rows if label.endswith(", epsilon 8")):
         cells = [rows[f"{row}, epsilon {epsilon}"]["scores"] for epsilon in (8, 4)]
         told = " | ".join(f"{each['nats']:.4f}, {each['accuracy']:.4f}" for each in cells)
@@ -71,3 +83,14 @@ def test_the_page_says_what_the_rows_gave_that_were_made_again() -> None:
     up = [math.ceil(1e4 * each) / 1e4 for each in most]
     assert "No poet pays more than {:.4f} or {:.4f}".format(*up) in page
     assert "No poet pays more than {:.4f}, or {:.4f} at 4".format(*up) in (ROOT / "docs/evidence/index.md").read_text()
+    headline = (ROOT / "docs/evidence/headline.md").read_text()
+    uncharged = json.loads((ROOT / "benchmarks/results/claims/headline-poems-small.json").read_text())["cells"]
+    made = stored["poems"]["rows"]
+    for row in dict.fromkeys(label.partition(", epsilon")[0] for label in made):
+        told = [(f"{row}, epsilon {epsilon}") for epsilon in (1, 2, 4, 8)]
+        before = [f"{np.mean(uncharged[label]['scores']):.4f}" for label in told]
+        after = [
+            ", ".join(f"{e['scores']['nats']:.4f}" for e in made[label]) if label in made else "" for label in told
+        ]
+        cells = " | ".join(f"{a} / {b}" if b else a for a, b in zip(before, after, strict=True))
+        assert f"| {row} | {cells} |" in headline

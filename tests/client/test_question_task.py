@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import fieldfare as ff
 from fieldfare.errors import BadInput
+from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan_tables import ClientSpec
-from fieldfare_client.questions import Contributions, QuestionTask
+from fieldfare_client import app, shared_users
+from fieldfare_client.questions import Contributions, QuestionTask, provide
 from fieldfare_client.training.trainer import Trainer
 from support.refusals import Coded, coded
 
@@ -52,7 +56,7 @@ def contributions(question: dict[str, Any], **more: Any) -> np.ndarray:
     table = task.users()
     assert (table.sizes == 1).all()
     np.testing.assert_array_equal(table.pseudonyms, Lines().users().pseudonyms)
-    return np.asarray(table.columns["x"])
+    return np.asarray(table.columns["x"][np.arange(len(table))])
 
 
 def test_the_norm_of_an_update_is_that_of_one_step_by_hand() -> None:
@@ -68,6 +72,39 @@ def test_the_norm_of_an_update_is_that_of_one_step_by_hand() -> None:
         norm = float(np.linalg.norm(step))
         assert 0 < norm < 4
         np.testing.assert_allclose(found[user], np.sqrt(0.5) * np.array([(norm - 2) / 2, 1]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", [False, True])
+def test_who_is_not_asked_is_neither_trained_nor_measured(model: bool, tmp_path: Path) -> None:
+    """Users 2 and 3 are asked, first one and then both; what they give is what they give when all are asked."""
+    question = {"kind": "mean", "measure": "update-norm", "low": 0, "high": 4, "some": True}
+    if model:
+        save_file({"weight": torch.full((1, 2), 0.5)}, tmp_path / "model.safetensors")
+        provide("some-run", tmp_path / "model.safetensors")
+        question |= {"measure": "loss", "model": "some-run"}
+    task = QuestionTask(NAME, question, client=ClientSpec.model_validate(TRAINING))
+    column = task.users().columns["x"]
+    assert task.tried == 0
+    some = [column[np.array([3])], column[np.array([3, 2, 3])]]
+    assert task.tried == 2
+    everybody = contributions(question, client=ClientSpec.model_validate(TRAINING))
+    assert everybody[2:4].any(axis=1).all()
+    np.testing.assert_array_equal(some[0], everybody[[3]])
+    np.testing.assert_array_equal(some[1], everybody[[3, 2, 3]])
+
+
+def test_where_processes_share_users_nobody_is_measured_before_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_users, "_ray_job", lambda: f"a job of {__name__}")
+    question = {"kind": "mean", "measure": "update-norm", "low": 0, "high": 4, "some": True}
+    reference = task_reference(QUESTION, {"of": NAME, "question": question, "client": TRAINING})
+    try:
+        node = app._hosted(reference, 0, 1)
+        assert isinstance(node.task, QuestionTask)
+        assert node.task.tried == 0
+        assert node.table.rows(np.array([2])).columns["x"].any()
+        assert node.task.tried == 1
+    finally:
+        app.forget_users()
 
 
 def test_rows_and_columns_are_those_of_the_table() -> None:

@@ -169,8 +169,8 @@ def _admitted(home: StateDirectory, ledger: Ledger, asked: Asked, *, accept_delt
     with importing():
         from fieldfare_client.app import names_of_asked  # imports PyTorch
     _provide(home, ledger, asked.question)
-    everyone = names_of_asked(asked.plan(1).task_reference)
-    names = everyone[asked.plan(1).takes(everyone)]
+    of_one = asked.plan(1)
+    everyone, names = names_of_asked(of_one.task_reference, of_one.takes)
     plan, cost = plan_for(asked, names, ledger)
     print_warnings(check_population_size(plan, len(everyone), accepted=accept_delta))
     admit(plan, cost, ledger, names)

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fieldfare.accounting.gaussian import gaussian_mu
+from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.errors import BadInput
 from fieldfare.questions import Question, Values, kinds, parse
 from fieldfare.questions.distribution import isotonic
@@ -245,6 +245,14 @@ def test_what_the_noise_hides_is_not_shown() -> None:
 
 
 # -- vectors ------------------------------------------------------------------------------------------------------
+
+
+def test_losses_and_what_so_many_runs_cost_are_those_of_the_reference() -> None:
+    for epsilon, mu in REFERENCE["mu at delta 1e-6"].items():
+        assert gaussian_mu(float(epsilon), 1e-6) == pytest.approx(mu, rel=1e-8)
+    for runs, epsilon in REFERENCE["epsilon of k runs of epsilon 1"].items():
+        mu = gaussian_mu(1.0, 1e-5) * math.sqrt(float(runs))
+        assert gaussian_epsilon(mu, 1e-5) == pytest.approx(epsilon, abs=5e-5)
 
 
 def test_mean_has_the_noise_of_the_reference() -> None:

@@ -52,8 +52,8 @@ def test_the_question_is_about_the_plans_own_training_and_population() -> None:
 
 def test_the_answer_is_near_the_median_of_the_norms_and_is_charged(tmp_path: Path) -> None:
     found = ff.ask(clip_of=plan(), epsilon=200.0, population="people", budget=300, ledger=tmp_path)
-    norms = QuestionTask(TINY, CLIP_QUESTION, plan().client)
-    values = norms._update_norms(TinyTask(), TinyTask().users())
+    of = QuestionTask(TINY, CLIP_QUESTION, plan().client)._asked(TinyTask(), TinyTask().users())
+    values = of(np.arange(len(TinyTask().users()))).numbers
     (median,) = found.answer  # type: ignore[union-attr]
     ratio = (1e4 / 1e-4) ** (1 / 64)
     assert median.value == pytest.approx(float(np.median(values)), rel=ratio - 1)

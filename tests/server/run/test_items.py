@@ -146,7 +146,7 @@ def test_a_column_of_numbers_is_no_column_of_words(tmp_path: Path) -> None:
     table = of_words().model_dump(mode="json", exclude_none=True)
     table["question"]["measure"] = "y"
     with pytest.raises(BadInput, match="letters_of"):
-        names_of_asked(Asked.of(table).plan(USERS).task_reference)
+        names_of_asked((plan := Asked.of(table).plan(USERS)).task_reference, plan.takes)
 
 
 def test_both_checkers_accept_its_certificate_and_refuse_one_without_its_leak(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import pytest
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import TuningSpec
+from fieldfare_client.app import _task as loaded
 from fieldfare_client.app import user_names
+from fieldfare_client.questions import QuestionTask
 from fieldfare_flower.messages import TrainInstruction
 from fieldfare_server.cli.ask import put
 from fieldfare_server.evidence.statement import privacy_statement
@@ -136,7 +138,12 @@ def test_a_question_asks_the_share_alone(tmp_path: Path, trial_and_rest: list[Pl
     look = put(state, Asked.of({**table, "tuning": {"share": 0.4, "users": "share"}}))
     assert look.users == 7
     assert put(state, Asked.of({**table, "tuning": {"share": 0.4}})).users == 17
-    assert Asked.clip_of(trial).tuning == trial.tuning
     with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
         assert ledger.population("people").spent_epsilon == pytest.approx(2.0, rel=1e-3)
         assert "a trial, on the 0.4 of the users" in str(privacy_statement(ledger, look.run, state.root))
+    clip = Asked.clip_of(trial, 0.5)
+    assert clip.tuning == trial.tuning
+    put(state, clip, accept_delta=True)
+    asked = loaded(clip.plan(7).task_reference)
+    assert isinstance(asked, QuestionTask)
+    assert asked.tried == 7  # nobody else trained
