@@ -115,9 +115,13 @@ class Schema:
         """Return the schema of a `torch.nn.Sequential` of linear layers from each of `widths` to the next,
         activations between.
         """
-        layers = list(enumerate(itertools.pairwise(widths)))
-        names = tuple(f"{2 * place}.{name}" for place, _ in layers for name in ("weight", "bias"))
-        return cls(names, tuple(shape for _, (inputs, outputs) in layers for shape in ((outputs, inputs), (outputs,))))
+        return cls.with_biases({2 * n: (to, start) for n, (start, to) in enumerate(itertools.pairwise(widths))})
+
+    @classmethod
+    def with_biases(cls, weights: Mapping[int, tuple[int, ...]]) -> Schema:
+        """Return the schema of a `torch.nn.Sequential` whose layers at these places have such a weight and a bias."""
+        shapes = {f"{n}.{name}": own for n, w in weights.items() for name, own in (("weight", w), ("bias", w[:1]))}
+        return cls(tuple(shapes), tuple(shapes.values()))
 
     # Every round asks for these many times.
     @cached_property

@@ -183,7 +183,10 @@ def test_every_bundled_task_is_announced_and_found_without_metadata(monkeypatch:
 
 @pytest.mark.parametrize(
     "reference",
-    [*("digits", "digits?hidden=7", "flights", "flights-mlp", "flights-mlp?hidden=3"), "regression?dimensions=5"],
+    [
+        *("digits", "digits?hidden=7", "flights", "flights-mlp", "flights-mlp?hidden=3", "regression?dimensions=5"),
+        *("cifar10", "fashion", "fashion?model=%22cnn-small%22", "stackoverflow"),
+    ],
 )
 def test_a_stated_schema_is_that_of_the_model(reference: str) -> None:
     task = load_task(reference)

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import nn
 
 from fieldfare.errors import NotFound, Unreadable, WrongForm
+from fieldfare.lazily import torch
 from fieldfare.registry import USERS, Table
+from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import data_folder
 from fieldfare_client.tasks.scores import accuracy
@@ -89,15 +89,20 @@ class Cifar10Task(Task):
     def __init__(self, users: int | None = None, folder: Path | None = None) -> None:
         self.users_count, self.folder = users, folder
 
-    def build_model(self) -> nn.Module:
+    def build_model(self) -> torch.nn.Module:
+        nn = torch.nn
         with seeded(self.seed):
             return nn.Sequential(
                 *(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
                 *(nn.Flatten(), nn.Linear(64 * 14 * 14, 128), nn.ReLU(), nn.Linear(128, 10)),
             )
 
+    def known_schema(self) -> Schema:
+        weights = {0: (32, 3, 3, 3), 2: (64, 32, 3, 3), 6: (128, 64 * 14 * 14), 8: (10, 128)}
+        return Schema.with_biases(weights)
+
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         pixels = columns["x"].to(torch.float32).permute(0, 3, 1, 2)
@@ -106,7 +111,7 @@ class Cifar10Task(Task):
     def users(self) -> UserTable:
         return self._part("train")
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         test = self._part("test")
         inputs, targets = self.prepare(test.rows(np.arange(len(test))).columns)
         with torch.no_grad():

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import nn
 
 from fieldfare.errors import Unreadable, WrongForm
+from fieldfare.lazily import torch
 from fieldfare.registry import USERS, Table
+from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Package, Parts, Source
 from fieldfare_client.tasks.scores import accuracy
@@ -132,7 +132,8 @@ class FashionTask(Task):
         self.users_count, self.model, self.coin, self.scored, self.folder = users, model, coin, scored, folder
         self._scored: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def build_model(self) -> nn.Module:
+    def build_model(self) -> torch.nn.Module:
+        nn = torch.nn
         with seeded(self.seed):
             if self.model == "cnn-small":
                 return nn.Sequential(
@@ -145,8 +146,12 @@ class FashionTask(Task):
                 *(nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10)),
             )
 
+    def known_schema(self) -> Schema:
+        second, third, last, flat = (2, 5, 7, 288) if self.model == "cnn-small" else (3, 7, 9, 512)
+        return Schema.with_biases({0: (16, 1, 8, 8), second: (32, 16, 4, 4), third: (32, flat), last: (10, 32)})
+
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
 
     def prepare(self, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         pixels = columns["x"].to(torch.float32).unsqueeze(1)
@@ -167,7 +172,7 @@ class FashionTask(Task):
             return np.ones(count, bool)
         return np.random.default_rng(self.coin).random(count) < 0.5
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         if self._scored is None:
             images = table("fashion", self.scored, ("x", "y"), self.folder)
             self._scored = self.prepare(images.rows(np.arange(len(images))).columns)

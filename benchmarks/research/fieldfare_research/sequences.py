@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from fieldfare.lazily import torch
 
 PADDING = 0
 """The symbol that fills short sequences up. It has no loss."""
@@ -20,6 +19,6 @@ def sequence_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
     outputs: (n, length, symbols); targets: (n, length).
     """
-    each = nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
+    each = torch.nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
     real = (targets != PADDING).to(each.dtype)
     return (each * real).sum(1) / real.sum(1).clamp(min=1)

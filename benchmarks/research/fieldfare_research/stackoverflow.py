@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from fieldfare.errors import Conflict
+from fieldfare.lazily import torch
 from fieldfare.registry import Table
+from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
 from fieldfare_client.sources import Parts, Source
 from fieldfare_client.users import UserTable
@@ -96,23 +96,6 @@ def build(given: Path, block: int = 2000) -> tuple[Parts, dict[str, Any]]:
     return {part: blocks(part) for part in ("test", "tune", "train")}, {"vocabulary": len(codes)}
 
 
-class NextWord(nn.Module):
-    """Embedding 96, LSTM 670, linear 96, linear: 4 050 748 trained parameters. One of torch's two LSTM biases is
-    fixed at zero, as in the published model, which has one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(SYMBOLS, 96)
-        self.recurrent = nn.LSTM(96, 670, batch_first=True)
-        self.narrow, self.head = nn.Linear(670, 96), nn.Linear(96, SYMBOLS)
-        self.recurrent.get_parameter("bias_hh_l0").requires_grad_(False).zero_()
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        hidden, _ = self.recurrent(self.embedding(inputs))
-        outputs: torch.Tensor = self.head(self.narrow(hidden))
-        return outputs
-
-
 class StackOverflowParameters(Table):
     """Questions and answers of StackOverflow."""
 
@@ -131,9 +114,20 @@ class StackOverflowTask(Task):
     def __init__(self, folder: Path | None = None, test_sentences: int = 10_000, scored: Scored = "test") -> None:
         self.folder, self.test_sentences, self.scored = folder, test_sentences, scored
 
-    def build_model(self) -> nn.Module:
+    def build_model(self) -> torch.nn.Module:
+        from fieldfare_research.next_word import NextWord
+
         with seeded(self.seed):
-            return NextWord()
+            return NextWord(SYMBOLS)
+
+    def known_schema(self) -> Schema:
+        gates = 4 * 670
+        shapes = {
+            **{"embedding.weight": (SYMBOLS, 96), "recurrent.weight_ih_l0": (gates, 96)},
+            **{"recurrent.weight_hh_l0": (gates, 670), "recurrent.bias_ih_l0": (gates,)},
+            **{"narrow.weight": (96, 670), "narrow.bias": (96,), "head.weight": (SYMBOLS, 96), "head.bias": (SYMBOLS,)},
+        }
+        return Schema(tuple(shapes), tuple(shapes.values()))
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return sequence_loss(outputs, targets)
@@ -144,7 +138,7 @@ class StackOverflowTask(Task):
     def users(self) -> UserTable:
         return table("stackoverflow", "train", ("tokens",), self.folder)
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         """Accuracy without out-of-vocabulary words, end symbols and padding, as published."""
         held_out = table("stackoverflow", self.scored, ("tokens",), self.folder)
         chosen = np.flatnonzero(np.cumsum(held_out.sizes) <= self.test_sentences)

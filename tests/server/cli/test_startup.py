@@ -198,11 +198,11 @@ def test_what_a_smaller_installation_lacks_is_named(module: str, tmp_path: Path)
     assert remedy in " ".join(done.stderr.replace("│", " ").split())
 
 
-def test_a_price_of_a_bundled_task_builds_no_model() -> None:
-    """Their models' sizes are stated, and the resolution of the noise needs no more."""
+def test_a_price_of_a_shipped_plans_task_builds_no_model() -> None:
+    """Their models' sizes are stated, and the resolution of the noise needs no more: papers' plans among them."""
     code = """
 import sys, fieldfare as ff
-for task in ("digits", "flights", "flights-mlp", "regression"):
+for task in ("digits", "flights", "flights-mlp", "regression", "cifar10", "fashion", "stackoverflow"):
     ff.price(ff.Plan(task=task, epsilon=4, delta=1e-5, rounds=8, cohort=2, mechanism="blt"))
 assert not {"torch", "scipy.stats", "scipy.signal", "flwr", "sqlalchemy"} & set(sys.modules)
 """
