@@ -336,6 +336,7 @@ def page(asked: argparse.Namespace, text: str, load: list[float]) -> str:
 
 {text}
 
+{time.strftime("%Y-%m-%d")}.
 Phases add up to the round; one ends when the last of the nodes has ended it. {asked.nodes} nodes, {asked.users} users
 in all, {asked.rounds} rounds, of which the first and the last are not counted; digits task; TLS, node keys, SQLite; all
 processes on one machine of {os.cpu_count()} cores, load average {", ".join(f"{x:.1f}" for x in load)} before, between

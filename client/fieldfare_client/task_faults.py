@@ -44,7 +44,7 @@ def as_fault(kind: Kind, name: str, what: str, nearest: str = "") -> Iterator[No
         # Many refusals name the task already.
         subject = "" if error.what.startswith("run.task") else f"{error.what}: "
         raise Faulty(kind, name, subject + error.why, error.nearest) from error
-    except Exception as error:  # any: it is the task's code
+    except (Exception, SystemExit) as error:  # any: it is the task's code
         text, remedy = explain_error(error)
         raise Faulty(kind, name, f"{what}: {text}", nearest or remedy, error) from error
 

@@ -386,12 +386,7 @@ def _resolve(reference: str) -> object:
         nearest = f"start in the directory that holds {error.name}.py, or install its package"
         raise UnknownTask(f"run.task = {reference!r}", f"module {error.name!r} cannot be found.", nearest) from error
     except SystemExit as error:  # its exit code would be taken for the command's own
-        raise BadInput(
-            f"run.task = {reference!r}",
-            f"module {module!r} ends the program while it is imported: sys.exit({error.code!r}).",
-            'the call behind `if __name__ == "__main__":`',
-            code="task-exits",
-        ) from error
+        raise task_exits(f"run.task = {reference!r}", f"module {module!r} ends the program", error) from error
     except SyntaxError as error:
         raise BadInput(
             f"run.task = {reference!r}",
@@ -413,6 +408,12 @@ def _resolve(reference: str) -> object:
                 f"run.task = {reference!r}", f"there is no {part!r} in it.", nearest, code="task-attribute"
             ) from None
     return target
+
+
+def task_exits(what: str, why: str, error: SystemExit) -> BadInput:
+    """Return the refusal of code that calls `sys.exit`, whose code would be taken for that of a command."""
+    nearest = 'the call behind `if __name__ == "__main__":`, or an exception in its place'
+    return BadInput(what, f"{why}: sys.exit({error.code!r}).", nearest, code="task-exits")
 
 
 def _instance(name: str, target: object, given: Mapping[str, object]) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -239,3 +240,10 @@ def test_a_task_that_fails_when_it_is_imported_is_told_in_one_sentence(
     assert (refused.value.code, says in refused.value.why) == (code, True)
     with pytest.raises(Faulty, match=re.escape(says)):
         check_task(f"{name}:Mine")
+
+
+@pytest.mark.parametrize("method", ["build_model", "loss", "users", "evaluate"])
+def test_a_task_that_ends_the_program_is_told_in_one_sentence(method: str) -> None:
+    """Its code was taken for the command's: 3 says that a budget is refused."""
+    with pytest.raises(Faulty, match="SystemExit: 3"):
+        check(type("Leaves", (Right,), {method: lambda *_: sys.exit(3)})(), "Leaves", client=ClientSpec())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import json
 import re
@@ -59,10 +60,11 @@ def test_the_readmes_items_are_the_stored_results(rows: list[dict[str, Any]], de
         noise(rows, start, 1.0)["prefix_noise"] for start in ("`banded`, 16 bands, random", "`independent`, P")
     )
     assert f"**Noise {best:.2f} where DP-SGD has {other:.2f}**, at epsilon 1" in readme
-    flower, ours = re.findall(
-        r"^\| \*\*round\*\* \| ([\d.]+) \| [\d.]+ \| ([\d.]+) ", (RESULTS / "round_time.md").read_text(), re.M
-    )[0]
+    rounds = (RESULTS / "round_time.md").read_text()
+    flower, ours = re.findall(r"^\| \*\*round\*\* \| ([\d.]+) \| [\d.]+ \| ([\d.]+) ", rounds, re.M)[0]
     assert f"**{ours} s a round where Flower's own programs take {flower} s**" in readme
+    (day,) = re.findall(r"^(\d{4}-\d\d-\d\d)\.$", rounds, re.M)
+    assert f"node keys ({datetime.date.fromisoformat(day):%-d %B})" in readme
 
 
 def test_the_pages_table_is_the_stored_results(rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:

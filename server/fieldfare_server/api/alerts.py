@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from email.message import EmailMessage
+from email.utils import formatdate
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -64,7 +65,7 @@ class Alert:
             hashlib.sha256(named.encode()).hexdigest()[:16],
             population.name,
             percent,
-            population.committed.epsilon or population.epsilon,
+            population.epsilon if population.committed.epsilon is None else population.committed.epsilon,
             population.epsilon,
             population.delta,
         )
@@ -136,7 +137,7 @@ class Mail:
         message = EmailMessage()
         message["Subject"] = f"Fieldfare: the budget of {alert.population} is at {alert.percent} %"
         message["From"], message["To"] = self._to[0], ", ".join(self._to)
-        message["Message-ID"] = f"<{alert.id}@fieldfare>"
+        message["Message-ID"], message["Date"] = f"<{alert.id}@fieldfare>", formatdate()
         message.set_content(alert.text)
         context = ssl.create_default_context()
         if self._over_tls:

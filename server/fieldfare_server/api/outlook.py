@@ -78,7 +78,8 @@ def outlook(
     """Return how it goes on with `view`. demand_of: what a run's plan asks of single users."""
     share = view.committed_epsilon / view.epsilon
     level: Level = "low" if share >= LOW else "open"
-    if view.overdrawn or view.remaining_epsilon < EXHAUSTED * view.epsilon:
+    # Nothing fits a closed population, whatever it has left.
+    if view.overdrawn or (view.state == "open" and view.remaining_epsilon < EXHAUSTED * view.epsilon):
         level = "exhausted"
     run, position = view.newest_run, snapshot.position(view.name)[0]
     window = position.window

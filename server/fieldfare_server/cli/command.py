@@ -55,11 +55,16 @@ def asking(
         with refusals(json_):
             if is_told:
                 given["json_"] = json_
-            if opened is None:
-                answer = function(**given)
-            else:
-                with opened(**{name: given.pop(name, None) for name in options}) as asked:
-                    answer = function(asked, **given)
+            try:
+                if opened is None:
+                    answer = function(**given)
+                else:
+                    with opened(**{name: given.pop(name, None) for name in options}) as asked:
+                        answer = function(asked, **given)
+            except SystemExit as error:  # a command returns or refuses: this code would be taken for its own
+                from fieldfare.task import task_exits  # only here: commands start without it
+
+                raise task_exits("the task", "its code ends the program", error) from error
             if answer is not None and json_:
                 print_json(answer.value)
             elif answer is not None:

@@ -49,8 +49,9 @@ NOT_COVERED = (
     "What leaks outside of the released models and statistics: network traffic, timing, a node's own disk.",
     "What can be learned about a user from other people's data, or from other releases about the same user.",
     "Other populations of the same users: each has a budget of its own, and what a user loses adds up. In this ledger "
-    "registration refuses a user of another population, where neither hides who is there (from version 1.1 on); other "
-    "ledgers it cannot see. A node's own budget limits all together; whether nodes keep one the server cannot tell.",
+    "registration refuses a user of another population, where neither hides who is there (who was registered before "
+    "there was this rule was not checked); other ledgers it cannot see. A node's own budget limits all together; "
+    "whether nodes keep one the server cannot tell.",
     "Held-out data of the task, or of the app's own evaluation; the people in it are not users of the population.",
 )
 

@@ -126,6 +126,7 @@ def test_each_threshold_is_told_once_also_after_a_restart(ledger: Ledger, hook: 
     assert len({each["id"] for each in hook.told}) == 3
     assert len(relay.mails) == 3
     assert "To: ann@example.org, bob@example.org" in relay.mails[0]
+    assert "\nDate: " in relay.mails[0], "RFC 5322 requires it"
     assert "The budget of population people is 80 % committed, or more" in " ".join(relay.mails[0].split())
     relay.server.shutdown()
     relay.server.server_close()
@@ -155,6 +156,13 @@ def test_a_receiver_that_is_away_is_told_later_and_holds_up_nobody(
     assert "s3cret" not in "".join(each.getMessage() for each in caplog.records)
     relay.server.shutdown()
     relay.server.server_close()
+
+
+def test_a_closed_population_with_room_is_told_to_nobody(ledger: Ledger, hook: Receiver, tmp_path: Path) -> None:
+    """It was told as exhausted, with all of its limit committed."""
+    ledger.close_population("people", reason="over", actor="officer")
+    Alerts(Answers(ledger), tmp_path / "alerts.json", (Hook(hook.url),)).look()
+    assert hook.told == []
 
 
 def test_a_file_that_cannot_be_used_sends_nothing(ledger: Ledger, hook: Receiver, tmp_path: Path) -> None:

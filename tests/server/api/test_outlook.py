@@ -90,6 +90,7 @@ def test_a_closed_population_takes_no_run_and_one_without_a_run_says_nothing(led
     ledger.close_population("aircraft", reason="over", actor="test")
     closed = Answers(ledger).population("aircraft")
     assert (closed.last_run_fits, closed.runs_left, closed.runs_left_users) == (False, 0, 0)
+    assert closed.level == "open", "nothing fits it, and its budget is not used up"
 
 
 def test_a_budget_lasts_as_long_as_runs_keep_their_pace(ledger: Ledger) -> None:

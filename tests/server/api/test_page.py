@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -204,6 +205,42 @@ def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found
     assert page.get_by_label("Find a population").evaluate("e => e === document.activeElement")
     page.goto(f"{url}/#population=zone-250")
     page.locator("#fits", has_text="No run has been charged yet").wait_for()
+    told = page.locator("#fits").inner_text()
+    assert "Largest run that fits" in told
+    assert "by what they have left" not in told, "nothing is drawn of nobody"
+
+
+def test_many_numbers_of_rounds_share_bars(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(f"{url}/#run=live")
+    page.locator("#participation .bars").wait_for()
+    users = [300, *range(1, 40)]
+    page.evaluate(
+        "async (users) => (await import('/assets/participation.js')).drawVisits("
+        "document.querySelector('#participation'), {adjacency: 'zero_out'}, {counted: true, users})",
+        users,
+    )
+    bars = page.locator("#participation .bars").inner_text().splitlines()
+    assert bars[::2][:3] == ["0 rounds", "1 to 3 rounds", "4 to 6 rounds"]
+    assert sum(int(shown) for shown in bars[1::2]) == sum(users)
+
+
+def test_the_highest_tick_does_not_stand_on_the_name_of_its_axis(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(f"{url}/#run=live")
+    page.locator("#utility svg").first.wait_for()
+    page.evaluate(
+        "async () => (await import('/assets/chart.js')).lineChart(document.querySelector('#utility'), {label: 'x',"
+        " x: [0, 4], xLabel: 'rounds', yLabel: 'AUC on flights', y: [0, 1],"
+        " lines: [{name: 'a', color: 1, points: [[1, 1]]}]})"
+    )
+    texts = page.locator("#utility svg > text")
+    boxes = [texts.nth(i).bounding_box() for i in range(texts.count())]
+    over = [
+        (a, b)
+        for a, b in itertools.combinations(boxes, 2)
+        if a["x"] < b["x"] + b["width"] and b["x"] < a["x"] + a["width"]
+        if a["y"] < b["y"] + b["height"] and b["y"] < a["y"] + a["height"]
+    ]
+    assert over == []
 
 
 def test_names_of_the_limit_and_of_the_plan_never_stand_on_each_other(page: Any, tmp_path: Path) -> None:
@@ -336,6 +373,20 @@ def test_a_caller_elsewhere_signs_in(browser: Any, ledger: Ledger, run: RunHandl
         ledger_data.commit(run)
         headline(page, "Sign in to see the budget")
         context.close()
+
+
+def test_a_link_to_what_a_token_may_not_read_says_so(page: Any, url: str, ledger: Ledger, run: RunHandle) -> None:
+    """It asked a person who had signed in to sign in."""
+    ledger.create_population("others", 2.0, 1e-6, actor="officer")
+    secret, _ = ledger.create_token("aircraft alone", ("read",), populations=("aircraft",), actor="test")
+    page.goto(url)
+    sign_in(page, secret)
+    page.get_by_role("button", name="Sign out aircraft alone").wait_for()
+    page.goto(f"{url}/#population=others")
+    page.locator("#gone", has_text="the token is for some populations only.").wait_for()
+    assert page.get_by_role("button", name="Sign out aircraft alone").is_visible()
+    page.get_by_role("link", name="All budgets").first.click()
+    page.locator("#budgets", has_text="aircraft").wait_for()
 
 
 def test_an_empty_ledger_says_what_to_do(page: Any, url: str) -> None:
@@ -598,7 +649,9 @@ def test_the_page_of_a_population_says_what_still_fits_and_who_changed_it(
     assert page.locator("#fits svg.left").get_attribute("aria-label") == ", ".join(bars)
     assert f"0 of {sum(left)} have nothing left and are no longer asked" in page.locator("#fits").inner_text()
     page.locator("#visits .bars").wait_for()
-    assert "1 round" in page.locator("#visits .bars").inner_text()
+    bars = page.locator("#visits .bars").inner_text().splitlines()
+    assert "2 rounds" in bars
+    assert "0" not in bars, "no bar says that nobody took part so often"
     page.locator("#history svg[role=img]").wait_for()
     assert "limit 9" in page.locator("#history svg[role=img]").get_attribute("aria-label")
     raised = page.locator("#changes tbody tr").first.inner_text().split("\t")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import errno
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,8 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.session import Session
-from support.federation import home
+from support.faulty_tasks import Right
+from support.federation import TinyTask, home
 from support.full_disk import no_file_above
 from support.refusals import coded
 
@@ -336,6 +340,29 @@ def test_the_check_shows_the_line_of_the_task_that_fails(tmp_path: Path) -> None
     right = simulate(["task", "check", "support.faulty_tasks:Right", "--json"])
     assert right.exit_code == 0
     assert "12 users with 60 rows" in json.loads(right.stdout)["right"][0]
+
+
+@pytest.mark.parametrize("how", [lambda: sys.exit(3), lambda: 1 / 0])
+def test_a_score_that_fails_in_a_run_leaves_it_for_its_resume(
+    how: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sys.exit(3)` ended the command with the code of a refused budget, anything else with a traceback and 1."""
+    _, command = prepare(tmp_path)
+    right, calls = TinyTask.evaluate, itertools.count()
+    monkeypatch.setattr(TinyTask, "evaluate", lambda self, model: how() if next(calls) == 5 else right(self, model))
+    said = simulate(command)
+    assert said.exit_code == 4, said.output
+    run = re.findall("--resume ([0-9a-f]+)", json.loads(said.stdout)["message"])
+    assert run, said.output
+    done = simulate(["simulate", "--resume", run[0], *command[2:]])
+    assert json.loads(done.stdout)["state"] == "done"
+
+
+def test_a_command_ends_by_no_code_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plan.toml").write_text(FAULTY.format(task="support.faulty_tasks:Right", needed=4))
+    monkeypatch.setattr(Right, "users", lambda _: sys.exit(3))
+    said = simulate(["plan", str(tmp_path / "plan.toml"), "--users", "task", "--json"])
+    assert (said.exit_code, json.loads(said.stdout)["code"]) == (2, "task-exits")
 
 
 def test_an_export_to_a_full_disk_keeps_whole_rows_and_goes_on_with_them(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ async function load() {
     else if (view === "population") await loadPopulation(state.population);
     else await loadRun(state.run);
   } catch (error) {
-    if (error.status !== 404 && error.status !== 422) throw error;
+    if (![404, 422].includes(error.status) && (error.status !== 403 || view === "overview")) throw error;
     drawGone(error);
   }
   state.at = Date.now();
@@ -78,8 +78,8 @@ async function load() {
 function drawGone(error) {
   const what = state.view === "run" ? `Run ${state.run}` : `Population ${state.population}`;
   place("gone", what);
-  draw("gone", [error.message], (parent) => show(parent, h("p", { class: "fits-answer" }, `This ledger has no ${what[0].toLowerCase()}${what.slice(1)}.`),
-    h("p", { class: "gap" }, "It may be another service's, or its name may be misspelt. ", h("a", { href: "#" }, "All budgets"))));
+  draw("gone", [error.message], (parent) => show(parent, h("p", { class: "fits-answer" }, error.status === 403 ? `${what} cannot be shown: ${error.message}` : `This ledger has no ${what[0].toLowerCase()}${what.slice(1)}.`),
+    h("p", { class: "gap" }, error.status === 403 ? "" : "It may be another service's, or its name may be misspelt. ", h("a", { href: "#" }, "All budgets"))));
 }
 
 async function loadOverview() {

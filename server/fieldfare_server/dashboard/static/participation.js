@@ -6,11 +6,14 @@ import { bars } from "./chart.js";
 
 const mostOf = (histogram) => histogram.users.reduce((most, users, times) => (users > 0 ? times : most), 0);
 
-// [label, users] of each number of rounds; the large ones share a bar.
-function byRounds(histogram) {
-  const rows = histogram.users.map((users, times) => [times, users]).filter(([times, users]) => times > 0 || users > 0);
-  const shown = rows.length > 14 ? rows.slice(0, 13).concat([[`${rows[13][0]} or more`, rows.slice(13).reduce((sum, [, users]) => sum + users, 0)]]) : rows;
-  return shown.map(([times, users]) => [times === 1 ? "1 round" : `${times} rounds`, users]);
+const BARS = 14;
+
+// [label, users] of each number of rounds that somebody took part in; of many, as many numbers share a bar.
+function byRounds({ users }) {
+  const wide = users.filter((count) => count > 0).length > BARS ? Math.ceil(users.length / BARS) : 1;
+  const rows = new Map();
+  users.forEach((here, times) => { const from = times && times - ((times - 1) % wide); if (here) rows.set(from, (rows.get(from) || 0) + here); });
+  return [...rows].map(([from, here]) => [wide > 1 && from ? `${from} to ${from + wide - 1} rounds` : from === 1 ? "1 round" : `${from} rounds`, here]);
 }
 
 export function drawVisits(parent, population, histogram) {

@@ -47,7 +47,7 @@ const plural = (n, one, many) => `${n} ${n === "1" || n === "at least 1" ? one :
 // The answer first: how many more runs like the last, for how many of its users, and until when.
 export function drawFits(parent, population) {
   const left = plural(runsLeft(population), "more run like the last fits.", "more runs like the last fit.");
-  const answer = population.state !== "open" ? `It is ${population.state}: no new run is admitted.` : population.last_run === null ? "No run has been charged yet."
+  const answer = population.state !== "open" ? `It is ${population.state}: no new run is admitted.` : population.last_run === null ? (population.committed_share ? "No run yet; other trainers charged it." : "No run has been charged yet.")
     : !population.last_run_fits && population.runs_left ? `One more run like the last does not begin this ${population.window.every}.`
     : population.last_run_fits ? left[0].toUpperCase() + left.slice(1) : "One more run like the last does not fit.";
   show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer, " ", levelTags(population)),
@@ -79,7 +79,8 @@ export const drawWords = (parent, population) => show(parent, h("p", { class: "s
 // How many users have up to a tenth of the budget left, up to two tenths, ..., all of it. Never one user's value.
 function drawLeft(population) {
   if (!population.left) return h("p", { class: "small gap" }, "Accounting: worst case. Each run is charged to all users alike.");
-  const most = Math.max(1, ...population.left);
+  const most = Math.max(...population.left);
+  if (!most) return null;
   const label = population.left.map((users, i) => `${count(users)} users have up to ${10 * (i + 1)} % of the budget left`).join(", ");
   return [h("h3", { class: "gap" }, "Users by what they have left"),
     h("div", { class: "left-chart" }, s("svg", { class: "left", role: "img", "aria-label": label, viewBox: "0 0 100 24", preserveAspectRatio: "none" },
@@ -140,6 +141,8 @@ const identified = (price) => `${epsilon(100 * price.identified)} of 100`;
 const reached = ({ expected }) => (expected ? (expected.lowest_score === expected.highest_score ? number(expected.lowest_score) : `${number(expected.lowest_score)} to ${number(expected.highest_score)}`) : "—");
 const EXPECTED = "Released scores of runs of this very plan at the nearest epsilons below and above: an expectation, and no promise.";
 
+const OTHERS = ["ε", "Noise", "Odds ×", "Found", "Fits", "Score"];
+
 // The same plan at other budgets, one after the other: a service prices one at a time.
 async function drawOthers(parent, population, query) {
   const prices = [];
@@ -148,10 +151,10 @@ async function drawOthers(parent, population, query) {
     try { price = await query({ epsilon: population.epsilon / share }); } catch (error) { show(parent, failed(error)); return; }
     prices.unshift(price);
     const scored = prices.some((one) => one.expected);
-    const rows = prices.map((one) => h("tr", {}, h("th", { scope: "row" }, epsilon(one.epsilon)), [number(one.noise_std), one.odds === null ? "no bound" : epsilon(one.odds), epsilon(100 * one.identified), one.fits ? "yes" : "no", ...(scored ? [reached(one)] : [])].map((text) => h("td", {}, text))));
+    const rows = prices.map((one) => h("tr", {}, h("th", { scope: "row", class: "name", "data-label": OTHERS[0] }, epsilon(one.epsilon)), [number(one.noise_std), one.odds === null ? "no bound" : epsilon(one.odds), epsilon(100 * one.identified), one.fits ? "yes" : "no", ...(scored ? [reached(one)] : [])].map((text, i) => h("td", { "data-label": OTHERS[i + 1] }, text))));
     const [noise, found] = [h("div", { class: "gap" }), h("div", { class: "gap" })];
-    show(parent, noise, found, h("div", { class: "scroll gap", tabindex: "0", role: "region", "aria-label": "The same plan at other budgets", "data-key": "others" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["ε", "Noise", "Odds ×", "Found", "Fits", ...(scored ? ["Score"] : [])].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
+    show(parent, noise, found, h("div", { class: "scroll gap", tabindex: "0", role: "region", "aria-label": "The same plan at other budgets", "data-key": "others" }, h("table", { class: "stacks" },
+      h("thead", {}, h("tr", {}, OTHERS.slice(0, scored ? 6 : 5).map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
     h("p", { class: "hint" }, `Noise: of a coordinate in one round. Odds: the factor by which its releases move the odds about a user at most. Found: of 100 users, at most so many by an attacker who wrongly accuses 1 of 100.${scored ? ` Score: ${EXPECTED.toLowerCase()}` : ""}`));
     drawAlong(noise, prices, "noise a coordinate, one round", (one) => one.noise_std, number);
     drawAlong(found, prices, "found, of 100 users", (one) => 100 * one.identified, epsilon);

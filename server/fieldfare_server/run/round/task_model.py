@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import Protocol
 
 from flwr.app import ArrayRecord
 
+from fieldfare.errors import FieldfareError, Interrupted
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
@@ -58,7 +60,7 @@ class TaskModel:
         return self.task.score_name
 
     def evaluate(self, params: torch.Tensor) -> dict[str, float]:
-        """Return the task's scores of the parameters `params`, flat float32 (d,), with the model in eval mode."""
+        """Return the task's scores of `params`, flat float32 (d,), in eval mode. Raises `Interrupted` if it fails."""
         named = self.schema.split(params)
         with torch.no_grad():
             for name, parameter in self._module.named_parameters():
@@ -66,6 +68,12 @@ class TaskModel:
                     parameter.copy_(named[name])
         try:
             return self.task.evaluate(self._module.eval())
+        except FieldfareError:
+            raise
+        except (Exception, SystemExit) as error:  # any: it is the task's code
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            text = f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+            raise Interrupted(f"evaluate() of its task failed: {text}.") from error
         finally:
             # Statistics that a forward pass in training mode leaves behind are no part of the released model.
             with torch.no_grad():
