@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,6 +217,7 @@ def test_a_plan_for_so_many_people_is_the_one_that_suggest_writes(
     assert is_feasible(plan.participation.build(), plan.run.rounds, plan.run.cohort, trained)
     if people == 35_000:  # everybody once: a key of the starter is not set
         assert plan.participation.scheme == "single"
+        assert plan.server_optimizer.model_dump()["learning_rate"] * plan.run.rounds == 80
         return
     assert fieldfare("init", "as-it-is").exit_code == 0
     starter = tmp_path / "as-it-is" / "plan.toml"
@@ -225,6 +228,17 @@ def test_a_plan_for_so_many_people_is_the_one_that_suggest_writes(
     said = [line for line in made.stdout.splitlines() if line in suggested.stdout]
     assert any("privacy costs more" in line for line in said)
     assert said[-1].startswith("Assumed: 240 users")
+
+
+def test_more_people_let_the_model_go_farther(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("fieldfare_server.cli.init")
+
+    def as_it_is(plan: Plan, users: int) -> SimpleNamespace:
+        return SimpleNamespace(best=SimpleNamespace(plan=plan))
+
+    monkeypatch.setattr(module, "suggest", as_it_is)
+    rates = [module.fitted(people)[0]["server_optimizer.learning_rate"] for people in (10, 2000, 4500, 8000, 10**9)]
+    assert rates == [1.0, 1.0, 1.5, 2.0, 2.0]
 
 
 def test_a_plan_that_is_there_is_fitted_by_suggest(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
