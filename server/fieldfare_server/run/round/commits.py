@@ -22,8 +22,9 @@ from fieldfare_server.run.round.running_noise import StreamFacts
 
 NO_CHECKPOINT = "0" * 64
 """The digest that a rehearsal, which stores nothing, gives to its account."""
-GROUP_SECONDS = 0.5
-"""How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown."""
+GROUP_WORK, GROUP_SECONDS = 0.5, 2.0
+"""How long a group of rounds goes on, by the processor and by the clock: what a crash of a simulation may cost, and
+how late its rounds are shown."""
 
 Show = Callable[[Released], None]
 
@@ -55,7 +56,8 @@ class Commits:
         self.newest = start
         """The newest model that there is."""
         self._held: list[_Held] = []
-        self._held_since = 0.0
+        self._held_since = 0.0, 0.0
+        """By the processor, and by the clock."""
         self._held_noise: tuple[dict[str, torch.Tensor], StreamFacts] = {}, {}
         """The noise's state after the last round that is held."""
 
@@ -117,13 +119,14 @@ class Commits:
         """Go on from a round that is not durable yet; commit its group if that has lasted long enough."""
         self._account.hold_round(opened, held.record.outcome())
         if not self._held:
-            self._held_since = time.monotonic()
+            self._held_since = time.process_time(), time.monotonic()
         self._held.append(held)
         # Taken after each round, not at the commit: the next round may have drawn from the stream by then.
         self._held_noise = self._noise_state.take()
         self.newest = held.released
         last = held.released.next_round == self._rounds
-        if last or time.monotonic() - self._held_since >= GROUP_SECONDS:
+        worked, lasted = time.process_time() - self._held_since[0], time.monotonic() - self._held_since[1]
+        if last or worked >= GROUP_WORK or lasted >= GROUP_SECONDS:
             self.commit_held()
 
     def commit_held(self) -> None:
