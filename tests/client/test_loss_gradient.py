@@ -140,6 +140,22 @@ def test_a_user_with_numbers_that_are_not_finite_changes_no_other_user() -> None
     assert torch.equal(gradients(outputs, targets)[[0, 1, 3, 4, 5]], alone[[0, 1, 3, 4, 5]])
 
 
+def focal(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (1.0 - outputs.softmax(-1).gather(1, targets[:, None])[:, 0]).square() * entropy(outputs, targets)
+
+
+@pytest.mark.parametrize("loss", [entropy, weighted, focal])
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_a_softmax_of_few_classes_has_each_users_bits_wherever_the_user_is(loss: Loss, rows: int) -> None:
+    gradients, (outputs, targets) = LossGradient(loss), batch(5, 37, rows)
+    together = gradients(outputs, targets)
+    torch.testing.assert_close(together, expected(loss, outputs, targets))
+    rolled = gradients(outputs.roll(11, 0), targets.roll(11, 0)).roll(-11, 0)
+    few = gradients(outputs[9:21], targets[9:21])
+    assert torch.equal(together, rolled)
+    assert torch.equal(together[9:21], few)
+
+
 def test_only_so_many_shapes_are_kept() -> None:
     gradients = LossGradient(entropy)
     for users in range(1, MOST + 4):
@@ -157,9 +173,8 @@ def test_what_only_the_value_needs_is_left_out() -> None:
     gradients = LossGradient(entropy)
     for seed in range(OFTEN + 2):
         gradients(*batch(seed))
-    with _Recorder() as repeated:
-        gradients(*batch(77))
-    gradients._constant = False
+    (repeated,) = gradients._recorded.values()
     with _Recorder() as mapped:
-        gradients(*batch(77))
+        gradients._mapped(*batch(77))
+    assert repeated is not None
     assert len(repeated.calls) < len(mapped.calls) / 2

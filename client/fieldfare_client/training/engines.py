@@ -150,7 +150,7 @@ class Batches:
     def _group(self, counts: NDArray[np.int64], slots: int, sizes: Sizes | None, device: torch.device) -> list[Group]:
         """Return users by their entry of `counts` (users,)."""
         groups: list[Group] = []
-        lengths = np.unique(counts).tolist()
+        lengths = [int(counts[0])] if (counts == counts[0]).all() else np.unique(counts).tolist()
         for count in lengths:
             users = np.flatnonzero(counts == count)
             if sizes is not None:

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch.func import vmap
+from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
@@ -44,6 +45,10 @@ TRIED = (1, 16, 256)
 """Users of the batches that the operations for any number are compared on."""
 LONGEST = 64
 """Rows of a batch up to which a sealed loss is recorded."""
+NARROW = range(3, 16)
+"""Classes in which torch takes the softmax of each row number by number, five times as long as of as many columns."""
+FULL = 64
+"""Columns of which there are always multiples: what is over for the CPU's vectors would have other bits."""
 
 
 class LossGradient:
@@ -57,7 +62,7 @@ class LossGradient:
         def mean(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
             return loss(outputs, targets).mean()
 
-        self._eager, self._one = partial(_differentiate, vmap(mean)), partial(_differentiate, mean)
+        self._mapped, self._one = partial(_differentiate, vmap(mean)), partial(_differentiate, mean)
         self._seen: Counter[Hashable] = Counter()
         self._recorded: dict[Hashable, _Operations | None] = {}
         """By shape; None where operations cannot be repeated."""
@@ -72,6 +77,11 @@ class LossGradient:
     def begin(self) -> None:
         """Begin a new chunk of users: compare one of its batches."""
         self._due = True
+
+    def _eager(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Map and differentiate the loss, with the bits of what is recorded of it."""
+        with _Recorder():
+            return self._mapped(outputs, targets)
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the gradient of every user's mean loss at `outputs`.
@@ -90,7 +100,7 @@ class LossGradient:
             self._seen[shape] += 1
             if self._seen[shape] < OFTEN or len(self._recorded) >= MOST:
                 return self._eager(outputs, targets)
-            gradient, self._recorded[shape] = _record(self._eager, outputs, targets)
+            gradient, self._recorded[shape] = _record(self._mapped, outputs, targets)
             return gradient
         operations = self._recorded[shape]
         if operations is None:
@@ -101,7 +111,7 @@ class LossGradient:
             gradient = self._eager(outputs, targets)
             self._constant = _same(operations, gradient, outputs, targets)
             if self._constant and shape not in self._trusted:
-                _, self._trusted[shape] = _record(self._one, outputs[0], targets[0])
+                _, self._trusted[shape] = _record(self._one, outputs[0], targets[0], turned=False)
             self._due = False
             return gradient
         if self._due and one is not None:
@@ -141,7 +151,7 @@ class SealedLoss(LossGradient):
             return values.to(outputs.device), targets.expand(users, rows, *targets.shape[2:]).contiguous()
 
         for rows in range(1, self.rows + 1):
-            few, many = (_record(self._eager, *make_up(users, rows), alone=True)[1] for users in (FEW, MANY))
+            few, many = (_record(self._mapped, *make_up(users, rows), alone=True)[1] for users in (FEW, MANY))
             if few is None or many is None:
                 raise ValueError("the loss is more than torch's operations on outputs and targets")
             for batch in [make_up(users, rows) for users in TRIED]:
@@ -212,16 +222,43 @@ class _Operations:
 _PLAIN = torch.ops.aten.neg.default._schema
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every operation below autograd and `vmap`."""
+def _by_columns(operation: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return `operation`, a softmax along an axis or its gradient, that lays a `NARROW` last axis first."""
 
-    def __init__(self) -> None:
+    def turned(*arguments: Any) -> torch.Tensor:
+        *tensors, axis, kind = arguments
+        shape = tensors[0].shape
+        # By the number of classes alone: how many users there are must not decide.
+        if shape[-1:].numel() not in NARROW or axis % len(shape) != len(shape) - 1 or tensors[0].is_cuda:
+            return operation(*arguments)
+        rows = shape[:-1].numel()
+        wide = (pad(values.reshape(rows, shape[-1]).t(), (0, -rows % FULL)) for values in tensors)
+        return operation(*wide, 0, kind)[:, :rows].t().reshape(shape)
+
+    return turned
+
+
+_aten = torch.ops.aten
+_TURNED: dict[Any, Callable[..., torch.Tensor]] = {
+    overload: _by_columns(overload)
+    for overload in (
+        *(_aten._softmax.default, _aten._softmax_backward_data.default),
+        *(_aten._log_softmax.default, _aten._log_softmax_backward_data.default),
+    )
+}
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes every operation below autograd and `vmap`. turned: does those of `_TURNED` in its way."""
+
+    def __init__(self, turned: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+        self.turned = _TURNED if turned else {}
 
 
 def _note(recorder: _Recorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    result = func(*args, **(kwargs or {}))
+    result = recorder.turned.get(func, func)(*args, **(kwargs or {}))
     # They keep every tensor alive, so that no two have one id.
     recorder.calls.append((func, tuple(args), dict(kwargs or {}), result))
     return result
@@ -247,12 +284,14 @@ def _record(
     targets: torch.Tensor,
     *,
     alone: bool = False,
+    turned: bool = True,
 ) -> tuple[torch.Tensor, _Operations | None]:
     """Return the result of `function`, and the operations that made it; None where they are not a plain list.
 
     alone: also None where they are not torch's alone; and those are kept, too, that need no outputs or targets.
+    turned: as `_Recorder`'s.
     """
-    with _Recorder() as recorder:
+    with _Recorder(turned) as recorder:
         gradient = function(outputs, targets)
     found = None if alone and _remember(recorder) else _operations(recorder, outputs, targets, gradient)
     return gradient, found if alone or found is None else found.folded()
@@ -299,7 +338,8 @@ def _operations(
         empty = tuple(None if place in tensors else value for place, value in enumerate(arguments))
         places[id(result)] = len(values)
         values.append(result)
-        calls.append(_Call(operation, empty, keywords, used, whole := places[id(result)]))
+        done = recorder.turned.get(operation, operation)
+        calls.append(_Call(done, empty, keywords, used, whole := places[id(result)]))
         for place, part in enumerate(result if several else ()):
             places[id(part)] = len(values)
             values.append(part)

@@ -78,6 +78,7 @@ class RunHandle:
             if self._run.individual:
                 self._caps = odometer_tables.caps(connection, run.seq, population.users)
                 self._taken = odometer_tables.taken(connection, run.seq, population.users)
+            self._least = int(self._caps.min(initial=self._most))
             self.nonces: list[bytes] | None = rounds.nonces(connection, self._run, run.next_round)
             """Of the committed rounds, in order; None for a run without nonces."""
         self._hold = Hold(journal, self._run, token, lease_seconds)
@@ -169,6 +170,7 @@ class RunHandle:
         if self._run.individual and self.users > self._caps.size:
             with self._hold.database.read() as connection:
                 self._caps = odometer_tables.caps(connection, self._run.seq, self.users)
+            self._least = int(self._caps.min(initial=self._most))
             self._taken = np.concatenate([self._taken, np.zeros(self.users - self._taken.size, dtype=np.int64)])
         return indices
 
@@ -187,10 +189,9 @@ class RunHandle:
 
     def pledged(self, indices: ArrayLike) -> Units | None:
         """Return what this run may take of each user in all its rounds; None and units as `allowance`."""
-        if not self._run.individual:
+        if not self._run.individual or self._least >= self._most:
             return None
-        users = self._registration.require_known(indices)
-        caps = self._caps[users]
+        caps = self._caps[self._registration.require_known(indices)]
         return None if (caps >= self._most).all() else caps
 
     def participation(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -113,7 +113,9 @@ def test_a_pledge_keeps_another_run_from_making_a_run_short(ledger: Ledger) -> N
     assert verify(ledger).ok
 
 
-def test_what_a_run_did_not_take_is_free_again_and_what_it_took_is_not(ledger: Ledger) -> None:
+def test_what_a_run_did_not_take_is_free_again_and_what_it_took_is_not(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     people(ledger, gaussian_epsilon(0.3, DELTA) * (1 + 1e-9), users=20)
     run = start(ledger, **one_round())
     void = run.open_round([0, 1])
@@ -121,6 +123,9 @@ def test_what_a_run_did_not_take_is_free_again_and_what_it_took_is_not(ledger: L
     run.finish("stopped")
     run = start(ledger, **one_round())
     assert run.allowance(np.arange(20)) is None  # every user is pledged in full
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "_caps", None)  # a round asks for all users there are: none is looked at
+        assert run.pledged(np.arange(20)) is None
     spend(run, [0], TENTH)
     run.finish("stopped")
     run = start(ledger, **one_round())

@@ -33,6 +33,7 @@ RUN = "grouped"
 def long_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups that only the run's end, a void or a stop ends."""
     monkeypatch.setattr(commits, "GROUP_SECONDS", 1e9)
+    monkeypatch.setattr(commits, "GROUP_WORK", 1e9)
 
 
 @pytest.fixture
@@ -151,8 +152,11 @@ def test_people_are_never_grouped(tmp_path: Path, long_groups: None) -> None:
     assert committed == list(range(6))
 
 
-def test_a_group_lasts_as_long_as_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "GROUP_SECONDS", 0.0)
+@pytest.mark.parametrize("bound", ["GROUP_WORK", "GROUP_SECONDS"])
+def test_a_group_lasts_as_long_as_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long_groups: None, bound: str
+) -> None:
+    monkeypatch.setattr(commits, bound, 0.0)
     state = home(tmp_path)
     session = begin(state)
     committed = []

@@ -22,8 +22,9 @@ from fieldfare_server.run.round.running_noise import StreamFacts
 
 # The digest that a rehearsal, which stores nothing, gives to its account.
 NO_CHECKPOINT = "0" * 64
-# How long a group of rounds goes on: what a crash of a simulation may cost, and how late its rounds are shown.
-GROUP_SECONDS = 0.5
+# How long a group of rounds goes on, by the processor and by the clock: what a crash of a simulation may cost, and how late
+# its rounds are shown.
+GROUP_WORK, GROUP_SECONDS = 0.5, 2.0
 
 Show = Callable[[Released], None]
 
@@ -53,7 +54,7 @@ class Commits:
         self.released = start  # the newest model that may be seen
         self.newest = start  # the newest model that there is
         self._held: list[_Held] = []
-        self._held_since = 0.0
+        self._held_since = 0.0, 0.0  # by the processor, and by the clock
         # The noise's state after the last round that is held.
         self._held_noise: tuple[dict[str, torch.Tensor], StreamFacts] = {}, {}
 
@@ -115,13 +116,14 @@ class Commits:
         """Go on from a round that is not durable yet; commit its group if that has lasted long enough."""
         self._account.hold_round(opened, held.record.outcome())
         if not self._held:
-            self._held_since = time.monotonic()
+            self._held_since = time.process_time(), time.monotonic()
         self._held.append(held)
         # Taken after each round, not at the commit: the next round may have drawn from the stream by then.
         self._held_noise = self._noise_state.take()
         self.newest = held.released
         last = held.released.next_round == self._rounds
-        if last or time.monotonic() - self._held_since >= GROUP_SECONDS:
+        worked, lasted = time.process_time() - self._held_since[0], time.monotonic() - self._held_since[1]
+        if last or worked >= GROUP_WORK or lasted >= GROUP_SECONDS:
             self.commit_held()
 
     def commit_held(self) -> None:
