@@ -1,8 +1,10 @@
-"""In the containers of masked runs: what the coordinator says that is not so, and what nodes' updates are.
+"""In the containers of masked runs: what the coordinator says that is not so, what nodes' updates are, and where
+coordinator and blinder wait to be killed.
 
 Before each honest question to the blinder, and each instruction to a node, the coordinator tells lies, where the file
 LIES is there. What was answered to each stands in TOLD, a line of JSON a lie. The honest messages go on, so one run
 hears all of them. A node's updates are one word over and over, where the file PLANT says which; PLANTED counts them.
+At the point that the file HOLD names a process makes HELD of it, and goes on once that is gone.
 
 Nothing of the product is changed on disk.
 """
@@ -13,6 +15,7 @@ import dataclasses
 import importlib.util
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -21,6 +24,7 @@ from typing import Any
 
 LIES, TOLD = Path("/state/lies"), Path("/state/told")
 PLANT, PLANTED = Path("/state/plant"), Path("/state/planted")
+HOLD, HELD = Path("/state/hold"), Path("/state/held")
 TOLD_NODES = -1
 """Stands among the nodes once one of them was lied to."""
 Lies = Iterator[tuple[str, Any]]
@@ -53,8 +57,8 @@ def plant(module: Any) -> None:
     """Let `module.encode` make the words of an update that is known."""
     honest = module.encode
 
-    def encode(values: Any, spacing: float, bits: int) -> Any:
-        words = honest(values, spacing, bits)
+    def encode(values: Any, *ring: float) -> Any:
+        words = honest(values, *ring)
         if PLANT.exists():
             words[:] = int(PLANT.read_text())
             with PLANTED.open("a") as told:
@@ -62,6 +66,43 @@ def plant(module: Any) -> None:
         return words
 
     module.encode = encode
+
+
+def hold(name: str) -> None:
+    """Wait here while HELD is there, where HOLD names this point."""
+    if HOLD.exists() and HOLD.read_text() == name:
+        HOLD.rename(HELD)
+        while HELD.exists():
+            time.sleep(0.05)
+
+
+def hold_coordinator(module: Any) -> None:
+    """Let each fault point be one to wait at."""
+    honest = module.point
+
+    def point(name: str) -> None:
+        hold(name)
+        honest(name)
+
+    module.point = point
+
+
+def hold_blinder(module: Any) -> None:
+    """Let the blinder wait before and after a question is in its transaction, and before the answer leaves."""
+    write, answer = module._write_down, module.Blinder.answer
+
+    def written(*given: Any) -> Any:
+        hold("blinder.opened")
+        row = write(*given)
+        hold("blinder.written")
+        return row
+
+    def answered(*given: Any) -> Any:
+        said = answer(*given)
+        hold("blinder.durable")
+        return said
+
+    module._write_down, module.Blinder.answer = written, answered
 
 
 def teach(module: Any) -> None:
@@ -169,4 +210,10 @@ def of_instructions(content: Any, before: Any) -> Lies:
     yield "two heads", head_of(SignedHead.of(head.ledger, head.count, "ab" * 32, key), rows)
 
 
-sys.meta_path.insert(0, Changer({"fieldfare_server.run.presence.replies": teach, "fieldfare_client.masking": plant}))
+CHANGES = {
+    "fieldfare_server.run.presence.replies": teach,
+    "fieldfare_server.faults": hold_coordinator,
+    "fieldfare_client.masking": plant,
+    "fieldfare_client.blinder": hold_blinder,
+}
+sys.meta_path.insert(0, Changer(dict(CHANGES)))

@@ -22,8 +22,8 @@ from fieldfare_server.run.round.running_noise import StreamFacts
 
 # The digest that a rehearsal, which stores nothing, gives to its account.
 NO_CHECKPOINT = "0" * 64
-# How long a group of rounds goes on, by the processor and by the clock: what a crash of a simulation may cost, and how late
-# its rounds are shown.
+# How long a group of rounds goes on, by the processor and by the clock: what a crash of a simulation may cost, and how
+# late its rounds are shown.
 GROUP_WORK, GROUP_SECONDS = 0.5, 2.0
 
 Show = Callable[[Released], None]
