@@ -42,15 +42,20 @@ def test_a_release_has_the_same_bits_before_and_after_its_passes_are_compiled(fr
 @pytest.mark.parametrize("wild", [0.0, -0.0, 2.0**-21, 1e-300, 2.0**30, 2.0**49, np.inf, -np.inf, np.nan])
 def test_sums_that_a_grid_may_not_hold_are_left_alone_by_either(fresh: tuple[Pass, Pass], wild: float) -> None:
     pytest.importorskip("numba")
-    adding = fresh[1]
-    rng = np.random.default_rng(1)
+    adding, rng = fresh[1], np.random.default_rng(1)
+
+    def drawn() -> list[np.ndarray]:
+        return [np.rint(rng.standard_normal(100) * 2**30) * 2.0**-20, rng.standard_normal(100)]
+
+    adding._left = 0
+    assert adding(*drawn(), 1.5, 2.0**-20)
+    assert adding._fastest is not adding._passes
     for where in (0, 1):
-        adding._left = 0
-        arrays = [np.rint(rng.standard_normal(100) * 2**30) * 2.0**-20, rng.standard_normal(100)]
+        arrays = drawn()
         arrays[where][17] = wild
         copies = [array.copy() for array in arrays]
         said = adding(*arrays, 1.5, 2.0**-20)
-        assert adding(*copies, 1.5, 2.0**-20) == said
+        assert adding._passes(*copies, 1.5, 2.0**-20) == said
         assert copies[0].tobytes() == arrays[0].tobytes()
         assert said == bool(np.isfinite(wild) and abs(wild) < 2.0**29)
 

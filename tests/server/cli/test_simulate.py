@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
+from fieldfare_client.app import forget_users
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.export import _EVENT_BYTES, COLUMNS, RoundExport, _parquet, check_export, live_export
 from fieldfare_server.evidence.verify import recharge, verify
@@ -361,6 +362,7 @@ def test_a_score_that_fails_in_a_run_leaves_it_for_its_resume(
 def test_a_command_ends_by_no_code_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plan.toml").write_text(FAULTY.format(task="support.faulty_tasks:Right", needed=4))
     monkeypatch.setattr(Right, "users", lambda _: sys.exit(3))
+    forget_users()  # whom an earlier command of this process asked
     said = simulate(["plan", str(tmp_path / "plan.toml"), "--users", "task", "--json"])
     assert (said.exit_code, json.loads(said.stdout)["code"]) == (2, "task-exits")
 
