@@ -27,7 +27,7 @@ from fieldfare_flower.messages import HEAD, is_of_people, read_head, read_keys, 
 log = logging.getLogger("fieldfare.client")
 
 VARIABLE = "FIELDFARE_WITNESS"
-# In Flower's directory of the account: the first head that a node of it was shown for real people.
+# A file in the account's Flower directory: the first head of a ledger of real people that a node of it was shown.
 FIRST = "fieldfare.ledger"
 # Held by the node of this process that looks into these files.
 _ONE = threading.Lock()

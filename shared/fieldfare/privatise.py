@@ -334,8 +334,8 @@ def _add_in_a_loop(sums: NDArray[np.float64], noise: NDArray[np.float64], std: f
     return True
 
 
+# Computes sums <- snapped sums + snapped std x noise. False, with nothing done, where that may not be exact.
 _add_anchored = Pass(_add_in_passes, _add_in_a_loop, "boolean(float64[::1], float64[::1], float64, float64)")
-"""Compute sums <- snapped sums + snapped std x noise; False, with nothing done, where that may not be exact."""
 
 
 @dataclass(frozen=True)

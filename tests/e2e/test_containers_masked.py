@@ -284,7 +284,7 @@ sha256sum /tmp/plain/*/model.safetensors
 
 
 def test_the_hospitals_models_masked_and_plain_have_the_same_bytes(tmp_path: Path) -> None:
-    """The same key, so the same noise: nodes with budgets would refuse it, and the blinder adds none that is secret."""
+    """Both runs have one key, so equal noise. Nodes with budgets refuse noise that can be computed: none has one."""
     require_engine()
     text = HOSPITALS.replace("[clipping]", "noise_seed = 7\n[clipping]")
     with ExitStack() as stack:

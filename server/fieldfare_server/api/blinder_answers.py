@@ -13,8 +13,8 @@ from fieldfare_server.ledger.events.runs import Committed, RoundClosed
 from fieldfare_server.ledger.reads import ReadSource
 
 _KINDS = RoundClosed.action, Committed.action
+# Seconds for which a question may wait: as long as a coordinator waits, at least, before it asks again.
 SILENT_AFTER = 10.0
-"""Seconds for which a question may wait: as long as a coordinator waits, at least, before it asks again."""
 
 
 def blinder_state(source: ReadSource, run: views.RunView) -> BlinderState | None:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+# Numbers after which compiling pays: a loop saves about 2 ns a number.
 WORTH: Final = 1 << 28
-"""Numbers after which compiling pays: a loop saves about 2 ns a number."""
 
 _log = logging.getLogger(__name__)
 

@@ -138,8 +138,8 @@ def _climb_in_a_loop(out: Float, words: NDArray[np.int64], table: Float) -> None
         out[i] = np.float64(words[i]) * table[words[i] & (PARTS - 1)]
 
 
+# Makes numbers of words: word x width of the part that its low bits choose; NaN for the residual.
 _climb = Pass(_climb_in_passes, _climb_in_a_loop, "void(float64[::1], int64[::1], float64[::1])")
-"""Make numbers of words: out = word x width of the part that its low bits choose; NaN for the residual."""
 
 
 def try_residual(words: NDArray[np.uint64]) -> tuple[Float, NDArray[np.bool_]]:

@@ -95,7 +95,7 @@ def create(
     rules: Rules | None = None,
     person: str,
 ) -> events.Created:
-    """Make a population. It waits for a second person where one would be needed to raise another's budget.
+    """Make a population. It waits for a second person where raising some population's budget needs two.
 
     salt: SHA-256 of its fresh salt. leak: D; None: the default. person: who asks, as in `raise_budget`.
 

@@ -305,7 +305,7 @@ _PRESENT = text(f"SELECT set_config('{CALLER}', :secret, true)")
 
 # Seconds to wait for another writer.
 _BUSY = 60.0
-# Seconds for which a write waits for room on a disk of this machine: whoever makes room wants to be told first.
+# Seconds for which a write waits where this machine's disk is full, before the refusal tells somebody to make room.
 FULL_DISK = 2.0
 
 _POSTGRES = {
