@@ -61,7 +61,6 @@ NOT_RUN = {
 SLOW = {
     "certificate.md",
     "charges.md",
-    "choosing.md",
     "errors.md",
     "accuracy.md",
     "flower-app.md",

@@ -91,7 +91,7 @@ def test_seconds_of_the_local_grid_are_those_measured() -> None:
 
 def test_noise_in_checkpoints_is_as_measured() -> None:
     rows = json.loads((RESULTS / "checkpoints.json").read_text())["results"]
-    text = (ROOT / "docs/one-round.md").read_text()
+    text = (ROOT / "docs/walks.md").read_text()
     band = rows["banded, 16"]
     assert (
         f"that is {band['now_mb_a_round']:.1f} MB a round, where the whole state has {band['before_mb_a_round']:.0f} MB"
