@@ -66,7 +66,7 @@ SLOW = {
     "flower-app.md",
     "index.md",
     "mechanisms.md",
-    "plan-reference.md",
+    "plan-files.md",
     "privacy-officer.md",
     "python.md",
     "tested.md",

@@ -131,9 +131,9 @@ def test_a_wrapped_optimizer_and_a_schedule_are_in_the_schema() -> None:
 
 def test_the_site_shows_every_key() -> None:
     hook = runpy.run_path(str(ROOT / "docs/hooks/plan_reference.py"))["on_page_markdown"]
-    source = (ROOT / "docs/plan-reference.md").read_text()
+    source = (ROOT / "docs/plan-files.md").read_text()
     page = hook(source, page=None, config=None, files=None)
     for key in KEYS:
         assert f"| `{key.name}` | {key.meaning} | {key.unit or '—'} | `{key.default}` | {key.takes} |" in page
     assert hook("another page", page=None, config=None, files=None) == "another page"
-    assert "plan-reference.md" in (ROOT / "mkdocs.yml").read_text()
+    assert "plan-files.md" in (ROOT / "mkdocs.yml").read_text()
