@@ -167,6 +167,8 @@ def charged_scores(stored: harness.Table, header: tuple[str, ...], epsilons: lis
     before = ", ".join(f"{label} {nats:.4f}" for label, nats in again["made before"].items())
     made = [each for found in cells.values() for each in found]
     clips = [each["clip"] for each in made]
+    means = {label: sum(cell["scores"]) / len(cell["scores"]) for label, cell in stored["cells"].items()}
+    lags = [each["scores"]["nats"] - means[label] for label, found in cells.items() for each in found]
     whole = sum(VERIFIED in each for each in made)
     lowest = sum(math.isclose(each["rate"], min(map(float, each["trials"])), rel_tol=1e-3) for each in made)
     text = f"""nats of rows that were made again with every look charged, from a base of
@@ -177,6 +179,7 @@ runs took the lowest; the others pay for the model that is kept, with 175 of the
 and trials try rates lower by as much as they have more noise. What a poet of the share, and another, pays in all, at
 most: {paid}. Base, factor and centre of the rates are those of the uncharged rows, looks at tune poets, who are public.
 Rows with sampling cannot be made so: where presence is secret no question may be asked, and a share saves nothing.
+Nats above the mean of the cell's uncharged runs: {min(lags):.4f} to {max(lags):.4f}.
 Made before as well, while the command was written and users did not train in one pass: {before}.
 `python benchmarks/claims/charged.py poems --base {again["base"]} --home DIR`"""
     rows = [row for row in ROWS if any(label.startswith(f"{row}, ") for label in cells)]
