@@ -7,8 +7,9 @@ A share of the users pays for the looks: one question for the median norm of the
 the clip norm follows by the factor of the uncharged rows, and trials of three rates. The others train the model that is
 kept. All of it is charged to one population in a ledger of the row's own, in --home, by the product's own `ff.ask`,
 `ff.tune` and `ff.simulate`. The same command again goes on where it was interrupted; what is done is neither made nor
-charged again. Trials are compared by nats of tune poets, and scores are those of test poets: both gave their verse to
-the public. Users of a round train in one pass, as those of the uncharged rows did.
+charged again. Each row's ledger is verified, every charge computed again, before the row is stored. Trials are compared
+by nats of tune poets, and scores are those of test poets: both gave their verse to the public. Users of a round train
+in one pass, as those of the uncharged rows did.
 
 Rows of the headline that hide who is there are not among these: where presence is secret nothing may be asked, and all
 users are charged alike, so a share saves nothing.
@@ -20,28 +21,35 @@ import argparse
 import dataclasses
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import harness
 import headline_plans
 import lora_plans
+import torch
 from one_pass import one_pass
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 
 import fieldfare as ff
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
+from fieldfare_research.poems import PoemsTask
 from fieldfare_server.evidence.looks import Look
+from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.chain import HeadFile
 from fieldfare_server.notebook.simulation import home_of
 from fieldfare_server.planning.tuning import Tuned
 
 POPULATION, SHARE, RATE = "charged", 0.1, "server_optimizer.learning_rate"
-RATIOS = (-1, 0, 1)
+RATIOS, VERIFIED = (-1, 0, 1), "verified rows of the ledger"
 POEMS = headline_plans.SETTINGS["poems", "small"]
 """Of the headline."""
 
@@ -191,6 +199,27 @@ def paid(home: Path, kept: str, delta: float) -> harness.Table:
     }
 
 
+def verified(home: Path) -> int:
+    """Compute every charge of the ledger in `home` again; return how many rows its journal has, if all of them fit."""
+    at = home_of(home)[0]
+    with Ledger.open(at.ledger, head_file=at.head_file) as ledger:
+        report = verify(ledger, at.root, recompute=recharge, held=HeadFile(at.head_file).read())
+    if report.fault or report.missing or report.unpinned:
+        sys.exit(f"{home} is not whole: {report.fault or {**report.missing, **report.unpinned}}")
+    return report.checked["audit"]
+
+
+def once(evaluate: Callable[[PoemsTask, torch.nn.Module], dict[str, float]]) -> Any:
+    """Score a model once on the same poets, though checks, runs and this command all ask: half of a row's time else."""
+    known: dict[object, dict[str, float]] = {}
+
+    def found(task: PoemsTask, model: torch.nn.Module) -> dict[str, float]:
+        at = task.scored, task.width, task.rank, sha256(save(model.state_dict())).hexdigest()
+        return dict(known[at] if at in known else known.setdefault(at, evaluate(task, model)))
+
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("page", choices=list(RECIPES))
@@ -200,18 +229,25 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, help="some of the page's; all if left out")
     parser.add_argument("--runs", type=int, default=1, help="of each row, each from its own question on")
     given = parser.parse_args()
+    PoemsTask.evaluate = once(PoemsTask.evaluate)  # type: ignore[method-assign]
     recipe, path = RECIPES[given.page], harness.ROOT / "benchmarks/results/charged.json"
     rows, epsilons = given.rows or recipe.rows, given.epsilons or recipe.epsilons
     for place, epsilon, row in ((n, e, r) for n in range(given.runs) for e in epsilons for r in rows):
         label, began = f"{row}, epsilon {epsilon:g}", time.process_time()
         done = given.home / f"{label}, {place}" / "charged.json"
         if not done.is_file():
+            # Of a row that was interrupted before, the seconds of its end alone say nothing.
+            whole = not runs_of(done.parent, asks=True)
             with one_pass():
                 made = made_again(recipe.table(row, epsilon, given.base), recipe, done.parent)
-            made |= {"cpu seconds": round(time.process_time() - began, 1), "commit": harness.commit()}
+            made |= {"cpu seconds": round(time.process_time() - began, 1)} if whole else {}
+            made |= {"commit": harness.commit()}
             done.write_text(json.dumps(made, indent=1) + "\n")
         found = json.loads(done.read_text())
-        print(label, found["scores"], f"{found['cpu seconds']} CPU s", flush=True)
+        if VERIFIED not in found:
+            found[VERIFIED] = verified(done.parent)
+            done.write_text(json.dumps(found, indent=1) + "\n")
+        print(label, found["scores"], found.get("cpu seconds"), flush=True)
         stored = json.loads(path.read_text())
         page = stored.setdefault(given.page, {})
         if page.get("base") != given.base:

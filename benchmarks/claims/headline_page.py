@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import harness
 import headline_seeds
+from charged import VERIFIED
 from headline_plans import ALLOCATED, BANDED_BINS, CYCLIC, NO_PRIVACY, NU_BINS, POISSON, ROWS
 from headline_seeds import aheads, epsilons_of
 from paired import cross
@@ -164,15 +165,22 @@ def charged_scores(stored: harness.Table, header: tuple[str, ...], epsilons: lis
         if most("epsilon of the share", e)
     )
     before = ", ".join(f"{label} {nats:.4f}" for label, nats in again["made before"].items())
-    clips = [each["clip"] for found in cells.values() for each in found]
-    text = f"""nats of rows that were made again with every look charged, one run each, from a base of
-{again["base scores"]["nats"]:.4f}. A tenth of the poets pays for a median of update norms (epsilon 0.2), of which the
-clip norm is a fifth ({min(clips):g} to {max(clips):g}), and for three rates that share one run's epsilon; the others
-pay for the model that is kept, with 175 of them a round. Momentum is 0.9 in all rows, and trials try rates lower by
-as much as they have more noise. What a poet of the share, and another, pays in all, at most: {paid}. Base, factor and
-centre of the rates are those of the uncharged rows, looks at tune poets, who are public. Rows with sampling cannot be
-made so: where presence is secret no question may be asked, and a share saves nothing. Made before as well, while the
-command was written and users did not train in one pass: {before}.
+    made = [each for found in cells.values() for each in found]
+    clips = [each["clip"] for each in made]
+    means = {label: sum(cell["scores"]) / len(cell["scores"]) for label, cell in stored["cells"].items()}
+    lags = [each["scores"]["nats"] - means[label] for label, found in cells.items() for each in found]
+    whole = sum(VERIFIED in each for each in made)
+    lowest = sum(math.isclose(each["rate"], min(map(float, each["trials"])), rel_tol=1e-3) for each in made)
+    text = f"""nats of rows that were made again with every look charged, from a base of
+{again["base scores"]["nats"]:.4f}: {len(made)} runs, each in a ledger of its own, {whole} of which were verified (every
+charge computed again). A tenth of the poets pays for a median of update norms (epsilon 0.2), of which the clip norm
+is a fifth ({min(clips):g} to {max(clips):g}), and for three rates that share one run's epsilon, of which {lowest}
+runs took the lowest; the others pay for the model that is kept, with 175 of them a round. Momentum is 0.9 in all rows,
+and trials try rates lower by as much as they have more noise. What a poet of the share, and another, pays in all, at
+most: {paid}. Base, factor and centre of the rates are those of the uncharged rows, looks at tune poets, who are public.
+Rows with sampling cannot be made so: where presence is secret no question may be asked, and a share saves nothing.
+Nats above the mean of the cell's uncharged runs: {min(lags):.4f} to {max(lags):.4f}.
+Made before as well, while the command was written and users did not train in one pass: {before}.
 `python benchmarks/claims/charged.py poems --base {again["base"]} --home DIR`"""
     rows = [row for row in ROWS if any(label.startswith(f"{row}, ") for label in cells)]
     return f"""{textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False, break_long_words=False)}

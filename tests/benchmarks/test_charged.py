@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fieldfare as ff
 from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
@@ -65,6 +68,34 @@ def test_every_look_is_charged_once_and_the_others_pay_for_the_final_run_alone(
     assert found["epsilon of the share"] == pytest.approx(share, rel=1e-3)
     assert found["epsilon of the user who spent most"] == pytest.approx(share, rel=1e-3)
     assert found["clip"] == pytest.approx(0.3 * found["median"][0], rel=1e-2)
+    assert charged.verified(tmp_path / "home") > 5
+    with sqlite3.connect(tmp_path / "home/ledger.sqlite3") as raw:
+        for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            raw.execute(f"DROP TRIGGER {name}")
+        raw.execute("UPDATE audit SET actor = 'nobody' WHERE id = 3")
+    with pytest.raises(SystemExit):
+        charged.verified(tmp_path / "home")
+
+
+def test_a_score_is_taken_again_where_weights_or_poets_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks/claims"))
+    model, taken = torch.nn.Linear(1, 1), []
+
+    def evaluate(task: Any, model: torch.nn.Module) -> dict[str, float]:
+        taken.append((task.scored, float(model.weight.detach())))
+        return {"nats": float(len(taken))}
+
+    found = importlib.import_module("charged").once(evaluate)
+    tune, test = (SimpleNamespace(scored=part, width=1, rank=4) for part in ("tune", "test"))
+    told = [found(tune, model)["nats"], found(test, model)["nats"], found(tune, model)["nats"]]
+    torch.nn.init.constant_(model.weight, 7.0)
+    assert [*told, found(test, model)["nats"], found(test, model)["nats"]] == [1, 2, 1, 3, 3]
+    assert taken[-1] == ("test", 7.0)
+
+
+def lowest(run: dict[str, Any]) -> bool:
+    """Whether the lowest rate was chosen."""
+    return bool(run["rate"] == pytest.approx(min(map(float, run["trials"])), rel=1e-3))
 
 
 def test_the_pages_say_what_the_rows_gave_that_were_made_again() -> None:
@@ -78,6 +109,12 @@ def test_the_pages_say_what_the_rows_gave_that_were_made_again() -> None:
     assert f"of {base['nats']:.4f} and {base['accuracy']:.4f}" in page
     gains = {label: base["nats"] - each["scores"]["nats"] for label, each in rows.items()}
     assert max(gains.values()) < 0.002
+    assert sum(lowest(each) for each in rows.values()) == 11
+    assert not lowest(rows["last layer norm, and bias, epsilon 4"])
+    runs = [run for found in stored["poems"]["rows"].values() for run in found]
+    for run in (*rows.values(), *runs):
+        assert run["verified rows of the ledger"] > 100
+        assert float(min(run["trials"], key=run["trials"].__getitem__)) == pytest.approx(run["rate"], rel=1e-3)
     assert max(gain for label, gain in gains.items() if label.endswith("4")) < 0
     most = [max(e["epsilon of the share"] for k, e in rows.items() if k.endswith(f" {epsilon}")) for epsilon in (8, 4)]
     up = [math.ceil(1e4 * each) / 1e4 for each in most]
@@ -94,3 +131,13 @@ def test_the_pages_say_what_the_rows_gave_that_were_made_again() -> None:
         ]
         cells = " | ".join(f"{a} / {b}" if b else a for a, b in zip(before, after, strict=True))
         assert f"| {row} | {cells} |" in headline
+    means = {label: float(np.mean(uncharged[label]["scores"])) for label in made}
+    assert all(each["scores"]["nats"] > means[label] for label, found in made.items() for each in found)
+    start = stored["poems"]["base scores"]["nats"]
+    assert [k for k, f in made.items() if any(e["scores"]["nats"] > start for e in f)] == ["independent, epsilon 1"]
+    assert f"took the lowest of three rates in {sum(map(lowest, runs))} of {len(runs)} runs" in headline
+    for epsilon in (1, 2, 4, 8):
+        of_epsilon = [each for label, found in made.items() if label.endswith(f" {epsilon}") for each in found]
+        most = max(each["epsilon of the share"] for each in of_epsilon)
+        assert f"{math.ceil(1e4 * (most - 1e-9)) / 1e4:.4f}" in headline
+        assert all(each["epsilon of the others"] < epsilon for each in of_epsilon)
