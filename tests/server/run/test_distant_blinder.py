@@ -23,8 +23,10 @@ from fieldfare.masking.receipts import BlinderHead, BlinderWentBack, Receipt
 from fieldfare.plan import Plan
 from fieldfare.privatise import Grid
 from fieldfare_client import masking as masking_of_nodes
+from fieldfare_client import private
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key
+from fieldfare_client.told import without_text
 from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello, Masking
 from fieldfare_flower.messages import HEADER, QUERY_USERS, write_users_query
 from fieldfare_server import faults
@@ -406,6 +408,22 @@ def test_what_a_node_makes_of_an_end_of_the_blinders_journal(tmp_path: Path, bli
     context.node_config[BLINDER] = write_key(other)  # its operator has named another one
     show(shown(1, 99, by=other), by=other)
     assert kept.read_text().strip() == shown(1, 99, by=other)
+
+
+@pytest.mark.parametrize("answering", [without_text, lambda handler: private._handler(handler, handler)])
+def test_nodes_with_a_task_and_with_a_loop_of_their_own_show_what_they_saw(
+    answering: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anybody = SimpleNamespace(task_id=1, run_id=1, node_id=1)
+    monkeypatch.setattr("flwr.app.message.message.TaskIdentity", anybody, raising=False)
+
+    def refuse(message: Message, context: object) -> Message:
+        refused = BlinderWentBack("the blinder's journal", "it ends in row 0.")
+        refused.told = "a line"
+        raise refused
+
+    reply = answering(refuse)(Message(RecordDict(), 1, "train"), None)
+    assert reply.error.reason == "<class 'BlinderWentBack'> a line"
 
 
 def test_a_refusal_has_its_name_and_the_round_stays_closed(tmp_path: Path, blinder: Blinder) -> None:
