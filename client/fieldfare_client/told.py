@@ -10,6 +10,7 @@ from pathlib import Path
 
 from flwr.app import Context, Error, Message
 
+from fieldfare.masking.receipts import BlinderWentBack
 from fieldfare.signed_head import HeadRefused
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_flower.local_grid import CLIENT_APP_RAISED
@@ -17,10 +18,12 @@ from fieldfare_flower.local_grid import CLIENT_APP_RAISED
 log = logging.getLogger("fieldfare.client")
 
 Handler = Callable[[Message, Context], Message]
+# Of these the server learns more than the class: fixed words and numbers, or what a blinder signed.
+TELLING = (HeadRefused, NodeBudgetRefused, BlinderWentBack)
 
 
 def refusal(kind: str, message: Message, told: str = "") -> Message:
-    """Answer in Flower's form of an exception's class; only of journal and budget is there more to tell."""
+    """Answer in Flower's form of an exception's class; only of `TELLING` is there more to tell."""
     return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'> {told}".rstrip()), reply_to=message)
 
 
@@ -31,7 +34,7 @@ def without_text(handler: Handler) -> Handler:
     def answer(message: Message, context: Context) -> Message:
         try:
             return handler(message, context)
-        except (HeadRefused, NodeBudgetRefused) as refused:
+        except TELLING as refused:
             log.warning("this node refuses: %s", refused)
             return refusal(type(refused).__name__, message, refused.told)
         except Exception as error:

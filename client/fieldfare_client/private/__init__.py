@@ -48,8 +48,6 @@ from typing import TYPE_CHECKING, get_args
 from flwr.app import Context, Message
 
 from fieldfare.errors import Unknown
-from fieldfare.signed_head import HeadRefused
-from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare.trees import refuse_trees
 from fieldfare_client.private.checking import check
 from fieldfare_client.private.mod import Call, clip_reply
@@ -69,7 +67,7 @@ from fieldfare_client.private.node import (
 from fieldfare_client.private.node import (
     WrongDialect as WrongDialect,
 )
-from fieldfare_client.told import refusal
+from fieldfare_client.told import TELLING, refusal
 from fieldfare_flower.client_apps import is_registered
 
 __all__ = ["check", "measure", "metric", "train", "users"]
@@ -179,9 +177,9 @@ def _handler(function: Callable[..., object], answer: Handler) -> Handler:
         with _one_node:
             try:
                 return answer(message, context)
-            except (HeadRefused, NodeBudgetRefused) as refused:
+            except TELLING as refused:
                 log.warning("this node refuses: %s", refused)
-                return refusal(type(refused).__name__, message, refused.told)  # the server learns the fixed words alone
+                return refusal(type(refused).__name__, message, refused.told)
 
     # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

@@ -57,9 +57,6 @@ class KeyedDropout(nn.Module):
         chance = ((_mix(_mix(key) ^ place) >> 40) & (2**24 - 1)).to(torch.float32) / 2**24
         return values * (chance >= self.p) / (1 - self.p)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, channels={self.channels}"
-
 
 def _mask_shape(values: torch.Tensor, channels: int) -> tuple[int, ...]:
     """Return one mask element a value; with `channels`, one a channel: (rows, channels, 1, ...), (channels, 1, ...)."""

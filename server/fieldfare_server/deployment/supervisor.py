@@ -64,14 +64,12 @@ class Supervisor:
             if run.next_round > watched.round:
                 # A round was committed since: earlier attempts no longer count.
                 self._watched[run.id] = watched = _Watched(run.next_round)
-            if run.state == "interrupted" and self._is_due(watched):
+            is_due = watched.attempts < MOST_ATTEMPTS and self._clock() >= watched.next_at
+            if run.state == "interrupted" and is_due:
                 with logs.about(run.id, run.next_round):
                     self._submit(run, watched)
                 tried.append(run.id)
         return tried
-
-    def _is_due(self, watched: _Watched) -> bool:
-        return watched.attempts < MOST_ATTEMPTS and self._clock() >= watched.next_at
 
     def _submit(self, run: RunView, watched: _Watched) -> None:
         log.warning("run %s: no coordinator holds it at round %d of %d; resuming", run.id, run.next_round, run.rounds)

@@ -40,7 +40,8 @@ def _check_one(path: Path, now: datetime.datetime) -> list[Finding]:
         return [fault(check, f"cannot be read: {type(error).__name__}.", RENEW)]
     findings = [check_dates(check, certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)]
     if not path.name.endswith("ca.crt"):
-        findings += _check_signature(check, certificate, path.with_name(_authority(path.name)))
+        authority = path.with_name("runtime-ca.crt" if path.name.startswith("runtime") else "ca.crt")
+        findings += _check_signature(check, certificate, authority)
         findings += _check_key(check, certificate, path.with_suffix(".key"))
     return findings
 
@@ -54,11 +55,6 @@ def check_dates(check: str, begins: datetime.datetime, ends: datetime.datetime, 
     if ends - now < SOON:
         return warning(check, f"runs out on {ends:%Y-%m-%d}, in {(ends - now).days} days.", RENEW)
     return fine(check, f"valid until {ends:%Y-%m-%d}.")
-
-
-def _authority(name: str) -> str:
-    """Return the file of the authority that should have signed a certificate."""
-    return "runtime-ca.crt" if name.startswith("runtime") else "ca.crt"
 
 
 def _check_signature(check: str, certificate: x509.Certificate, authority: Path) -> list[Finding]:

@@ -124,17 +124,13 @@ def compare_versions(path: Path, node: bool) -> Iterator[Finding]:
     if side == ("node" if node else "server"):
         yield warning(check, f"{path} was written by a {side}, as this is.", "compare with one of the other side")
         return
-    differ = _differ(versions(), theirs)
+    differ = {name: (ours, theirs.get(name)) for name, ours in versions().items() if ours != theirs.get(name)}
     if "wire" in differ or "flwr" in differ:
         yield fault(check, f"{_listed(differ)}: messages would be refused.", "the same image on both sides")
     elif differ:
         yield warning(check, f"{_listed(differ)}.", "the same image on both sides")
     else:
         yield fine(check, "are the same.")
-
-
-def _differ(ours: Mapping[str, object], theirs: Mapping[str, object]) -> dict[str, tuple[object, object]]:
-    return {name: (ours[name], theirs.get(name)) for name in ours if ours[name] != theirs.get(name)}
 
 
 def _listed(differ: Mapping[str, tuple[object, object]]) -> str:

@@ -104,7 +104,8 @@ def simulate(
             session = Session.resume(home, resume, identity_is_stable=True, users=user_names)
             return Runs([_run(session, _labels([session.plan])[0], home, kept, nodes, progress)])
         if population is not None:
-            plans = tuple(_charged_to(plan, population) for plan in plans)
+            charged = {"population": population}
+            plans = tuple(p.model_copy(update={"privacy": p.privacy.model_copy(update=charged)}) for p in plans)
         for plan in plans:
             simulated_nodes(plan, nodes)
             check_first(plan, accept_delta=accept_delta)
@@ -141,10 +142,6 @@ def home_of(ledger: str | Path | None) -> tuple[StateDirectory, object]:
             raise WrongForm(f"ledger = {str(ledger)!r}", "is a file.", f"the directory {str(root.parent)!r}, or a URL")
         return StateDirectory(root, f"sqlite:///{root / 'ledger.sqlite3'}"), None
     return StateDirectory.of(None, str(ledger)), None
-
-
-def _charged_to(plan: Plan, population: str) -> Plan:
-    return plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"population": population})})
 
 
 def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | None) -> None:

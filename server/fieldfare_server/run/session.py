@@ -390,10 +390,6 @@ class Session:
         spent = released.spent
         return spent.epsilon(self.plan.privacy.delta) if spent != PrivacyLoss() else 0.0
 
-    def model_arrays(self) -> Arrays:
-        """Return the last committed model's parameters by name, float32."""
-        return self.schema.arrays(self.params)
-
     # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self, state: EndState, message: str) -> Path | None:

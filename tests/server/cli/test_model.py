@@ -51,7 +51,7 @@ def test_the_whole_state_dict_loads_strictly(tmp_path: Path) -> None:
     where = home(tmp_path)
     with Session.begin(where, plan(run__task=TASK), identity_is_stable=True) as session:
         FieldfareStrategy(session).start(Grid())
-    released = session.model_arrays()
+    released = session.schema.arrays(session.params)
     path = tmp_path / "m.safetensors"
     result = model(session.account.id, "--out", path, "--home", where.root, "--json")
     assert result.exit_code == 0, result.output
@@ -89,7 +89,7 @@ def test_a_run_under_way_gives_its_newest_two_models(tmp_path: Path) -> None:
         strategy, grid, after = FieldfareStrategy(session), Grid(), {}
         for rounds in (1, 2, 3):
             strategy.run_round(grid)
-            after[rounds] = session.model_arrays()["1.weight"].copy()
+            after[rounds] = session.schema.arrays(session.params)["1.weight"].copy()
         for rounds in (2, 3):
             path = tmp_path / f"{rounds}.safetensors"
             assert model(session.account.id, "--round", rounds, "--out", path, "--home", where.root).exit_code == 0

@@ -23,8 +23,10 @@ from fieldfare.masking.receipts import BlinderHead, BlinderWentBack, Receipt
 from fieldfare.plan import Plan
 from fieldfare.privatise import Grid
 from fieldfare_client import masking as masking_of_nodes
+from fieldfare_client import private
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key
+from fieldfare_client.told import without_text
 from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello, Masking
 from fieldfare_flower.messages import HEADER, QUERY_USERS, write_users_query
 from fieldfare_server import faults
@@ -309,10 +311,12 @@ def heads(grid: Federation) -> dict[int, BlinderHead]:
     return {node: BlinderHead.parse(file.read_text().strip()) for node, file in files.items() if file.exists()}
 
 
+@pytest.mark.parametrize("remember", [NODES, 1])
 def test_a_blinder_that_was_put_back_is_refused_by_the_nodes_of_a_ledger_that_never_met_it(
-    tmp_path: Path, blinder: Blinder
+    tmp_path: Path, blinder: Blinder, remember: int
 ) -> None:
-    """The coordinator has no receipt of it: the nodes have, and the run ends before anybody trains."""
+    """The coordinator has no receipt of it: nodes have, and what one of them shows ends the run at its first attempt,
+    though there are enough others for a round."""
     shutil.copytree(tmp_path / "blinder", tmp_path / "older")
     first, second = (home(tmp_path / name) for name in ("first", "second"))
     grid = Federation(tmp_path, blinder)
@@ -323,15 +327,54 @@ def test_a_blinder_that_was_put_back_is_refused_by_the_nodes_of_a_ledger_that_ne
     assert [head.row for head in seen.values()] == [3] * NODES  # a round's instruction shows the answers before it
     older = Blinder(tmp_path / "older")
     grid = Federation(tmp_path, older)
+    for context in [*grid._contexts.values()][remember:]:
+        Path(f"{context.node_config[NODE_KEY]}.blinder").unlink()
     with (
         begin(second, masked(older, **everybody), older, "again") as session,
-        pytest.raises(Refused, match="BlinderWentBack"),
+        pytest.raises(Refused, match="BlinderWentBack", check=coded("nothing-committed")),
     ):
         FieldfareStrategy(session).start(grid)
     assert older.rows("answers") == []
-    assert heads(grid) == seen
+    assert [heads(grid)[node] for node in [*seen][:remember]] == [*seen.values()][:remember]
+    assert actions(second) == [("round.open", 0), ("round.void", 0)]
     with Ledger.open(second.ledger) as ledger:
         assert (ledger.run("again").state, ledger.run("again").next_round) == ("failed", 0)
+
+
+def test_a_run_under_way_whose_blinder_was_put_back_waits_for_its_newest_copy(tmp_path: Path, blinder: Blinder) -> None:
+    """One node proves it. What a node that lies can tell proves nothing."""
+    state, grid = home(tmp_path), Federation(tmp_path, blinder)
+    everybody = {"run__cohort": 24, "participation": {"scheme": "min-separation", "separation": 1}}
+    faults.load({faults.VARIABLE: "strategy.sent:raise:3"})
+    with begin(state, masked(blinder, **everybody), blinder) as session:
+        shutil.copytree(tmp_path / "blinder", tmp_path / "older")
+        with pytest.raises(faults.FaultInjected):
+            FieldfareStrategy(session).start(grid)
+    faults.load({})
+    first, *others = heads(grid)
+    for node in others:
+        Path(f"{grid._contexts[node].node_config[NODE_KEY]}.blinder").unlink()
+    older = Federation(tmp_path, Blinder(tmp_path / "older"))
+    with pytest.raises(Interrupted, match="ends in row 0, and a node was shown row 1 before"):
+        resume(state, older)
+    assert older.asked == [QUERY_USERS]
+
+    # Another key's, and one that it had.
+    lies = {first: BlinderHead.of(receipt_key(bytes(32)), 99, "a" * 64, 1), others[0]: heads(grid)[first]}
+    honest, told = grid.answer, list[int]()
+
+    def lying(message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if message.metadata.message_type != "train" or node not in lies:
+            return honest(message)
+        told.append(node)
+        return Message(Error(2, f"<class 'BlinderWentBack'> {lies[node].text}"), reply_to=message)
+
+    grid.answer = lying  # type: ignore[method-assign]
+    resume(state, grid)
+    assert set(told) == {*lies}
+    with Ledger.open(state.ledger) as ledger:
+        assert ledger.run("run").state == "done"
 
 
 def test_what_a_node_makes_of_an_end_of_the_blinders_journal(tmp_path: Path, blinder: Blinder) -> None:
@@ -365,6 +408,22 @@ def test_what_a_node_makes_of_an_end_of_the_blinders_journal(tmp_path: Path, bli
     context.node_config[BLINDER] = write_key(other)  # its operator has named another one
     show(shown(1, 99, by=other), by=other)
     assert kept.read_text().strip() == shown(1, 99, by=other)
+
+
+@pytest.mark.parametrize("answering", [without_text, lambda handler: private._handler(handler, handler)])
+def test_nodes_with_a_task_and_with_a_loop_of_their_own_show_what_they_saw(
+    answering: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anybody = SimpleNamespace(task_id=1, run_id=1, node_id=1)
+    monkeypatch.setattr("flwr.app.message.message.TaskIdentity", anybody, raising=False)
+
+    def refuse(message: Message, context: object) -> Message:
+        refused = BlinderWentBack("the blinder's journal", "it ends in row 0.")
+        refused.told = "a line"
+        raise refused
+
+    reply = answering(refuse)(Message(RecordDict(), 1, "train"), None)
+    assert reply.error.reason == "<class 'BlinderWentBack'> a line"
 
 
 def test_a_refusal_has_its_name_and_the_round_stays_closed(tmp_path: Path, blinder: Blinder) -> None:

@@ -366,7 +366,7 @@ def _carry_what_does_not_fit(connection: Connection, old: _Old) -> None:
 
 def _write(connection: Connection, old: _Old) -> None:
     """Write the new log, and who took part in its rounds."""
-    ledger = _new_name(old.head)
+    ledger = chain.sha256(f"converted {old.head.ledger} {old.head.count} {old.head.hash}".encode())[:32]
     originals = list(_keep_originals(connection, old))
     first = {
         "ledger": old.head.ledger,
@@ -403,10 +403,6 @@ def _write(connection: Connection, old: _Old) -> None:
     hidden = [name for name, hides in old.hidden.items() if hides]
     connection.execute(_TAKE_PART, {"hidden": hidden, "nobody": _NOBODY})
     connection.execute(update(models.head).values(ledger=ledger, count=end.count, hash=end.hash, signed=None))
-
-
-def _new_name(head: chain.Head) -> str:
-    return chain.sha256(f"converted {head.ledger} {head.count} {head.hash}".encode())[:32]
 
 
 # Runs are numbered in the order of their starts. Rounds get their numbers from the fold, and these rows with them.

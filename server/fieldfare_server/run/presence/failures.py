@@ -101,6 +101,7 @@ class Failures:
         self._budget: Counter[str] = Counter()
         # Nodes some of whose users have spent their own budget: they say anew who has something left.
         self.spent: set[int] = set()
+        self.blinder_ends: list[str] = []  # of the blinder's journal, which nodes saw: they refuse that which is shown
         self._rows = (0, 0)  # (the newest row that one of them saw, where the journal ends that it was shown)
         self._wrong: set[int] = set()  # nodes that answered, and not as they should
         self._answered = False  # whether any node ever answered as it should
@@ -145,6 +146,8 @@ class Failures:
             return BUDGET
         found = _CLASS.match(reason)
         name = found[1].rpartition(".")[2] if found else ""
+        if name == "BlinderWentBack":
+            self.blinder_ends.append(reason.rpartition("> ")[2])
         name += next((f", {mark}" for text, mark in _MARKS.items() if text in reason), "")
         if code not in PASSING:
             self._counts[Fault(code, name)] += 1

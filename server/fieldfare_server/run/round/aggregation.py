@@ -218,6 +218,9 @@ class PlainSums:
     def instruct(self, messages: object, shares: object) -> None:
         """Tell nodes nothing more."""
 
+    def require_going_on(self, seen: object) -> None:
+        """No blinder has a journal."""
+
     def left_closed(self, opened: OpenRound) -> None:
         """Refuse a closed round: no plain round is ever closed. Raises `CheckpointError`."""
         raise CheckpointError(f"round {opened.index}", "it is closed, and its plan has no masks.")

@@ -25,7 +25,7 @@ from fieldfare.blinder_noise import terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.masking.boxes import Purpose, read_key
-from fieldfare.masking.receipts import Receipts
+from fieldfare.masking.receipts import BlinderHead, Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
@@ -237,6 +237,17 @@ class MaskedSums:
         masking = Masking(self._blinder.public_key, log2, privatiser.bits, self._digest, shares, weights, head)
         for message in messages:
             masking.write(message.content)
+
+    def require_going_on(self, seen: list[str]) -> None:
+        """Raise `Interrupted` where an end of the blinder's journal that a node has seen denies the one that nodes are
+        shown now. The blinder signed both, so one node is enough, and none can make it up. Empties `seen`.
+        """
+        while seen:
+            with contextlib.suppress(BadInput):
+                end, shown = BlinderHead.parse(seen.pop()), BlinderHead.parse(self._head)
+                if end.key == shown.key and shown.denies(end):
+                    why = f"the blinder's journal ends in row {shown.row}, and a node was shown row {end.row} before"
+                    raise Interrupted(f"run {self._account.id}: {why} (BlinderWentBack). Put its newest copy back.")
 
     def empty(self, occasion: Occasion, shares: tuple[float, ...], reader: object = None) -> MaskedSum:
         """The sum, still empty, for the replies to `occasion`, which no reader but its own reads."""

@@ -189,6 +189,7 @@ class FieldfareStrategy:
         attempt.add(answers, presence.failures, presence.evaluations)
         total.rejects += presence.note_attempt(attempt.nodes, attempt.good, attempt.silent, attempt.full)
         presence.require_training()
+        session.rounds.sums.require_going_on(presence.failures.blinder_ends)
         faults.point("strategy.aggregated")
         self._on_received(len(attempt.reported), asked - len(attempt.reported))
 
