@@ -2,7 +2,7 @@
 
     python tests/quick.py [arguments of pytest]
 
-Tests wait, for servers and clocks, so one process more runs them than there are cores. A check that fails ends the
+Tests wait, for servers and clocks, so two processes more run them than there are cores. A check that fails ends the
 tests. `CHECK=0` leaves the check out.
 """
 
@@ -41,7 +41,7 @@ def _is_fit() -> bool:
 
 def run(arguments: list[str], folder: Path) -> int:
     """The check and the tests, with temporary files in `folder`."""
-    workers = (os.cpu_count() or 1) + 1
+    workers = (os.cpu_count() or 1) + 2
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.workers", f"--workers={workers}", "-rsfE"]
     tests = subprocess.Popen([*command, f"--basetemp={folder / 'tests'}", *arguments], cwd=ROOT)
     try:
