@@ -63,17 +63,17 @@ check: tools
 
 # `make check`, and what tests/suite.toml keeps: each room's contract, in minutes.
 test: tools
-	$(BIN)/python tests/halves.py --quick -m "not slow"
+	$(BIN)/python tests/quick.py --quick -m "not slow"
 
 # What each test costs, into tests/costs.toml: `make test` leaves costly ones out. Needs a quiet machine and half an hour.
 costs: tools
-	CHECK=0 COSTS=tests/costs.toml $(BIN)/python tests/halves.py -p tests.support.cpu -m "not slow"
+	CHECK=0 COSTS=tests/costs.toml $(BIN)/python tests/quick.py -p tests.support.cpu -m "not slow"
 
 # Every case that takes seconds. Four workers on two cores: many tests wait for a server or a clock.
 test-all: check
 	$(BIN)/pytest -n 4 --dist loadfile -rsfE -m "not slow"
 
-# `make test` on a busy machine, again and again; which tests failed. RUNS=3 for a few.
+# `make test` on a busy machine, each test that waits twenty times; which failed. RUNS=3 for a few.
 flaky: tools
 	$(BIN)/python tests/flaky.py $(RUNS)
 

@@ -1,6 +1,6 @@
-"""Run the suite of `make test` again and again on a busy machine, and say which tests failed: `make flaky`.
+"""Run the suite of `make test` on a busy machine, each test that waits many times; which failed: `make flaky`.
 
-    python tests/flaky.py [runs]
+    python tests/flaky.py [runs] [arguments of pytest]
 
 As many processes as there are cores do nothing but work meanwhile. Exit status 1 where any test failed.
 """
@@ -16,40 +16,30 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RUNS = 20
+QUICK = ["--quick", "-m", "not slow"]
 ENDS = ("FAILED ", "ERROR ")
 
 
-def failed(output: str) -> set[str]:
-    """The tests that pytest's summary says failed, or could not be collected."""
-    return {line.split(" ", 1)[1].partition(" - ")[0] for line in output.splitlines() if line.startswith(ENDS)}
+def failed(output: str) -> Counter[str]:
+    """How often each test failed, or could not be collected, as pytest's summary says."""
+    return Counter(line.split(" ", 1)[1].partition(" - ")[0] for line in output.splitlines() if line.startswith(ENDS))
 
 
-def main(runs: int) -> int:
-    """Exit status: 0 where every run passed."""
-    command = [sys.executable, str(HERE / "halves.py"), "--quick", "-m", "not slow"]
-    counts: Counter[str] = Counter()
-    bad = 0
-    for run in range(1, runs + 1):
-        began = time.monotonic()
-        load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-        try:
-            done = subprocess.run(
-                command, env={**os.environ, "CHECK": "0"}, capture_output=True, text=True, check=False
-            )
-        finally:
-            for one in load:
-                one.kill()
-        names = failed(done.stdout)
-        bad += bool(done.returncode)
-        counts.update(names)
-        print(f"run {run} of {runs}: {'failed' if done.returncode else 'passed'}, {time.monotonic() - began:.0f} s")
-        print("".join(f"  {name}\n" for name in sorted(names)), end="", flush=True)
-        if done.returncode and not names:
-            print(done.stdout[-2000:], done.stderr[-2000:])
-    print(f"{runs - bad} of {runs} runs passed")
-    print("".join(f"{count:4} times {name}\n" for name, count in counts.most_common()), end="")
-    return int(bad > 0)
+def main(runs: int, arguments: list[str]) -> int:
+    """Exit status: 0 where every test passed every time."""
+    command = [sys.executable, str(HERE / "quick.py"), "-p", "tests.support.again", f"--again={runs}", *arguments]
+    began = time.monotonic()
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        done = subprocess.run(command, env={**os.environ, "CHECK": "0"}, stdout=subprocess.PIPE, text=True, check=False)
+    finally:
+        for one in load:
+            one.kill()
+    print(done.stdout)
+    print(f"{'failed' if done.returncode else 'passed'}, {time.monotonic() - began:.0f} s")
+    print("".join(f"{count:4} of {runs} times {name}\n" for name, count in failed(done.stdout).most_common()), end="")
+    return int(done.returncode > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else RUNS))
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else RUNS, sys.argv[2:] or QUICK))

@@ -10,14 +10,13 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fieldfare_server.deployment.certificates import make_server
+from support.waiting import free_port, until
 
 GATE = Path(__file__).parents[2] / "deploy/gate"
 PRETENDED = """#!/bin/sh
@@ -57,20 +56,6 @@ def gate(work: Path, port: int) -> Iterator[Callable[[], str]]:
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(20)
-
-
-def until(found: Callable[[], Any], patience: float = 30.0) -> Any:
-    deadline = time.monotonic() + patience
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return value
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -40,17 +39,6 @@ def test_what_comes_later_exists() -> None:
         assert not name or f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(), place
 
 
-def test_the_halves_are_every_file_of_tests_once() -> None:
-    spec = importlib.util.spec_from_file_location("halves", ROOT / "tests/halves.py")
-    assert spec is not None
-    assert spec.loader is not None
-    halves = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(halves)
-    places = [ROOT / "tests" / place for half in halves.halves() for place in half]
-    for file in (ROOT / "tests").rglob("test_*.py"):
-        assert sum(file == place or place in file.parents for place in places) == 1, file
-
-
 def collected(folder: Path, *options: str) -> set[str]:
     """The tests that pytest finds in a made-up file beside this conftest."""
     (folder / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
@@ -71,6 +59,78 @@ def test_of_many_cases_a_few_are_drawn_and_always_the_same(tmp_path: Path) -> No
     assert len(quick) == 1 + SUITE["cases"]
     assert collected(tmp_path, "--quick") == quick
     assert len(collected(tmp_path)) == 44
+
+
+SHARED = """
+import os
+import subprocess
+import pytest
+
+@pytest.mark.parametrize("case", range(3))
+def test_passes(case, tmp_path, capfd):
+    subprocess.Popen(["sleep", "20"])  # what a test leaves running holds nobody up
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "20"])
+    print(tmp_path)
+    assert capfd.readouterr().out == f"{tmp_path}\\n"
+
+def test_skips():
+    pytest.skip("why")
+
+def test_last():
+    print("said before")
+    END
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        ("pass", 0, "8 passed, 2 skipped"),
+        ("assert not case", 1, "said before"),
+        ("os._exit(0)", 1, "tests were run by no worker"),
+        ("os.kill(os.getpid(), 9)", 1, "ended with status -9"),
+    ],
+)
+def test_workers_tell_what_one_process_would(tmp_path: Path, end: str, status: int, said: str) -> None:
+    """Each test once, with files and captured output of its own; a worker that is lost fails the tests."""
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    for name in ("test_a.py", "test_b.py"):
+        (tmp_path / name).write_text(SHARED.replace("END", end))
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.workers", "--workers=2", str(tmp_path)]
+    done = subprocess.run([*command, f"--rootdir={tmp_path}"], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (done.returncode, said in done.stdout) == (status, True), done.stdout
+
+
+AGAIN = """
+import time
+import pytest
+
+@pytest.fixture(scope="module")
+def shared():
+    return []
+
+def test_waits(shared):
+    for _ in range(9):
+        time.sleep(0.01)
+    shared.append(1)
+    assert len(shared) == 1
+    with open("waits", "a") as file:
+        file.write("1")
+
+def test_counts():
+    with open("counts", "a") as file:
+        file.write("1")
+"""
+
+
+def test_what_waits_is_run_again_from_its_beginning_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / "test_again.py").write_text(AGAIN)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.again", "--again=4"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=tmp_path, env=environment, timeout=60, check=True, stdout=subprocess.DEVNULL)
+    assert ((tmp_path / "waits").read_text(), (tmp_path / "counts").read_text()) == ("1111", "1")
 
 
 FAKES = {

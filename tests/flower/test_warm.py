@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,9 @@ import pytest
 
 from fieldfare_flower.warm import stand_in
 from fieldfare_flower.warm.__main__ import TASK_PROGRAM
+from support.waiting import until
 
 SUPPORT = Path(__file__).parents[1] / "support" / "warm_parent.py"
-
-
-def until(found: Callable[[], Any], patience: float = 90.0) -> Any:
-    deadline = time.monotonic() + patience
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
 
 
 def alive(process: int) -> bool:

@@ -11,7 +11,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+
+from support.waiting import free_port
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = shlex.split(os.environ.get("COMPOSE", "docker compose"))
@@ -65,13 +66,6 @@ def wait_for(what: Callable[[], T], patience: float = PATIENCE) -> T:
             last = error
         assert time.monotonic() < deadline, f"not within {patience} s: {last}"
         time.sleep(1.0)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Federation:

@@ -12,6 +12,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,8 @@ KEPT = 0.5
 SHOWN = 25
 SPENT: dict[str, float] = defaultdict(float)
 """CPU seconds by node id; a file's collection stands under the file."""
+BEGAN: dict[str, float] = {}
+"""What this process had spent when the test that runs began."""
 HEAD = """# CPU seconds of the costliest case of each test that takes half a second or more, for tests/suite.toml.
 # `make costs` writes this file.
 
@@ -41,10 +44,21 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    before = _now()
-    done = yield
-    SPENT[item.nodeid] += _now() - before
-    return done
+    BEGAN[item.nodeid] = _now()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+    report: Any = yield
+    if report.when == "teardown":
+        report.spent = _now() - BEGAN.pop(item.nodeid)
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Take the seconds from a report, which another process may have sent."""
+    SPENT[report.nodeid] += getattr(report, "spent", 0.0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -59,7 +73,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _keep(file: Path) -> None:
-    """Write the costs of this session's tests into `file`; the two halves of the suite do it one after the other."""
+    """Write the costs of this session's tests into `file`. Workers write theirs as well, one after the other."""
     costs: dict[str, float] = defaultdict(float)
     for node, seconds in SPENT.items():
         if "::" in node:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from fieldfare_server.deployment.submit import program
+from support.waiting import free_port
 
 CALLS_NOBODY = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 """Without these Flower and Ray contact their makers: the only variables that the suite sets."""
@@ -49,13 +50,6 @@ def become_stranger(account: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(account))
     return data_home(account)
-
-
-def free_port() -> int:
-    """A port of the loopback address that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start(env: dict[str, str], log: Path, name: str, *arguments: str) -> None:

@@ -4,8 +4,6 @@ import itertools
 import json
 import re
 import threading
-import time
-from collections.abc import Callable
 
 import ledger_data
 import pytest
@@ -19,6 +17,7 @@ from fieldfare_server.api.auth import Buckets
 from fieldfare_server.api.schemas import Verification
 from fieldfare_server.ledger.sql import journal
 from fieldfare_server.ledger.sql.proof import Checked
+from support.waiting import until
 
 
 def test_a_population_says_budget_spent_and_rounds_left(local: TestClient) -> None:
@@ -144,12 +143,6 @@ def test_a_long_chain_is_not_called_whole_before_it_is_and_holds_nobody_up(
     steps = LongChain.steps
     admin = {"Authorization": f"Bearer {live.token('admin')}"}
     with client_at("127.0.0.1", live.url, settings) as client:
-
-        def until(condition: Callable[[], bool]) -> None:
-            end = time.monotonic() + 20
-            while not condition():
-                assert time.monotonic() < end, "it never came"
-
         assert client.get("/readyz").status_code == 503
         assert client.get("/v1/audit/verification").json()["complete"] is False
         steps.release()

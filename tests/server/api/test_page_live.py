@@ -13,13 +13,14 @@ from typing import Any
 
 import httpx
 import pytest
-from test_pausing import PATIENCE, wait
+from test_pausing import PATIENCE
 
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.chromium import chromium, headline, new_page, sign_in
 from support.federation import LyingGrid, home, plan
+from support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ class Service:
             except httpx.TransportError:
                 return False
 
-        wait(answers)
+        until(answers)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -121,7 +122,7 @@ def test_a_training_is_seen_lost_found_again_and_stopped(browser: Any, tmp_path:
             page.locator("#connection", has_text="Reconnecting").wait_for()
             page.locator("#notice", has_text="Connection lost").wait_for()
             training.go()  # the ledger is not the service's: training goes on without it
-            wait(lambda: len(training.told) == 3)
+            until(lambda: len(training.told) == 3)
             headline(page, "Running, round 3 of 6")
             service.start()
             headline(page, "Running, round 4 of 6")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from fieldfare_server.api import create_app
@@ -14,16 +13,10 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
+from support.waiting import until
 
 PATIENCE = 60.0
 """A bound for a slow machine; nothing here waits that long on its own."""
-
-
-def wait(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
 
 
 def test_pause_resume_and_stop_reach_a_running_session(tmp_path: Path) -> None:
@@ -59,7 +52,7 @@ def test_pause_resume_and_stop_reach_a_running_session(tmp_path: Path) -> None:
         asked.clear()
         assert client.pause("live").request == "pause"
         gate.set()
-        wait(lambda: client.run("live").state == "paused")
+        until(lambda: client.run("live").state == "paused")
         time.sleep(0.5)  # a look of the paused session at its request: long enough for many of these rounds
         paused = client.run("live")
         assert (paused.state, paused.committed_rounds, len(told)) == ("paused", 1, 1)
@@ -73,7 +66,7 @@ def test_pause_resume_and_stop_reach_a_running_session(tmp_path: Path) -> None:
         runner.join(PATIENCE)
         assert not runner.is_alive()
         assert not failures
-        wait(lambda: client.run("live").state == "stopped")
+        until(lambda: client.run("live").state == "stopped")
         end = client.run("live")
         assert (end.committed_rounds, end.message) == (3, "stopped on request")
         population = client.population("people")

@@ -29,7 +29,7 @@ from fieldfare.mechanisms.registry import kinds as mechanisms
 from fieldfare.plan import Plan
 from fieldfare.registry import Table
 from fieldfare_server.cli.application import application
-from fieldfare_server.evidence import residual_test
+from fieldfare_server.evidence import canary_runs, residual_test
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import EndState
@@ -63,8 +63,9 @@ class ScaledTask(TinyTask):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer numbers in the residual test, and fewer samples of a certified charge: enough for six rounds."""
+    """Fewer numbers in the residual test, plays of canaries and samples of a charge: enough for six rounds."""
     monkeypatch.setitem(residual_test.run_residual_test.__kwdefaults__, "numbers", 2**15)
+    monkeypatch.setattr(canary_runs, "_ROUNDS", 2 * ROUNDS)
     monkeypatch.setattr(certification, "SAMPLES", (1 << 19, 1 << 18))
 
 

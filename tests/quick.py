@@ -1,0 +1,57 @@
+"""Run `make check` and the tests at the same time: `make test`.
+
+    python tests/quick.py [arguments of pytest]
+
+Tests wait, for servers and clocks, so two processes more run them than there are cores. A check that fails ends the
+tests. `CHECK=0` leaves the check out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MEMORY = Path("/dev/shm")
+"""Where Linux keeps files in memory. The tests write thousands of small ones, and each waits for the disk elsewhere."""
+ENOUGH = 4 << 30
+"""Bytes that must be free there. Programs must be allowed to start from there as well."""
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0 where the check and all tests passed."""
+    began = time.monotonic()
+    memory = MEMORY if MEMORY.is_dir() and _is_fit() else None
+    with tempfile.TemporaryDirectory(dir=memory, prefix="fieldfare-tests-", ignore_cleanup_errors=True) as folder:
+        status = run(arguments, Path(folder))
+    used = os.times()
+    spent = used.children_user + used.children_system
+    print(f"check and tests took {time.monotonic() - began:.0f} s and {spent:.0f} s of processor time")
+    return status
+
+
+def _is_fit() -> bool:
+    return shutil.disk_usage(MEMORY).free > ENOUGH and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+
+
+def run(arguments: list[str], folder: Path) -> int:
+    """The check and the tests, with temporary files in `folder`."""
+    workers = (os.cpu_count() or 1) + 2
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.workers", f"--workers={workers}", "-rsfE"]
+    tests = subprocess.Popen([*command, f"--basetemp={folder / 'tests'}", *arguments], cwd=ROOT)
+    try:
+        if os.environ.get("CHECK") != "0" and subprocess.run(["make", "--no-print-directory", "check"]).returncode:
+            return 1
+        return tests.wait()
+    finally:
+        tests.kill()
+        tests.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
