@@ -56,12 +56,12 @@ def init(
     from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
 
     plan, file = directory / "plan.toml", directory / str(CHOSEN["task.file"])
-    chosen, found = CHOSEN, None
+    chosen, found, made_up = CHOSEN, None, not file.exists()
     if users and plan.exists():
         raise AlreadyThere(f"--users {users}", f"{plan} is there.", "fieldfare suggest --users task")
     if users:
         chosen, found = fitted(users - max(1, round(CsvParameters().held_out * users)))
-    elif file.exists() and not plan.exists():
+    elif not made_up and not plan.exists():
         try:
             chosen, found = fitted(count_trained(file))
         except BadInput as error:
@@ -73,7 +73,7 @@ def init(
             _write(directory / name, text)
     except OSError as error:
         raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
-    _make_population(home)
+    _make_population(home, made_up)
     step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
     if found:
         print_reasons(found)
@@ -140,11 +140,12 @@ def _people(people: int) -> str:
     return text.getvalue()
 
 
-def _make_population(home: StateDirectory) -> None:
+def _make_population(home: StateDirectory, made_up: bool) -> None:
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
         if any(view.name == POPULATION for view in opened.populations()):
             out.print(f"population {POPULATION}: is there, left as it is", markup=False)
             return
-        made = opened.create_population(POPULATION, EPSILON, DELTA, simulated=True, actor=actor())
-        out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, of made-up people")
+        made = opened.create_population(POPULATION, EPSILON, DELTA, simulated=made_up, actor=actor())
+        whose = "of made-up people" if made_up else "to try: agree on one for your people"
+        out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {whose}")

@@ -206,6 +206,8 @@ def test_the_plan_is_fitted_to_the_file_that_is_there(tmp_path: Path, fieldfare:
     """Plain `init` wrote a plan for 800 people beside any file: too few for it, or more than half of its noise."""
     (tmp_path / "people.csv").write_text(HEADER + "".join(f"p{i},1,1,{i % 2}\n" for i in range(300)))
     made, typed = fieldfare("init"), fieldfare("init", "typed", "--users", "300")
+    with Ledger.open(f"sqlite:///{tmp_path / 'runs' / 'ledger.sqlite3'}") as ledger:
+        assert not ledger.population("example").simulated  # nobody made these people up
     assert made.exit_code == typed.exit_code == 0, made.output
     assert (tmp_path / "plan.toml").read_text() == (tmp_path / "typed" / "plan.toml").read_text()
     assert "240 users" in made.stdout
