@@ -7,21 +7,27 @@ Two steps, because the packages that carry the data are no dependency of ours:
     export OMP_NUM_THREADS=1
     python benchmarks/strangers.py measure /tmp/strangers/data --out strangers.json
     python benchmarks/strangers.py tune /tmp/strangers/data --out strangers.json --only muscatine
+    python benchmarks/strangers.py signal /tmp/strangers/data --out signal.json --only egsingle star breast_cancer
     python benchmarks/strangers.py suggested deploy/plans/flights.toml --users 3232 --out suggested.json
+    export FIELDFARE_DATA=DIR  # of `fieldfare data fetch`
+    python benchmarks/strangers.py suggested headline-chess-small --cell "nu, epsilon 4" --out suggested.json
     python benchmarks/strangers.py table strangers.json
 
 `data` writes one CSV file a data set: a column of users, a target of 0 and 1, numbers divided by constants that are
 known without looking (years by 10 or 100, shares by 100), and a column of 0 and 1 for each category. `measure` trains
-with both plans of `fieldfare init` at epsilon 8 in rehearsals that no ledger records, and scores held-out users: three
-seeds a row. `tune` makes fifty settings with one seed each, in the fitted shape; the best of them is chosen on the
-held-out users themselves, so it is too good, and made again with three other seeds. "longer way" in the results is a
-rate that grew with the root of the users, to twice; it is not in the product.
+with both plans of `fieldfare init` (made before the file was there, and beside it) at epsilon 8 in rehearsals that no
+ledger records, and scores held-out users: six seeds a row. `tune` makes fifty settings with one seed each, in the
+fitted shape; the best of them is chosen on the held-out users themselves, so it is too good, and made again with six
+other seeds. `signal` drowns the fitted plan in more noise, to multiples of the signal; `suggested` follows `fieldfare
+suggest` from a plan file, or from a cell of the headline with the rate that was tuned for it. The noise of all follows
+from their seeds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import sys
@@ -114,9 +120,11 @@ SETS: dict[str, dict[str, Any]] = {
 """Name -> package, column of users, target column with its positive class or its least value, columns, most rows."""
 TUNED = 50
 """Settings of the tuned rows: drawn once, the same for every data set."""
-SEEDS = (1, 2, 3)
-AGAIN = (11, 12, 13)
+SEEDS = (1, 2, 3, 4, 5, 6)
+AGAIN = (11, 12, 13, 14, 15, 16)
 """Of the best tuned setting, after it was chosen by seed 1."""
+RATIOS = (0.3, 1.0, 2.0, 4.0, 8.0)
+"""Length of the noise in that of all updates together if users agree, of the rows of `signal`."""
 
 
 def write_data(to: Path) -> None:
@@ -157,33 +165,33 @@ def write_data(to: Path) -> None:
         print(name, table.shape, table["person"].nunique(), round(float(label.mean()), 3))
 
 
-def starter(file: Path, people: int | None = None) -> dict[str, Any]:
-    """The tables of the plan that `fieldfare init` writes, with `--users` where `people` is given, for `file`."""
+def starter(file: Path, *, beside: bool = False) -> dict[str, Any]:
+    """The tables of the plan that `fieldfare init` writes for `file`: before it was there, or beside it."""
     import tomllib
 
-    from fieldfare_server.cli.init import CHOSEN, fitted
+    from fieldfare_server.cli.init import CHOSEN, count_trained, fitted
     from fieldfare_server.planning import reference
 
-    table = tomllib.loads(reference.template(fitted(people)[0] if people else CHOSEN))
+    table = tomllib.loads(reference.template(fitted(count_trained(file))[0] if beside else CHOSEN))
     table["run"] |= {"task": "fieldfare_server.cli.starter.csv_task:CsvTask", "evaluate_every": 10_000}
     table["task"] = {"file": str(file.absolute())}
     return table
 
 
 def score(table: dict[str, Any], seed: int) -> float:
-    """The held-out AUC of a rehearsal with noise."""
+    """The held-out AUC of a rehearsal whose noise follows from the seed: the same bits whoever makes it."""
     from fieldfare.plan import Plan
     from fieldfare_server.cli.progress import local_grid, run_here
     from fieldfare_server.run.session import Session
 
-    plan = Plan.parse({**table, "run": table["run"] | {"seed": seed}})
+    plan = Plan.parse({**table, "run": table["run"] | {"seed": seed, "noise_seed": seed}})
     trace = run_here(Session.rehearse(plan, noise=True), local_grid(plan, 1), "", quiet=True, private=False)
     assert trace.score is not None
     return trace.score
 
 
-def without_privacy(file: Path) -> tuple[float, int, int]:
-    """(AUC of a logistic regression on scaled columns of the trained users, number of these users, and of all)."""
+def without_privacy(file: Path) -> tuple[float, int]:
+    """(AUC of a logistic regression on scaled columns of the trained users, number of these users)."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
@@ -198,7 +206,7 @@ def without_privacy(file: Path) -> tuple[float, int, int]:
     scale = StandardScaler().fit(rows["x"])
     model = LogisticRegression(max_iter=1000).fit(scale.transform(rows["x"]), rows["y"])
     chance = model.predict_proba(scale.transform(kept["x"]))[:, 1]
-    return float(roc_auc_score(kept["y"], chance)), len(users), len(table)
+    return float(roc_auc_score(kept["y"], chance)), len(users)
 
 
 def drawn(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -214,12 +222,12 @@ def drawn(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return clipping, optimizer
 
 
-def tuned(file: Path, people: int, rows: dict[str, list[float]], keep: Callable[[], None]) -> None:
+def tuned(file: Path, rows: dict[str, list[float]], keep: Callable[[], None]) -> None:
     """Make the tuned rows that are missing, in the fitted shape, and the best of them again with other seeds."""
     from fieldfare_client.app import forget_users
 
     forget_users()
-    base = starter(file, people)
+    base = starter(file, beside=True)
     for number in range(TUNED):
         if (name := f"tuned {number}") not in rows:
             clipping, optimizer = drawn(number)
@@ -240,10 +248,10 @@ def defaults(file: Path) -> dict[str, Any]:
     from fieldfare_server.planning.feasibility import require_feasible
 
     forget_users()
-    best, users, people = without_privacy(file)
+    best, users = without_privacy(file)
     rows: dict[str, list[float]] = {}
-    plain, base = starter(file), starter(file, people)
-    for name, table in (("starter", plain), ("with --users", base)):
+    plain, base = starter(file), starter(file, beside=True)
+    for name, table in (("before", plain), ("beside", base)):
         try:
             require_feasible(Plan.parse(table), users)
             rows[name] = [score(table, seed) for seed in SEEDS]
@@ -251,43 +259,84 @@ def defaults(file: Path) -> dict[str, Any]:
             rows[name] = []
     return {
         "users": users,
-        "people": people,
         "not_private": best,
         "plan": {key: base[key] for key in ("run", "participation", "mechanism", "server_optimizer")},
         "rows": rows,
     }
 
 
-def shipped(file: Path, users: int) -> dict[str, Any]:
-    """A shipped plan, and what `fieldfare suggest --users` makes of it, each with every seed."""
+def drowned(file: Path, rows: dict[str, list[float]], keep: Callable[[], None]) -> None:
+    """Make the rows of `signal` that are missing: more noise, at the plan's rate and at one that is as much smaller."""
+    from fieldfare.plan import Plan
+    from fieldfare_client.app import forget_users
+    from fieldfare_server.planning.signal import noise_share
+    from fieldfare_server.run.pricing import price, size_of_model
+
+    forget_users()
+    base = starter(file, beside=True)
+    cost = price(Plan.parse(base))
+    now = noise_share(cost) * math.sqrt(size_of_model(cost.plan) or 1)
+    privacy = {key: value for key, value in base["privacy"].items() if key != "epsilon"}
+    rate = base["server_optimizer"]["learning_rate"]
+    for ratio in RATIOS:
+        for slower in sorted({1.0, max(1.0, ratio)}):
+            if (name := f"{ratio:g}, rate / {slower:g}") not in rows:
+                privacy["noise_multiplier"] = cost.noise_multiplier * ratio / now
+                optimizer = base["server_optimizer"] | {"learning_rate": rate / slower}
+                noisy = {**base, "privacy": privacy, "server_optimizer": optimizer}
+                rows[name] = [score(noisy, seed) for seed in SEEDS[:2]]
+                keep()
+    rows[f"as it is, {now:.3g}"] = []
+
+
+def shipped(name: str, users: int, cell: str, base: str) -> dict[str, Any]:
+    """A shipped plan, or a cell of the headline, and what `fieldfare suggest --users` makes of it, with each seed.
+
+    base: SHA-256 of another base model than that of the cell.
+    """
+    import harness
+    import rerun
+
     from fieldfare.plan import Plan
     from fieldfare_server.planning.suggest import suggest
 
-    found = suggest(Plan.from_toml(file.read_text()), users=users)
+    if cell:
+        stored = json.loads((harness.RESULTS / f"{name}.json").read_text())
+        if base:
+            stored["setting"]["task"]["base"] = base
+        study, cells = rerun.cells_of(name, stored, [cell])
+        choice = cells[cell].choices[stored["cells"][cell]["choice"]]
+        plan, users = Plan.parse(study.plan(choice, "test", 0)), stored["setting"]["users"]
+    else:
+        plan = Plan.from_toml(Path(name).read_text())
+    found = suggest(plan, users=users)
     rows: dict[str, list[float]] = {}
-    for name, plan in (("shipped", found.planned.plan), ("suggested", found.best.plan)):
-        whole = plan.model_dump(mode="json", exclude_none=True)
+    for row, way in (("shipped", found.planned), ("suggested", found.best)):
+        whole = way.plan.model_dump(mode="json", exclude_none=True)
         whole["run"]["evaluate_every"] = 10_000
-        rows[name] = [score(whole, seed) for seed in SEEDS]
+        if cell:  # in one pass, as the headline was made
+            made = [harness.run(Plan.parse(whole), harness.FIRST_SEED + seed)[0] for seed in SEEDS[:3]]
+            rows[row] = [run["scores"][study.score] for run in made]
+        else:
+            rows[row] = [score(whole, seed) for seed in SEEDS[:3]]
     return {"users": users, "because": found.because, "rows": rows}
 
 
 def table(found: dict[str, Any]) -> str:
     """The page's table: mean AUC, and which share of the gain of the best private run each default keeps.
 
-    Two shares where a data set was tuned: of the best of all rows, and of that setting made again. `earlier` are six
-    settings of one seed, whose code made other bits.
+    Two shares: of the best of all rows, and of the best tuned setting made again.
     """
     lines = [
-        "| data | users | starter | with --users | best, of tuned | again | not private | kept | of it |",
+        "| data | users | before the file | beside it | best, of tuned | again | not private | kept | of it |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    shown = ("starter", "with --users")
+    shown = ("before", "beside")
     for name, result in found.items():
-        rows = result["rows"] | result["earlier"]["rows"]
-        means = {row: sum(values) / len(values) for row, values in rows.items() if values}
+        means = {row: sum(values) / len(values) for row, values in result["rows"].items() if values}
         again = next((mean for row, mean in means.items() if row.startswith("best tuned")), None)
-        best, tried = max(means.values()), len(means.keys() - {*shown, "longer way"}) - (again is not None)
+        tried = sum(row.startswith("tuned") for row in means)
+        best = max(means.values())
         cells = [f"{means[row]:.3f}" if row in means else "refused" for row in shown]
         cells += [f"{best:.3f}, {tried}", "-" if again is None else f"{again:.3f}", f"{result['not_private']:.3f}"]
         for against in (best, again):
@@ -301,10 +350,12 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("data", "measure", "tune", "table", "suggested"))
+    parser.add_argument("step", choices=("data", "measure", "tune", "signal", "table", "suggested"))
     parser.add_argument("directory", type=Path, help="of the CSV files; table: the results; suggested: a plan")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "strangers.json")
-    parser.add_argument("--users", type=int, help="with suggested")
+    parser.add_argument("--users", type=int, default=0, help="with suggested and a plan")
+    parser.add_argument("--cell", default="", help="with suggested and a result of the headline")
+    parser.add_argument("--base", default="", help="with a cell of poems: SHA-256 of a base model that was made here")
     parser.add_argument("--only", nargs="*", default=list(SETS))
     asked = parser.parse_args()
     if asked.step == "data":
@@ -320,9 +371,9 @@ def main() -> None:
 
     if asked.step == "suggested":
         before = time.process_time()
-        found[asked.directory.name] = {**shipped(asked.directory, asked.users), "code": bits.digests()}
-        found[asked.directory.name]["cpu_seconds"] = round(time.process_time() - before, 1)
-        found[asked.directory.name]["load"] = round(os.getloadavg()[0], 1)
+        made = {**shipped(str(asked.directory), asked.users, asked.cell, asked.base), "code": bits.digests()}
+        made |= {"cpu_seconds": round(time.process_time() - before, 1), "load": round(os.getloadavg()[0], 1)}
+        found[asked.directory.name + (asked.cell and f", {asked.cell}")] = made
         keep()
         return
     for name in asked.only:
@@ -330,14 +381,16 @@ def main() -> None:
         if asked.step == "measure" and name not in found:
             found[name] = {**defaults(file), "code": bits.digests()}
         elif asked.step == "tune":
-            tuned(file, found[name]["people"], found[name]["rows"], keep)
+            tuned(file, found[name]["rows"], keep)
+        elif asked.step == "signal":
+            drowned(file, found.setdefault(name, {"rows": {}, "code": bits.digests()})["rows"], keep)
         else:
             continue
         found[name].setdefault("cpu_seconds", {})[asked.step] = round(time.process_time() - before, 1)
         found[name].setdefault("load", {})[asked.step] = round(os.getloadavg()[0], 1)
         keep()
         means = {row: round(sum(v) / len(v), 4) if v else None for row, v in found[name]["rows"].items()}
-        print(name, found[name]["users"], means, found[name]["cpu_seconds"], flush=True)
+        print(name, means, found[name]["cpu_seconds"], flush=True)
 
 
 if __name__ == "__main__":

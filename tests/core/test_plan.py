@@ -91,7 +91,7 @@ def test_a_plan_keeps_the_digest_that_its_ledger_knows(changes: dict[str, Any], 
     [
         ("containers", "419389cca0e830215313f7f50cde6c58b307ff5b89400a8a8643fa13f7bad619"),
         ("containers-seeded", "a93ff8c55262eddd20d08af396647b951ff05f9f2de90e4f823b3fee11fde659"),
-        ("digits", "07306072c308546481f6080b9920a5fb28f37fb7c067b4ced91e94118e38421c"),
+        ("digits", "4a31a0da565869f555424c49cbc6e78b20ec1951769b887b8579611a7aaf9416"),
         ("flights", "fdee0c9543152ee75b3c77ff982d62e1b37cdfcb8866b9de15a4a14623743396"),
         ("gboard-blt", "d067209de1f04ba1553709ebe72402dc20cb88e416c99e00c75294f1b2b1c5aa"),
         ("gboard-tree", "e8d81d0b2abb21629500443ba6d169348006f8e9f999ab239cbcd0e11c11d906"),

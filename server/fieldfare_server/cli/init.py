@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import AlreadyThere, Unwritable
+from fieldfare.errors import AlreadyThere, BadInput, TooFew, Unwritable
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
@@ -49,43 +49,62 @@ def init(
 ) -> None:
     """Write a commented plan and a task over a CSV file into a directory: they run at once.
 
-    With --users the plan is what `fieldfare suggest` makes of it for so many. Files that are there stay as they
-    are. The people of the CSV file are made up; they and their budget get a population in the ledger of the home.
+    Files that are there stay as they are. For the people of a people.csv that is there, or for --users of them, the
+    plan is what `fieldfare suggest` makes of it: their number is no secret under it. Else the file's people are made
+    up. They and their budget get a population in the ledger of the home.
     """
-    if users and (directory / "plan.toml").exists():
-        raise AlreadyThere(f"--users {users}", f"{directory / 'plan.toml'} is there.", "fieldfare suggest --users task")
-    chosen, found = fitted(users) if users else (CHOSEN, None)
+    from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
+
+    plan, file = directory / "plan.toml", directory / str(CHOSEN["task.file"])
+    chosen, found, made_up = CHOSEN, None, not file.exists()
+    if users and plan.exists():
+        raise AlreadyThere(f"--users {users}", f"{plan} is there.", "fieldfare suggest --users task")
+    if users:
+        chosen, found = fitted(users - max(1, round(CsvParameters().held_out * users)))
+    elif not made_up and not plan.exists():
+        try:
+            chosen, found = fitted(count_trained(file))
+        except BadInput as error:
+            out.print(f"Not fitted to its people, which fieldfare suggest --users task will do: {error}", markup=False)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in _files(chosen, min(users or PEOPLE, MOST_PEOPLE)).items():
+        task = reference.keys_of("task", CsvParameters)
+        for name, text in _files(chosen, task, min(users or PEOPLE, MOST_PEOPLE)).items():
             _write(directory / name, text)
     except OSError as error:
         raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
-    _make_population(home)
+    _make_population(home, made_up)
     step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
     if found:
         print_reasons(found)
+        out.print("The plan tells how many people it is for; under zero_out that is no secret.", markup=False)
     else:
-        out.print("Your own file of N people: fieldfare init DIR --users N fits the plan to them.", markup=False)
+        own = "Your own file as people.csv before this, or --users N"
+        out.print(f"{own}, fits the plan to its people; later fieldfare suggest --users task does.", markup=False)
     out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
     out.print("Or first a clip norm from its users' updates, charged: fieldfare ask --clip-of plan.toml", markup=False)
 
 
-def fitted(people: int) -> tuple[dict[str, object], Suggested]:
-    """Return `CHOSEN` with what `suggest` changes for a file of so many people, some of whom the task holds out."""
-    from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
-
+def fitted(trained: int) -> tuple[dict[str, object], Suggested]:
+    """Return `CHOSEN` with what `suggest` changes for so many people, those of a file whom the task trains on."""
     starter = Plan.from_toml(reference.template(CHOSEN))
-    found = suggest(starter, users=people - max(1, round(CsvParameters().held_out * people)))
+    found = suggest(starter, users=trained)
     tables = [plan.model_dump(mode="json", exclude_none=True) for plan in (starter, found.best.plan)]
     old, new = ({f"{name}.{key}": v for name, keys in whole.items() for key, v in keys.items()} for whole in tables)
     return {**CHOSEN, **{path: new.get(path) for path in {**old, **new} if new.get(path) != old.get(path)}}, found
 
 
-def _files(chosen: dict[str, object], people: int) -> dict[str, str]:
-    from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
+def count_trained(file: Path) -> int:
+    """Return how many people of `file` the starter's task trains on. Raises `BadInput` for one that it cannot read."""
+    from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask  # imports PyTorch
 
-    task = reference.keys_of("task", CsvParameters)
+    trained = len(CsvTask(**CsvParameters(file=str(file.absolute())).model_dump()).users())
+    if trained < 8:  # of ten
+        raise TooFew(file.name, f"has {trained} people to train.", "8")
+    return trained
+
+
+def _files(chosen: dict[str, object], task: tuple[reference.Key, ...], people: int) -> dict[str, str]:
     return {
         "plan.toml": reference.template(chosen, task),
         reference.SCHEMA_FILE: json.dumps(reference.json_schema(), indent=1) + "\n",
@@ -121,11 +140,12 @@ def _people(people: int) -> str:
     return text.getvalue()
 
 
-def _make_population(home: StateDirectory) -> None:
+def _make_population(home: StateDirectory, made_up: bool) -> None:
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
         if any(view.name == POPULATION for view in opened.populations()):
             out.print(f"population {POPULATION}: is there, left as it is", markup=False)
             return
-        made = opened.create_population(POPULATION, EPSILON, DELTA, simulated=True, actor=actor())
-        out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, of made-up people")
+        made = opened.create_population(POPULATION, EPSILON, DELTA, simulated=made_up, actor=actor())
+        whose = "of made-up people" if made_up else "to try: agree on one for your people"
+        out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {whose}")

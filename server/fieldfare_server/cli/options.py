@@ -26,7 +26,7 @@ AcceptDeltaOption = Annotated[
     typer.Option("--accept-delta", help="accept a delta of 1/users or more, or a sampling rate far from the cohort"),
 ]
 AcceptNoiseOption = Annotated[
-    bool, typer.Option("--accept-noise", help="accept a plan whose noise is far above its signal, or that cannot move")
+    bool, typer.Option("--accept-noise", help="accept a plan whose noise is above its signal, or that cannot move")
 ]
 HomeOption = Annotated[
     Path | None,

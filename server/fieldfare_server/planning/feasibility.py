@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fieldfare.capacity import fills
 from fieldfare.errors import TooFew
-from fieldfare.participation import SAMPLED, FixedOrder, Participation
+from fieldfare.participation import SAMPLED, FixedOrder, MinSeparation, Participation
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare.plan import Plan
 from fieldfare_server.run.presence.availability import SimulatedAvailability
@@ -68,11 +68,14 @@ def require_feasible(plan: Plan, users: int) -> None:
         why = f"need {visits} participations; the population has {users} users, who give at most {users * most}."
     else:
         why = f"need {needed * min(separation, rounds)} users, and the population has {users}."
+    near = nearest_feasible(plan, users)
+    if isinstance(participation, MinSeparation) and plan.privacy.epsilon is not None:
+        near.append(f"fieldfare suggest --users {users}")
     raise TooFew(
         f"{rounds} rounds of {needed} reports (run.min_reports) with at most {most} participations at least "
         f"{separation} rounds apart",
         why,
-        ", or ".join(nearest_feasible(plan, users)),
+        ", or ".join(near),
     )
 
 
@@ -181,7 +184,7 @@ def check_feasible(plan: Plan, users: NDArray[np.uint64] | int) -> list[str]:
     """
     require_feasible(plan, users if isinstance(users, int) else int(users.size))
     if plan.availability is None:
-        return []
+        return _could_rest(plan, users if isinstance(users, int) else int(users.size))
     names = np.arange(min(users, MOST_MADE_UP), dtype=np.uint64) if isinstance(users, int) else users
     reach = reach_under_availability(plan, names)
     if reach.finished == reach.trials:
@@ -194,3 +197,16 @@ def check_feasible(plan: Plan, users: NDArray[np.uint64] | int) -> list[str]:
         nearest = f"rounds = {reach.least}" if reach.least else "a higher reachable, or a smaller min_reports"
         raise TooFew("availability with this participation", why, nearest)
     return [f"availability: {why} A run that stops before its end has spent what its rounds cost."]
+
+
+def _could_rest(plan: Plan, users: int) -> list[str]:
+    """Return a warning where so many users fill the rounds with half of the visits each, twice as far apart."""
+    scheme, rounds = plan.participation.build(), plan.run.rounds
+    apart, most = scheme.separation_and_count(rounds)
+    rested = MinSeparation(min(2 * apart, rounds), -(-most // 2))
+    spaced = isinstance(scheme, MinSeparation) and most > 1 and plan.privacy.epsilon is not None
+    if not spaced or not is_feasible(rested, rounds, plan.run.cohort, users):
+        return []
+    why = f"its noise is for fewer than half of these {users} users"
+    less = f"separation = {rested.separation} with max_participations = {rested.max_participations} needs less"
+    return [f"participation: {why}; {less}, and fieldfare suggest --users {users} finds what needs least"]

@@ -17,9 +17,9 @@ FOLLOWED = 2048
 """Most rounds whose steps are followed one by one."""
 LEAST_REACH = 0.1
 """Of one user's update: a run that cannot move the model farther shows the initial one."""
-DROWNED = 10.0
-"""Length of the noise, in that of all updates together, from which a plan is refused. From 1 on it is warned
-of: a signal along few directions may still be seen."""
+DROWNED, FAINT = 1.0, 0.3
+"""Length of the noise, in that of all updates together, above which a plan is refused, and warned of: no plan
+that was measured learns much above 1 (docs/evidence/defaults.md)."""
 WIDE = 2.0
 """A clip norm of more than so many typical updates is pointed out."""
 
@@ -123,7 +123,7 @@ def require_signal(cost: Cost, numel: int, update_norm: float | None = None, *, 
     lower = moves and update_norm is not None and norm > WIDE * update_norm
     if drowned > DROWNED:
         near = f"clipping.norm = {update_norm:.3g}" if lower else "more users a round, more rounds, a larger epsilon"
-        why = f"noise is {drowned:.3g} times as long as all updates together if users agree: nothing would be learned."
+        why = f"noise is {drowned:.3g} times as long as all updates together if users agree: little would be learned."
         found.append(BadInput("signal below noise", why, f"{near}, or --accept-noise", code="signal-below-noise"))
     if update_norm is not None and moves and (farthest := reach(cost.plan, numel)) < LEAST_REACH * update_norm:
         why = (
@@ -135,7 +135,7 @@ def require_signal(cost: Cost, numel: int, update_norm: float | None = None, *, 
         if not accepted:
             raise each
     warnings = [f"{each.what}: {each.why}" for each in found]
-    if 1.0 < drowned <= DROWNED:
+    if FAINT < drowned <= DROWNED:
         warnings.append(f"noise is {drowned:.3g} times as long as all updates together if users agree: expect little")
     if lower and not found:
         wide = f"clipping.norm = {norm:g} is {norm / (update_norm or norm):.3g} times a typical update"

@@ -212,17 +212,17 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
     assert said(created)["spent"]["epsilon"] == 0
     # All 100 writers take part in the first two rounds, and 50 of them in the third as well.
     everyone = plan_file(**{"cohort = 12": "cohort = 50", "min_reports = 6": "min_reports = 50"})
-    done = fieldfare("simulate", everyone, "--nodes", "2", "--json")
+    done = fieldfare("simulate", everyone, "--accept-noise", "--nodes", "2", "--json")
     assert done.exit_code == 0, done.output
     run = said(done)
     assert (run["state"], run["rounds"]) == ("done", 3)
     assert run["epsilon"] <= 4.0
     assert Path(run["model"]).exists()
 
-    refused = fieldfare("simulate", everyone)
+    refused = fieldfare("simulate", everyone, "--accept-noise")
     assert refused.exit_code == 3
     assert "50 of 100 users have left what one round costs them" in " ".join(refused.stderr.split())
-    worst = fieldfare("simulate", plan_file(**{"[privacy]": '[privacy]\naccounting = "worst-case"'}))
+    worst = fieldfare("simulate", plan_file(**{"[privacy]": '[privacy]\naccounting = "worst-case"'}), "--accept-noise")
     assert worst.exit_code == 3
     assert "would come to" in worst.stderr
     budget = said(fieldfare("budget", "writers", "--json"))[0]
@@ -240,7 +240,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
 
     raised = fieldfare("population", "raise", "writers", "--epsilon", "20", "--reason", "a second study", "--json")
     assert said(raised)["epsilon"] == 20
-    assert fieldfare("simulate", plan_file(), "--json").exit_code == 0
+    assert fieldfare("simulate", plan_file(), "--accept-noise", "--json").exit_code == 0
     assert said(fieldfare("population", "close", "writers", "--reason", "over", "--json"))["state"] == "closed"
     assert fieldfare("simulate", plan_file()).exit_code == 2
 
@@ -252,7 +252,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
 
 def test_a_changed_ledger_is_named(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
     fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
-    assert fieldfare("simulate", plan_file(), "--json").exit_code == 0
+    assert fieldfare("simulate", plan_file(), "--accept-noise", "--json").exit_code == 0
     with sqlite3.connect(tmp_path / "home" / "ledger.sqlite3") as raw:
         change = "UPDATE rounds SET spent = replace(spent, '0.', '0.0') WHERE \"index\" = 1"
         with pytest.raises(sqlite3.IntegrityError, match="does not change"):
@@ -305,7 +305,7 @@ def test_no_key_is_in_the_ledger_or_in_any_output(
     monkeypatch.setenv("FIELDFARE_KEY_WRAP", json.dumps(["tee", str(tmp_path / "copy.key")]))
     monkeypatch.setenv("FIELDFARE_KEY_UNWRAP", json.dumps(["cat"]))
     fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
-    result = fieldfare("simulate", plan_file(), "--json")
+    result = fieldfare("simulate", plan_file(), "--accept-noise", "--json")
     key = (tmp_path / "copy.key").read_bytes()
     assert len(key) == 32
     with Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}"):
@@ -317,10 +317,10 @@ def test_no_key_is_in_the_ledger_or_in_any_output(
 
 
 def test_plan_compares_delta_with_the_users_that_it_is_told(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
-    fits = fieldfare("plan", plan_file(), "--users", "task", "--json")
+    fits = fieldfare("plan", plan_file(), "--users", "task", "--accept-noise", "--json")
     assert said(fits)["users"] == len(user_names("digits"))
     assert [each for each in said(fits)["warnings"] if "delta" in each] == []
-    warned = fieldfare("plan", plan_file(), "--users", "20000", "--json")
+    warned = fieldfare("plan", plan_file(), "--users", "20000", "--accept-noise", "--json")
     assert warned.exit_code == 0
     assert [each for each in said(warned)["warnings"] if "delta" in each] == [
         "privacy.delta = 1e-5: publishing one user at random of 20000 has delta 5e-5. Better: at most 5e-6."
@@ -328,7 +328,7 @@ def test_plan_compares_delta_with_the_users_that_it_is_told(fieldfare: Run, plan
     refused = fieldfare("plan", plan_file(), "--users", "100000")
     assert refused.exit_code == 2
     assert "1e-6, or --accept-delta" in refused.stderr
-    accepted = fieldfare("plan", plan_file(), "--users", "100000", "--accept-delta")
+    accepted = fieldfare("plan", plan_file(), "--users", "100000", "--accept-delta", "--accept-noise")
     assert accepted.exit_code == 0
     assert "warning: privacy.delta" in accepted.stderr
     assert "here 100000" in accepted.stdout

@@ -202,6 +202,25 @@ def test_init_overwrites_nothing(tmp_path: Path, fieldfare: Callable[..., Result
     assert (tmp_path / "plan.toml").stat().st_mtime_ns == before
 
 
+def test_the_plan_is_fitted_to_the_file_that_is_there(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
+    """Plain `init` wrote a plan for 800 people beside any file: too few for it, or more than half of its noise."""
+    (tmp_path / "people.csv").write_text(HEADER + "".join(f"p{i},1,1,{i % 2}\n" for i in range(300)))
+    made, typed = fieldfare("init"), fieldfare("init", "typed", "--users", "300")
+    with Ledger.open(f"sqlite:///{tmp_path / 'runs' / 'ledger.sqlite3'}") as ledger:
+        assert not ledger.population("example").simulated  # nobody made these people up
+    assert made.exit_code == typed.exit_code == 0, made.output
+    assert (tmp_path / "plan.toml").read_text() == (tmp_path / "typed" / "plan.toml").read_text()
+    assert "240 users" in made.stdout
+    assert "no secret" in made.stdout
+    for name, rows in (("few", ROWS[:90]), ("other", ROWS)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "people.csv").write_text((HEADER if name == "few" else "a,b,c,d\n") + rows)
+        unfit = fieldfare("init", name)
+        assert unfit.exit_code == 0, unfit.output
+        assert "Not fitted to its people" in unfit.stdout
+        assert Plan.from_toml((tmp_path / name / "plan.toml").read_text()).run.cohort == CHOSEN["run.cohort"]
+
+
 @pytest.mark.parametrize("people", [300, pytest.param(35_000, marks=pytest.mark.slow)])
 def test_a_plan_for_so_many_people_is_the_one_that_suggest_writes(
     people: int, tmp_path: Path, fieldfare: Callable[..., Result]

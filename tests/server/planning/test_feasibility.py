@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Poisson
 from fieldfare.plan import Plan
@@ -67,11 +68,12 @@ def test_the_two_runs_that_died_are_possible_now_and_those_that_cannot_be_are_re
     with pytest.raises(BadInput, check=coded("too-few", "900", "200", "800")) as refusal:
         require_feasible(plan(30, 30, apart(1, 4), min_reports=30), 200)
     assert refusal.value.nearest == (
-        "cohort = 26 with min_reports = 26, or rounds = 26, or max_participations = 5, which costs more noise"
+        "cohort = 26 with min_reports = 26, or rounds = 26, or max_participations = 5, which costs more noise, "
+        "or fieldfare suggest --users 200"
     )
     with pytest.raises(BadInput, check=coded("too-few", "400", "399")) as refusal:
         require_feasible(plan(30, 100, apart(4), min_reports=100), 399)
-    assert refusal.value.nearest == "cohort = 99 with min_reports = 99, or rounds = 3"
+    assert refusal.value.nearest == "cohort = 99 with min_reports = 99, or rounds = 3, or fieldfare suggest --users 399"
 
 
 @settings(deadline=None, max_examples=60)
@@ -101,6 +103,22 @@ def test_what_is_named_as_nearest_is_possible(users: int, rounds: int, cohort: i
             assert is_feasible(MinSeparation(separation, cap), rounds, cohort, users)
         else:
             assert option == f"{cohort} users or more"
+
+
+@pytest.mark.parametrize(("users", "rested"), [(2 * 45, True), (2 * 45 - 1, False)])
+def test_users_who_could_come_half_as_often_are_worth_a_word(users: int, rested: bool) -> None:
+    """The plan without a word about N kept the noise of 45 users for any number, and nobody said so."""
+    base = plan(9, 15, apart(3, 3), min_reports=15)
+    warnings = check_feasible(base, users)
+    assert len(warnings) == rested
+    if rested:
+        assert "separation = 6 with max_participations = 2 needs less" in warnings[0]
+        less = plan(9, 15, apart(6, 2), min_reports=15)
+        require_feasible(less, users)
+        assert check_feasible(less, users) == []
+        assert cost_of(less).prefix_noise_rms < cost_of(base).prefix_noise_rms
+    # Each comes once: nobody can come more seldom, whatever the number.
+    assert check_feasible(plan(9, 15, apart(9, 1), min_reports=15), 10_000) == []
 
 
 def test_fixed_order_is_judged_by_its_smallest_place() -> None:
