@@ -13,12 +13,15 @@ from fieldfare.plan import Plan
 from fieldfare_server import optimizers
 from fieldfare_server.optimizers.base import StepInfo
 
-FOLLOWED = 2048  # most rounds whose steps are followed one by one
-LEAST_REACH = 0.1  # of one user's update: a run that cannot move the model farther shows the initial one
+FOLLOWED = 2048
+"""Most rounds whose steps are followed one by one."""
+LEAST_REACH = 0.1
+"""Of one user's update: a run that cannot move the model farther shows the initial one."""
 DROWNED = 10.0
 """Length of the noise, in that of all updates together, from which a plan is refused. From 1 on it is warned
 of: a signal along few directions may still be seen."""
-WIDE = 2.0  # a clip norm of more than so many typical updates is pointed out
+WIDE = 2.0
+"""A clip norm of more than so many typical updates is pointed out."""
 
 
 def clipped_length(plan: Plan, update_norm: float | None = None) -> float:
