@@ -53,12 +53,15 @@ MAKES: dict[str, tuple[str, ...]] = {
 BESIDES: tuple[str, ...] = (
     # The plan, whose digest each run stores; names and refusals.
     *(f"shared/fieldfare/{name}.py" for name in ("plan", "plan_tables", "names", "lazily", "metrics", "trees")),
-    *(f"shared/fieldfare/{name}.py" for name in ("aggregation", "blinder_noise", "signed_head", "signatures")),
+    *(
+        f"shared/fieldfare/{name}.py"
+        for name in ("aggregation", "atomic", "blinder_noise", "signed_head", "signatures")
+    ),
     # Messages between two processes that are one here, and logs.
     "shared/fieldfare_flower/*.py",
     *(f"{_CLIENT}/{name}.py" for name in ("simulation", "main_guard", "masking", "sources", "storage", "task_faults")),
     *(f"{_CLIENT}/{name}.py" for name in ("shared_users", "witness", "questions", "check", "forked", "budget/*")),
-    *(f"{_CLIENT}/{name}.py" for name in ("told", "mods")),
+    *(f"{_CLIENT}/{name}.py" for name in ("told", "mods", "journal")),
     *(f"{_RUN}/{name}.py" for name in ("presence/replies", "round/dialects")),
     # When rounds begin and end, who is asked again, what is kept.
     *(f"{_RUN}/presence/{name}.py" for name in ("availability", "failures", "patience", "presence", "standing")),

@@ -24,7 +24,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from fieldfare.noise import SecureNoise
 from fieldfare.nonces import NONCE_BYTES, Nonces
 from fieldfare.streams.base import Stream
 from fieldfare.text import decimal
+from fieldfare_client.journal import transaction
 from fieldfare_flower.local_grid import CLIENT_APP_RAISED
 from fieldfare_flower.masked import QUERY_MASKS, Hello, MasksAsked, MasksRefused, digest_of
 from fieldfare_flower.messages import QUERY_USERS, read_users_query
@@ -48,6 +49,7 @@ from fieldfare_flower.messages import QUERY_USERS, read_users_query
 log = logging.getLogger("fieldfare.blinder")
 
 FILE = "blinder.sqlite3"
+# The key lies with the questions: whoever has lost which ones were answered answers no other.
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS key (one INTEGER PRIMARY KEY CHECK (one = 1), private BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL)",
@@ -64,12 +66,10 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS nonces (run TEXT, round INTEGER, nonce BLOB NOT NULL, masks TEXT NOT NULL, "
     "PRIMARY KEY (run, round))",
 )
-"""The key lies with the questions: whoever has lost which ones were answered answers no other."""
 _SHOWN = {
     "plans": "SELECT plan, least_nodes, numel FROM plans",
     "nodes": "SELECT key, name FROM nodes ORDER BY name",
     "answers": "SELECT row, run, round, nodes, at FROM answers ORDER BY row",
-    "noises": "SELECT plan, noise FROM noises",
     "charges": "SELECT run, plan, mu_squared FROM charges",
     "budget": "SELECT epsilon, delta FROM budget",
 }
@@ -89,17 +89,16 @@ class Blinder:
             os.close(os.open(self._journal, os.O_CREAT | os.O_EXCL, 0o600))
         if (mode := self._journal.stat().st_mode & 0o777) & 0o077:
             raise NotAllowed(f"the blinder's file {self._journal}", f"others can read it (mode {mode:o}).", "chmod 600")
-        with self._writing() as journal:
+        with transaction(self._journal) as journal:
             for table in _TABLES:
                 journal.execute(table)
             journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
             (secret,) = journal.execute("SELECT private FROM key").fetchone()
         self._key, self._receipts = X25519PrivateKey.from_private_bytes(secret), receipt_key(secret)
         self._noise_key = hashlib.sha256(b"fieldfare.blinder.noise.key\0" + secret).digest()
+        # The noise of the run that was answered last, at its next row.
         self._running: tuple[str, Stream, Nonces] | None = None
-        """The noise of the run that was answered last, at its next row."""
-        self.public_key = write_key(secret)
-        """As nodes pin it, and plans name it."""
+        self.public_key = write_key(secret)  # as nodes pin it, and plans name it
 
     def approve(self, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None) -> None:
         """Answer for `plan` (SHA-256, hex) from now on: sums of exactly `numel` numbers from at least
@@ -109,7 +108,7 @@ class Blinder:
         """
         if least_nodes < 2:
             raise OutOfRange(f"least_nodes = {least_nodes}", "a sum of one node is that node's update.", "2")
-        with self._writing() as journal:
+        with transaction(self._journal) as journal:
             if noise is None and _budget(journal) is not None:
                 raise _without_noise(f"plan {plan}")
             journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", (plan, least_nodes, numel))
@@ -124,7 +123,7 @@ class Blinder:
         """
         if not (epsilon > 0 and 0 < delta < 1):
             raise OutOfRange(f"epsilon = {epsilon:g}, delta = {decimal(delta)}", "is no budget.", "8 and 1e-6")
-        with self._writing() as journal:
+        with transaction(self._journal) as journal:
             bare = journal.execute("SELECT plan FROM plans WHERE plan NOT IN (SELECT plan FROM noises)").fetchone()
             if bare is not None:
                 raise _without_noise(f"plan {bare[0]}, which was approved,")
@@ -132,7 +131,7 @@ class Blinder:
 
     def admit(self, nodes: Mapping[str, str]) -> None:
         """Open boxes of these nodes from now on. nodes: public key, 64 hex digits -> a name for people."""
-        with self._writing() as journal:
+        with transaction(self._journal) as journal:
             journal.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?)", nodes.items())
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
@@ -142,7 +141,7 @@ class Blinder:
 
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
-        with self._writing() as journal:
+        with transaction(self._journal) as journal:
             approved, noise = _approved(journal, plan), _noise_of(journal, plan)
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
             head = self._head(journal)
@@ -177,7 +176,7 @@ class Blinder:
             MasksRefused: a rule forbids it.
         """
         asked, running = MasksAsked.read(content), None
-        with self._writing() as journal:
+        with transaction(self._journal) as journal:
             _admit(journal, asked)
             noise = _noise_of(journal, asked.plan)
             known = _answered(journal, asked, noise is not None)
@@ -208,21 +207,18 @@ class Blinder:
             running = asked.run, noise.stream(asked.numel, source, nonces), nonces
             running[1].skip(asked.round)
         _, stream, nonces = running
-        before = drawn[asked.round] if asked.round < len(drawn) else None
-        if before is None and known:
-            raise asked.refused("masks-noise")
-        if before is None:
+        nonce, before = drawn[asked.round] if asked.round < len(drawn) else (None, None)
+        if nonce is None:
             # Fresh bits come after the question is final, and it is bound to them.
             fresh, question = secrets.token_bytes(NONCE_BYTES), bytes.fromhex(asked.digest())
-            nonces.append(source.nonce(asked.run, asked.round, fresh, question))
-        else:
-            nonces.append(before[0])
-        noise.take_from_(masks, stream)
-        if before is None:
-            values = (asked.run, asked.round, nonces[-1], digest_of(masks))
-            journal.execute("INSERT INTO nonces VALUES (?, ?, ?, ?)", values)
-        elif digest_of(masks) != before[1]:
+            nonce = source.nonce(asked.run, asked.round, fresh, question)
+        nonces.append(nonce)
+        answered = digest_of(noise.take_from_(masks, stream))
+        # What was answered is answered again, to the bit; what was not has no nonce yet.
+        if (answered if known else None) != before:
             raise asked.refused("masks-noise")
+        if before is None:
+            journal.execute("INSERT INTO nonces VALUES (?, ?, ?, ?)", (asked.run, asked.round, nonce, answered))
         return running
 
     def _open(self, asked: MasksAsked) -> Iterable[bytes]:
@@ -234,19 +230,6 @@ class Blinder:
                 yield unseal(self._key, seal.box, purpose)
             except BadInput:
                 raise asked.refused("masks-box") from None
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """The journal in a transaction that holds it alone, and is on the disk when the block has ended."""
-        with contextlib.closing(sqlite3.connect(self._journal, timeout=60, isolation_level=None)) as journal:
-            journal.execute("PRAGMA synchronous = EXTRA")
-            journal.execute("BEGIN IMMEDIATE")
-            try:
-                yield journal
-            except BaseException:
-                journal.rollback()
-                raise
-            journal.commit()
 
 
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> None:

@@ -41,19 +41,16 @@ from fieldfare_flower import own_data
 
 log = logging.getLogger("fieldfare.client")
 
-Answer: TypeAlias = dict[str, Any]
-"""What JSON can hold."""
+Answer: TypeAlias = dict[str, Any]  # what JSON can hold
+# Packages that import parts of theirs while they train: once for this process, not for each child.
 _LAZY = ("torch.", "numpy.", "scipy.", "sklearn.")
-"""Packages that import parts of theirs while they train: once for this process, not for each child."""
-_MANY = 32
-"""Children after which `gather_memory` has earned what it takes, a tenth to a third of a second."""
-_HUGE, _COLLAPSE = 2 << 20, 25
-"""Bytes of a huge page, and Linux's MADV_COLLAPSE (6.1)."""
+_MANY = 32  # children after which `gather_memory` has earned what it takes, a tenth to a third of a second
+_HUGE, _COLLAPSE = 2 << 20, 25  # bytes of a huge page, and Linux's MADV_COLLAPSE (6.1)
 _MAP_FIXED = 0x10
+# How Linux names shared memory that is no file of anybody's disk.
 _SHARED = (b"/dev/zero", b"/dev/shm/", b"/memfd:", b"/SYSV")
-"""How Linux names shared memory that is no file of anybody's disk."""
+# Ray's store of objects, gigabytes that a simulation's actors map. What lies there is never changed again.
 _STORE = b"/dev/shm/plasma"
-"""Ray's store of objects, gigabytes that a simulation's actors map. What lies there is never changed again."""
 _asked = count(1)
 _OWN_THREADS = {"jax": "JAX", "tensorflow": "TensorFlow"}
 

@@ -9,14 +9,15 @@ furthest end of the blinder's journal that it was shown: a blinder that is put b
 from __future__ import annotations
 
 import math
-import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 
+from fieldfare.atomic import make_file
 from fieldfare.errors import BadInput, Refused, Unreadable
 from fieldfare.masking.boxes import Purpose, read_key, seal, write_node_key
 from fieldfare.masking.receipts import BlinderHead, BlinderWentBack
@@ -25,10 +26,8 @@ from fieldfare_client.witness import keep
 from fieldfare_flower.masked import Masking, Seal, write_reply
 from fieldfare_flower.messages import Occasion
 
-BLINDER = "blinder"
-"""The key of a node's configuration with the public key of its blinder."""
-NODE_KEY = "node-key"
-"""The key of a node's configuration with the file of the key that signs its boxes."""
+BLINDER = "blinder"  # the key of a node's configuration with the public key of its blinder
+NODE_KEY = "node-key"  # the key of a node's configuration with the file of the key that signs its boxes
 _KEY_BYTES = 32
 
 
@@ -45,15 +44,8 @@ def make_node_key(file: Path) -> str:
 
     Raises `BadInput` as `node_key`.
     """
-    try:
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as made:
-            made.write(secrets.token_bytes(_KEY_BYTES))
-            os.fsync(made.fileno())
-    except FileExistsError:
-        pass
-    except OSError:  # a full disk left a file, which is no key
-        file.unlink(missing_ok=True)
-        raise
+    with suppress(FileExistsError):
+        make_file(file, secrets.token_bytes(_KEY_BYTES))
     return write_node_key(node_key(file))
 
 

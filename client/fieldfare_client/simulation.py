@@ -74,10 +74,8 @@ class LocalGrid(Grid, metaclass=Shown):
 
     SHOWN = ("run_app", "run_config")
 
-    simulated = True
-    """Users cannot be impersonated: all nodes are this process."""
-    blinder: Blinder | None = None
-    """Of masked sums: a rehearsal of it, in the same process."""
+    simulated = True  # users cannot be impersonated: all nodes are this process
+    blinder: Blinder | None = None  # of masked sums: a rehearsal of it, in the same process
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from fieldfare.atomic import make_file, replace_file
 from fieldfare.signed_head import HeadRefused, SignedHead, follow
 from fieldfare_client import budget
 from fieldfare_flower.messages import HEAD, is_of_people, read_head, read_keys, records_of
@@ -108,23 +109,8 @@ def keep(path: Path, head: SignedHead | str, first: bool = False) -> None:
     first: keep what is there; of two processes at once, one makes it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="ascii") as file:
-        file.write(f"{head}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    if first:
-        with suppress(FileExistsError):  # unlike `replace`, a link never takes another's place
-            path.hardlink_to(temporary)
-        temporary.unlink()
-    else:
-        temporary.replace(path)
-    # The new name is durable only when its directory is.
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    with suppress(FileExistsError):
+        (make_file if first else replace_file)(path, f"{head}\n".encode("ascii"), 0o666)
 
 
 def _path() -> Path | None:

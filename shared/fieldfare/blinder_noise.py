@@ -32,7 +32,6 @@ releases, of which one is charged. Receipts show that where both reach the ledge
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -49,8 +48,8 @@ from fieldfare.plan_tables import ParticipationSpec
 from fieldfare.privatise import Grid, Privatiser
 from fieldfare.streams.base import Stream
 
+# Share by which a blinder's noise is more than the plan says: two machines' searches end at other last digits.
 SPARE = 2.0**-20
-"""Share by which a blinder's noise is more than the plan says: two machines' searches end at other last digits."""
 _STATED = ("mechanism", "participation", "rounds", "multiplier", "mu_squared")
 
 
@@ -103,10 +102,9 @@ class BlinderNoise:
 
     def to_json(self) -> dict[str, Any]:
         """Finite JSON; floats in full precision."""
-        privatiser = self.privatiser
-        assert privatiser.grid is not None
+        privatiser, spacing = self.privatiser, 2.0**self.privatiser.spacing_log2
         entries = {name: base64.b64encode(entry).decode() for name, entry in self.entries.items()}
-        own = {"entries": entries, "std": privatiser.std, "spacing": privatiser.grid.spacing, "bits": privatiser.bits}
+        own = {"entries": entries, "std": privatiser.std, "spacing": spacing, "bits": privatiser.bits}
         return {name: getattr(self, name) for name in _STATED} | own
 
     @classmethod
@@ -118,6 +116,15 @@ class BlinderNoise:
 
 
 def terms_of(multiplier: float, privatiser: Privatiser) -> str:
-    """What `BlinderNoise.terms` says of such noise."""
-    assert privatiser.grid is not None
-    return f"{multiplier!r} {math.frexp(privatiser.grid.spacing)[1] - 1}"
+    """What `BlinderNoise.terms` says of such noise; "" of none."""
+    return f"{multiplier!r} {privatiser.spacing_log2}" if multiplier else ""
+
+
+def is_enough(terms: str, least: str) -> bool:
+    """Whether noise of `terms`, which came from elsewhere, is as much as that of `least`, on the same grid."""
+    multiplier, _, log2 = terms.partition(" ")
+    needed, _, own = least.partition(" ")
+    try:
+        return terms == least or (float(multiplier) >= float(needed) and log2 == own)
+    except ValueError:  # one of them is "", or malformed
+        return False

@@ -354,6 +354,12 @@ class Privatiser:
     cells: int = 0
     bits: int = 0
 
+    @property
+    def spacing_log2(self) -> int:
+        """The spacing of its grid, which it must have, is 2 to this."""
+        assert self.grid is not None
+        return math.frexp(self.grid.spacing)[1] - 1
+
     @classmethod
     def of(
         cls,

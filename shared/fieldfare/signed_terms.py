@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,8 +44,6 @@ REASONS = {
     "no-memory": "the node's own file of charges cannot be read or written",
 }
 
-_TOLD = re.compile(r"[a-z-]{1,20}")
-
 
 class NodeBudgetRefused(Refused):
     """A node's own budget does not allow what the server asks of its users. Nobody was trained."""
@@ -59,7 +56,7 @@ class NodeBudgetRefused(Refused):
 
 def read_told(text: str) -> str | None:
     """Return the word of `NodeBudgetRefused.told`, which came from elsewhere; None for anything else."""
-    return text if _TOLD.fullmatch(text) and text in REASONS else None
+    return text if text in REASONS else None
 
 
 @dataclass(frozen=True)

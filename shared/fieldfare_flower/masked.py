@@ -33,14 +33,18 @@ from fieldfare_flower.messages import (
 )
 from fieldfare_flower.npy import BadReply, SharedArray, read_array
 
-VERSION = 1
-"""Of the masks themselves: another scheme has another number."""
+VERSION = 1  # of the masks themselves: another scheme has another number
 MASKED, WORDS = "masked", "words"
 QUERY_MASKS = "query.masks"
 ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
 _MOST = 1 << 62
 _SIGNATURE_BYTES = 64
+# The members of two records, in the order in which their classes take them, and of which kind each must be.
+_MASKING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str, "shares": list, "weights": list}
+_ABOUT = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str}
+_ASKED = {**_ABOUT, "nodes": list, "seals": list}
 
+# Why the blinder does not answer: in a fixed word, all that it tells the server, and in words for people.
 REFUSALS = {
     "masks-plan": "it approved no such plan, or another number of words.",
     "masks-few": "it opens no sum of so few different nodes.",
@@ -51,7 +55,6 @@ REFUSALS = {
     "masks-budget": "what its own noise lets the server learn is used up.",
     "masks-noise": "this machine does not make the very noise again under which it answered this round.",
 }
-"""Why the blinder does not answer: in a fixed word, which is all that it tells the server, and in words for people."""
 
 
 class MasksRefused(Refused):
@@ -69,8 +72,7 @@ class Seal:
     """A seed for the blinder, signed by the node that masked with it: `masking.boxes`, `seal` and `signed_box`."""
 
     box: bytes
-    key: str
-    """The node's, Ed25519, 64 hex digits."""
+    key: str  # the node's, Ed25519, 64 hex digits
     signature: bytes
 
     @classmethod
@@ -118,10 +120,7 @@ class Masking:
 
     def write(self, content: RecordDict) -> None:
         """Put it into the instruction `content`, which then is of the version that knows masks."""
-        known: dict[str, ConfigRecordValues] = {"blinder": self.blinder, "spacing_log2": self.spacing_log2}
-        known |= {"version": VERSION, "bits": self.bits, "plan": self.plan, "head": self.head}
-        known |= {"shares": list(self.shares), "weights": list(self.weights)}
-        content[MASKING] = ConfigRecord(known)
+        content[MASKING] = _written(self, _MASKING, head=self.head)
         content.config_records[HEADER]["version"] = MASKED_VERSION
 
     @classmethod
@@ -130,8 +129,7 @@ class Masking:
         record = records_of(content, ConfigRecord).get(MASKING)
         if record is None:
             return None
-        names = ("blinder", "spacing_log2", "bits", "plan", "shares", "weights")
-        blinder, log2, bits, plan, shares, weights = _fields(record, names, (str, int, int, str, list, list))
+        blinder, log2, bits, plan, shares, weights = _fields(record, _MASKING)
         # Beyond 2^900 the spacing would leave float64's range in a product.
         if abs(log2) > 900 or bits not in RINGS:
             raise BadReply("schema", "no ring")
@@ -140,10 +138,16 @@ class Masking:
         return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights), str(record.get("head", "")))
 
 
-def _fields(record: Mapping[str, Any], names: Sequence[str], kinds: Sequence[type]) -> list[Any]:
+def _written(said: object, members: Mapping[str, type], **others: ConfigRecordValues) -> ConfigRecord:
+    """The record from which `_fields` reads the `members` of `said`. others: what is written in another form."""
+    known = {name: kind(getattr(said, name)) for name, kind in members.items() if name not in others}
+    return ConfigRecord({"version": VERSION, **known, **others})
+
+
+def _fields(record: Mapping[str, Any], members: Mapping[str, type]) -> list[Any]:
     """The values of a record of this version. Raises `BadReply` unless each is of its kind: and True is no int."""
-    values = [record.get(name) for name in names]
-    if record.get("version") != VERSION or any(type(v) is not kind for v, kind in zip(values, kinds, strict=True)):
+    values = [record.get(name) for name in members]
+    if record.get("version") != VERSION or list(map(type, values)) != list(members.values()):
         raise BadReply("version", "masks of another kind")
     return values
 
@@ -208,19 +212,15 @@ class MasksAsked:
 
     def write(self) -> RecordDict:
         """The question as a message's content."""
-        about: dict[str, ConfigRecordValues] = {"version": VERSION, "run": self.run, "bits": self.bits}
-        about |= {"plan": self.plan, "round": self.round, "attempt": self.attempt, "numel": self.numel}
         # Ids of nodes have 64 bits, of which Flower's lists of numbers keep 63.
-        about |= {"nodes": list(map(str, self.nodes)), "seals": [seal.packed() for seal in self.seals]}
-        return RecordDict({ASK: ConfigRecord(about)})
+        nodes, seals = list(map(str, self.nodes)), [seal.packed() for seal in self.seals]
+        return RecordDict({ASK: _written(self, _ASKED, nodes=nodes, seals=seals)})
 
     @classmethod
     def read(cls, content: RecordDict) -> MasksAsked:
         """Raises `BadReply` on anything but a well-formed question about distinct nodes."""
         record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
-        names = ("run", "round", "attempt", "numel", "bits", "plan", "nodes", "seals")
-        kinds = (str, int, int, int, int, str, list, list)
-        run, round, attempt, numel, bits, plan, nodes, seals = _fields(record, names, kinds)
+        run, round, attempt, numel, bits, plan, nodes, seals = _fields(record, _ASKED)
         if bits not in RINGS or not all(0 <= number < _MOST for number in (round, attempt, numel)):
             raise BadReply("schema", "no round")
         if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):

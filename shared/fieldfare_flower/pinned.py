@@ -1,5 +1,4 @@
-"""A node starts only code that its operator allows: FIELDFARE_CODE names a file of SHA-256 digests, one a
-line.
+"""A node starts only code that its operator allows: FIELDFARE_CODE names a file, a SHA-256 a line.
 
 Flower sends an app's code (its FAB) to nodes, and a node starts what comes. With this variable set where
 tasks start, a task whose FAB has none of these digests is refused before it is unpacked: the server learns

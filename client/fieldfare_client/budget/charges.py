@@ -26,7 +26,6 @@ from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +40,12 @@ from fieldfare.hashing import all_differ
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
 from fieldfare.text import decimal
 from fieldfare_client.budget.settings import Agreed, NodeBudget
+from fieldfare_client.journal import transaction
 
 Names = NDArray[np.uint64]
 
 # The round under which the price of a whole run is written.
 _WHOLE = -1
-# Seconds that one process waits while another charges.
-_PATIENCE = 60.0
 _VERSION = 1
 # Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's odometer.
 _TABLES = f"""
@@ -80,9 +78,6 @@ class _Asked(NamedTuple):
     units: int
 
 
-_NEVER = _Asked((), 0, 0)
-
-
 class Charges:
     """The file of one node. Of several processes and threads, one charges at a time."""
 
@@ -99,17 +94,20 @@ class Charges:
         """
         cost = terms.cost()
         with self._writing() as connection:
-            price = _meet(connection, terms, agreed, cost, self._settings)
+            whole = Fraction(_meet(connection, terms, agreed, cost, self._settings).mu_squared)
             asked = _asked(connection, terms.run, names)
-            if _charges_singly(terms, cost):
+            if singly := _charges_singly(terms, cost):
                 most = cost.most_units()
                 more = [Fraction(max(0, most - each.units)) * Fraction(UNIT) for each in asked]
-                return self._some(self._fit(connection, agreed, names, more), agreed)
-            more = [Fraction() if each.rounds else Fraction(price.mu_squared) for each in asked]
-            fit = self._some(self._fit(connection, agreed, names, more), agreed)
-            new = fit & np.array([not each.rounds for each in asked], dtype=np.bool_)
-            _add(connection, agreed, names[new], [Fraction(price.mu_squared)] * int(new.sum()))
-            _note(connection, terms.run, names[new], _WHOLE, 0, [0] * int(new.sum()))
+            else:
+                more = [Fraction() if each.rounds else whole for each in asked]
+            fit = self._fit(connection, agreed, names, more)
+            if len(fit) and not fit.any():  # nothing is charged then, no leak either
+                raise _exceeds(agreed)
+            if not singly:
+                new = names[fit & np.array([not each.rounds for each in asked], dtype=np.bool_)]
+                _add(connection, agreed, new, [whole] * len(new))
+                _note(connection, terms.run, new, _WHOLE, 0, [0] * len(new))
             return fit
 
     def charge(self, terms: RunTerms, agreed: Agreed, round: int, attempt: int, names: Names) -> None:
@@ -135,9 +133,11 @@ class Charges:
                 why = "users were asked for it, or for a later round, before."
                 near = "the newest copy of the ledger and of the coordinator's directory"
                 raise NodeBudgetRefused(what, why, near, reason="asked-again")
-            units = _increments(cost, round, patterns, what) if singly else [0] * len(new)
-            if not singly:
+            if singly:
+                units = _increments(cost, round, patterns, what)
+            else:
                 _require_pattern(cost, round, patterns, what)
+                units = [0] * len(new)
             more = [Fraction(each) * Fraction(UNIT) for each in units]
             if not self._fit(connection, agreed, new, more).all():
                 raise _exceeds(agreed)
@@ -171,36 +171,20 @@ class Charges:
             fit &= np.array([held[total] for total in totals], dtype=np.bool_)
         return fit
 
-    @staticmethod
-    def _some(fit: NDArray[np.bool_], agreed: Agreed) -> NDArray[np.bool_]:
-        """Return `fit`. Raises `NodeBudgetRefused` for nobody of some: nothing is charged then, no leak either."""
-        if len(fit) and not fit.any():
-            raise _exceeds(agreed)
-        return fit
-
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Open a transaction that is on the disk when it ends. Raises `NodeBudgetRefused` where it fails."""
         path = self._settings.charges
-        connection = None
         try:
-            # rw: an empty file never takes the place of a lost one.
-            where = f"file:{quote(str(path.absolute()))}?mode=rw"
-            connection = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
-            connection.execute("PRAGMA synchronous = EXTRA")  # a commit returns when file and directory are on the disk
-            connection.execute("BEGIN IMMEDIATE")
-            if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-                raise sqlite3.DatabaseError("it is no file of charges")
-            yield connection
-            connection.execute("COMMIT")
+            with transaction(path) as connection:
+                if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                    raise sqlite3.DatabaseError("it is no file of charges")
+                yield connection
         except sqlite3.Error as error:
             what, why = f"the file of charges {str(path)!r}", f"cannot be read and written ({error})."
             made = "`python -m fieldfare_client.budget init` only where users were never charged"
             near = f"the file itself, or its newest copy; {made}"
             raise NodeBudgetRefused(what, why, near, reason="no-memory") from None
-        finally:
-            if connection is not None:
-                connection.close()  # takes back what was not committed
 
 
 def _charges_singly(terms: RunTerms, cost: Cost) -> bool:
@@ -309,11 +293,9 @@ def _spent(connection: sqlite3.Connection, names: Names, population: str) -> tup
 def _asked(connection: sqlite3.Connection, run: str, names: Names) -> list[_Asked]:
     """Return what each of `names` was asked in `run`."""
     query = "SELECT round, attempt, units FROM asked WHERE run = ? AND user = ? ORDER BY round"
-    found = [connection.execute(query, (run, user)).fetchall() for user in _signed(names)]
-    return [
-        _Asked(tuple(row[0] for row in rows), rows[-1][1], sum(row[2] for row in rows)) if rows else _NEVER
-        for rows in found
-    ]
+    found = (connection.execute(query, (run, user)).fetchall() for user in _signed(names))
+    columns = (zip(*rows, strict=True) if rows else ((), (0,), ()) for rows in found)
+    return [_Asked(tuple(rounds), attempts[-1], sum(units)) for rounds, attempts, units in columns]
 
 
 def _add(connection: sqlite3.Connection, agreed: Agreed, names: Names, more: Sequence[Fraction]) -> None:

@@ -15,8 +15,7 @@ from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.private.local_arrays import Altered
 from fieldfare_client.training.local_model import Buffers
 
-CHUNK = 1 << 20
-"""Elements that are widened to float64 at a time."""
+CHUNK = 1 << 20  # elements that are widened to float64 at a time
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",

@@ -58,8 +58,7 @@ ListUsers = Callable[[Context], Iterable[str]]
 Isolation = Literal["auto", "process", "none"]
 CONFIG = "config"
 ROUND = "server-round"
-CLIPPING_NORM = "clipping_norm"
-"""The key under which Flower sends a clip norm to clients."""
+CLIPPING_NORM = "clipping_norm"  # the key under which Flower sends a clip norm to clients
 
 
 class WrongDialect(FieldfareError):
@@ -74,10 +73,8 @@ class LostDevice(FieldfareError):
 class Instruction:
     """What one round asks of every user of a node."""
 
-    points: Sequence[Arrays]
-    """Trained parameters by name, float32, writable."""
-    weights: Sequence[float]
-    """A weight a point for each query, one query after another, (queries x points,)."""
+    points: Sequence[Arrays]  # trained parameters by name, float32, writable
+    weights: Sequence[float]  # a weight a point for each query, one query after another, (queries x points,)
     seed: int
     batches: int
     config: Mapping[str, object]
@@ -88,8 +85,7 @@ class UserList:
 
     def __init__(self, function: ListUsers) -> None:
         self._function = function
-        self.node: AppNode | None = None
-        """Whose loop trains them."""
+        self.node: AppNode | None = None  # whose loop trains them
 
     def read(self, context: Context) -> dict[int, str]:
         """Return the ids of the users that this node hosts, by pseudonym. Raises `BadInput`, which quotes no id."""
@@ -128,18 +124,14 @@ class AppNode:
     ) -> None:
         self._loop, self._build, self._rebuild, self.isolation = loop, build, rebuild, isolation
         self.user_list = user_list
-        self.measure: Measure | None = None
-        """Answers questions about a user."""
+        self.measure: Measure | None = None  # answers questions about a user
+        # Where a forked child leaves the updates of its user, (queries, d).
         self._shared: NDArray[np.float32] | None = None
-        """Where a forked child leaves the updates of its user, (queries, d)."""
         self._said = ""
-        self._until = math.inf
-        """When children of the newest message end at the latest, of `time.monotonic`."""
+        self._until = math.inf  # when children of the newest message end at the latest, of `time.monotonic`
         self._model: LocalModel | LocalArrays | None = None
-        self.reported: dict[str, float] = {}
-        """What the loop has told `ff.private.metric` of the newest user."""
-        self.has_trained = False
-        """Whether the loop was called in this process: it may have left something."""
+        self.reported: dict[str, float] = {}  # what the loop has told `ff.private.metric` of the newest user
+        self.has_trained = False  # whether the loop was called in this process: it may have left something
 
     @property
     def model(self) -> LocalModel | LocalArrays:
@@ -417,8 +409,8 @@ class AppNode:
         return update
 
 
+# What the loop that runs just now has told `metric`; one node of a process trains at a time.
 _telling: list[dict[str, float]] = []
-"""What the loop that runs just now has told `metric`; one node of a process trains at a time."""
 
 
 def metric(name: str, value: float) -> None:

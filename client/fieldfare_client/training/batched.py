@@ -34,12 +34,12 @@ from fieldfare_client.training.rows import prepares_nothing
 from fieldfare_client.training.schedule import BatchSchedule, step_keys, steps_of
 from fieldfare_client.training.wide_input import InputLayer, OwnInputLayer, pays
 
+# Bytes of a cache line and of the widest vectors of a CPU, on which torch's own blocks of memory start.
 ALIGNED = 64
-"""Bytes of a cache line and of the widest vectors of a CPU, on which torch's own blocks of memory start."""
+# Weights of a first layer that is not copied for isolated users either: fewer cost less than products of their own.
 WIDE = 50_000
-"""Weights of a first layer that is not copied for isolated users either: fewer cost less than products of their own."""
+# (step, the weights of the users who have a batch) -> their gradients; None where the step is taken already.
 Gradients = Callable[[int, Weights], Sequence[torch.Tensor] | None]
-"""(step, the weights of the users who have a batch) -> their gradients; None where the step is taken already."""
 
 
 class BatchedEngine(Engine):
@@ -50,10 +50,8 @@ class BatchedEngine(Engine):
     it is left out.
     """
 
-    layers: Sequence[Layer]
-    """Whose backward pass is written out; empty where the model is mapped."""
-    unwritten: str
-    """Why the model is mapped; empty where its layers are written out."""
+    layers: Sequence[Layer]  # whose backward pass is written out; empty where the model is mapped
+    unwritten: str  # why the model is mapped; empty where its layers are written out
 
     def __init__(self, model: nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)

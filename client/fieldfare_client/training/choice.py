@@ -15,8 +15,8 @@ from fieldfare_client.training.engines import Engine
 log = logging.getLogger("fieldfare.client")
 
 CLEARLY = 0.9
+# Timings of each candidate. The first includes what is done only once: the best of the others counts.
 TRIALS = 3
-"""Timings of each candidate. The first includes what is done only once: the best of the others counts."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,7 @@ class Candidate:
     engine: Engine
     users: int
     label: str
-    trial: int | None = None
-    """How many users are enough to time it; None: as many as it trains."""
+    trial: int | None = None  # how many users are enough to time it; None: as many as it trains
 
 
 @dataclass
@@ -36,8 +35,7 @@ class EngineChoice:
 
     candidates: Sequence[Candidate]
     why: str
-    seconds: dict[int, list[float]] = field(default_factory=dict)
-    """Seconds a batch, by candidate."""
+    seconds: dict[int, list[float]] = field(default_factory=dict)  # seconds a batch, by candidate
     best: int | None = None
 
     def __post_init__(self) -> None:
@@ -78,8 +76,8 @@ class EngineChoice:
         return f"{self.candidates[self.best].label}: {self.why}"
 
 
+# Timed decisions of this process, by shape of work and labels of the candidates: (candidate, why).
 KNOWN: dict[Hashable, tuple[int, str]] = {}
-"""Timed decisions of this process, by shape of work and labels of the candidates: (candidate, why)."""
 
 
 def recall(choice: EngineChoice, shape: Hashable) -> EngineChoice:

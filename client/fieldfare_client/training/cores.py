@@ -20,8 +20,8 @@ from fieldfare_client.training.choice import CLEARLY, TRIALS
 
 log = logging.getLogger("fieldfare.client")
 
+# Seconds of training alone before workers are started: a shorter run is over before they would pay.
 PATIENCE = 2.0
-"""Seconds of training alone before workers are started: a shorter run is over before they would pay."""
 
 
 def cores() -> int:
@@ -45,20 +45,17 @@ def processes(client: ClientSpec, task: str) -> int:
 class CoreChoice:
     """Whether rounds of one shape of work train in worker processes."""
 
-    spent: float = 0.0
-    """Seconds that rounds took which this process trained alone."""
+    spent: float = 0.0  # seconds that rounds took which this process trained alone
+    # Seconds a batch of the newest rounds that this process trained alone.
     alone: list[float] = field(default_factory=list)
-    """Seconds a batch of the newest rounds that this process trained alone."""
-    together: list[float] = field(default_factory=list)
-    """Seconds a batch of the rounds that workers trained."""
-    workers: bool | None = None
-    """The decision, once there is one."""
+    together: list[float] = field(default_factory=list)  # seconds a batch of the rounds that workers trained
+    workers: bool | None = None  # the decision, once there is one
     why: str = "not decided yet: too few rounds have been timed"
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _under_way: int = 0
     _since: float = 0.0
+    # Batches of the nodes whom workers have trained since `_since`, when none was under way.
     _batches: int = 0
-    """Batches of the nodes whom workers have trained since `_since`, when none was under way."""
 
     @property
     def wants_workers(self) -> bool:

@@ -47,14 +47,12 @@ class Sizes(Protocol):
 class Chunk:
     """The data of some users on the training device, users with more rows first."""
 
-    inputs: torch.Tensor
-    """Rows of the users, one user after another: (rows, ...)."""
+    inputs: torch.Tensor  # rows of the users, one user after another: (rows, ...)
     targets: torch.Tensor
     schedule: BatchSchedule
+    # How many users may train at once without moving a bit of any of them; None: any number.
     sizes: Sizes | None = None
-    """How many users may train at once without moving a bit of any of them; None: any number."""
-    wide: bool = False
-    """Where `sizes` hold for a first layer that is not copied (`wide_input.OwnInputLayer`)."""
+    wide: bool = False  # where `sizes` hold for a first layer that is not copied (`wide_input.OwnInputLayer`)
 
     def __len__(self) -> int:
         return len(self.schedule.counts)
@@ -86,14 +84,11 @@ class Engine(ABC):
 class Group:
     """Slots of a chunk with equally long batches, which are mapped together."""
 
+    # Those that are mapped: a slice where they are adjacent, because a slice copies nothing.
     slots: slice | torch.Tensor
-    """Those that are mapped: a slice where they are adjacent, because a slice copies nothing."""
-    count: int
-    """Rows of each batch."""
-    owners: slice | torch.Tensor
-    """Whose result counts: the first of `slots`, as many as there are."""
-    real: int | None = None
-    """How many owners there are; None: all slots."""
+    count: int  # rows of each batch
+    owners: slice | torch.Tensor  # whose result counts: the first of `slots`, as many as there are
+    real: int | None = None  # how many owners there are; None: all slots
 
     def covers(self, slots: int, width: int) -> bool:
         """Return whether these are the first `slots` slots, with batches of `width` rows."""
@@ -108,18 +103,12 @@ class Batches:
     chunk.
     """
 
-    active: list[int]
-    """How many users have a batch at each step: the first ones of the chunk."""
-    slots: list[int]
-    """How many slots are computed at each step: at least the active ones."""
-    room: int
-    """The most slots of a step."""
-    rows: torch.Tensor
-    """Rows of the chunk, int64 (steps, slots, width)."""
-    keys: NDArray[np.uint64]
-    """The key of every slot, (slots,); 0 of dummies."""
-    groups: list[list[Group]]
-    """At each step, the active users by the number of rows in their batch."""
+    active: list[int]  # how many users have a batch at each step: the first ones of the chunk
+    slots: list[int]  # how many slots are computed at each step: at least the active ones
+    room: int  # the most slots of a step
+    rows: torch.Tensor  # rows of the chunk, int64 (steps, slots, width)
+    keys: NDArray[np.uint64]  # the key of every slot, (slots,); 0 of dummies
+    groups: list[list[Group]]  # at each step, the active users by the number of rows in their batch
 
     def __init__(self, chunk: Chunk) -> None:
         schedule, device, sizes = chunk.schedule, chunk.inputs.device, chunk.sizes

@@ -38,14 +38,12 @@ from fieldfare_client.training.schedule import schedule
 
 log = logging.getLogger("fieldfare.client")
 
-BASE = {"cpu": 16, "cuda": 64}
-"""Users of the chunk that all others are compared with."""
+BASE = {"cpu": 16, "cuda": 64}  # users of the chunk that all others are compared with
+# Rows up to which all batches are as wide as the plan's: a padded batch costs less than a chunk of its own.
 WIDEST = 32
-"""Rows up to which all batches are as wide as the plan's: a padded batch costs less than a chunk of its own."""
-WIDE = 1 << 32
-"""Added to the width of batches in chunks whose first layer is not copied."""
+WIDE = 1 << 32  # added to the width of batches in chunks whose first layer is not copied
+# What this process has found, by work and (slots, width, count).
 FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
-"""What this process has found, by work and (slots, width, count)."""
 
 
 def ladder(users: int) -> int:
@@ -244,8 +242,7 @@ class Apart:
     ) -> None:
         self.loop, self.batched, self._client = loops[0], batched, client
         self.sizes: Isolation | None = None
-        self.wide: Isolation | None = None
-        """Where the first layer is not copied."""
+        self.wide: Isolation | None = None  # where the first layer is not copied
         self._widths: dict[int, int] = {}
         if rows is None:
             return

@@ -15,9 +15,9 @@ import torch
 import torch.fx
 from torch import nn
 
-Weights = list[torch.Tensor]
-"""All parameters of the model, in the order of its schema."""
+Weights = list[torch.Tensor]  # all parameters of the model, in the order of its schema
 
+# Of each activation: forward, and (gradient at its output, output) -> gradient at its input.
 ACTIVATIONS: dict[
     type[nn.Module],
     tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]],
@@ -27,7 +27,6 @@ ACTIVATIONS: dict[
     nn.Sigmoid: (torch.sigmoid, torch.ops.aten.sigmoid_backward),
     nn.Identity: (lambda x: x, lambda gradient, y: gradient),
 }
-"""Of each activation: forward, and (gradient at its output, output) -> gradient at its input."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Destination:
     """Where a backward pass writes the gradients of the parameters, each (users, *shape)."""
 
     tensors: Sequence[torch.Tensor]
+    # None: the tensors become the gradients. A rate: they are the weights, and step by -rate x gradient.
     rate: float | None
-    """None: the tensors become the gradients. A rate: they are the weights, and step by -rate x gradient."""
 
     def put(self, place: int, gradient: torch.Tensor) -> None:
         """Write the gradient of parameter `place`."""
@@ -85,16 +84,15 @@ class Stack:
     """What `layers_of` finds."""
 
     layers: list[Layer]
-    flatten: bool
-    """Whether the model first makes one vector of each row."""
+    flatten: bool  # whether the model first makes one vector of each row
 
 
+# Activations as functions and methods, which are the same as modules.
 _FUNCTIONS: dict[object, type[nn.Module]] = {
     **dict.fromkeys((torch.relu, nn.functional.relu, "relu"), nn.ReLU),
     **dict.fromkeys((torch.tanh, nn.functional.tanh, "tanh"), nn.Tanh),
     **dict.fromkeys((torch.sigmoid, nn.functional.sigmoid, "sigmoid"), nn.Sigmoid),
 }
-"""Activations as functions and methods, which are the same as modules."""
 
 
 def layers_of(model: nn.Module, names: tuple[str, ...]) -> Stack | str:

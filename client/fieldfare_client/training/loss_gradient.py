@@ -32,23 +32,19 @@ from torch.utils._pytree import tree_flatten
 
 from fieldfare_client.training.local_model import same_numbers
 
+# Outputs and targets of one user's batch -> the loss of each example.
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Outputs and targets of one user's batch -> the loss of each example."""
 
-OFTEN = 8
-"""Batches of a shape after which its operations are recorded."""
-MOST = 64
-"""Shapes whose operations are kept, at most."""
+OFTEN = 8  # batches of a shape after which its operations are recorded
+MOST = 64  # shapes whose operations are kept, at most
+# Users of the two batches of each length that a sealed loss is recorded on: in what differs, their number is read.
 FEW, MANY = 3, 5
-"""Users of the two batches of each length that a sealed loss is recorded on: in what differs, their number is read."""
-TRIED = (1, 16, 256)
-"""Users of the batches that the operations for any number are compared on."""
-LONGEST = 64
-"""Rows of a batch up to which a sealed loss is recorded."""
+TRIED = (1, 16, 256)  # users of the batches that the operations for any number are compared on
+LONGEST = 64  # rows of a batch up to which a sealed loss is recorded
+# Classes in which torch takes the softmax of each row number by number, five times as long as of as many columns.
 NARROW = range(3, 16)
-"""Classes in which torch takes the softmax of each row number by number, five times as long as of as many columns."""
+# Columns of which there are always multiples: what is over for the CPU's vectors would have other bits.
 FULL = 64
-"""Columns of which there are always multiples: what is over for the CPU's vectors would have other bits."""
 
 
 class LossGradient:
@@ -64,15 +60,13 @@ class LossGradient:
 
         self._mapped, self._one = partial(_differentiate, vmap(mean)), partial(_differentiate, mean)
         self._seen: Counter[Hashable] = Counter()
+        # By shape; None where operations cannot be repeated.
         self._recorded: dict[Hashable, _Operations | None] = {}
-        """By shape; None where operations cannot be repeated."""
         self._trusted: dict[Hashable, _Operations | None] = {}
         """Shapes whose operations have given the gradient of a batch other than the recorded one; and those of one
         user's batch alone, which costs a tenth."""
-        self._due = True
-        """Whether the next batch is compared."""
-        self._constant = True
-        """Whether every comparison was equal so far."""
+        self._due = True  # whether the next batch is compared
+        self._constant = True  # whether every comparison was equal so far
 
     def begin(self) -> None:
         """Begin a new chunk of users: compare one of its batches."""
@@ -134,10 +128,9 @@ class SealedLoss(LossGradient):
     def __init__(self, loss: Loss, rows: int) -> None:
         super().__init__(loss)
         self.rows = rows
+        # By rows of a batch: the operations for `FEW` users and for `MANY`.
         self._pairs: dict[int, tuple[_Operations, _Operations]] = {}
-        """By rows of a batch: the operations for `FEW` users and for `MANY`."""
-        self._lists: dict[tuple[int, int], _Operations] = {}
-        """By users and rows."""
+        self._lists: dict[tuple[int, int], _Operations] = {}  # by users and rows
 
     def seal(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         """Record every length of batch, from made-up outputs and targets of one user's one row, (1, 1, ...).
@@ -176,8 +169,7 @@ class _Call:
     operation: Callable[..., torch.Tensor]
     arguments: tuple[object, ...]
     keywords: dict[str, Any]
-    tensors: tuple[tuple[int, int], ...]
-    """(place among the arguments, place among the values)."""
+    tensors: tuple[tuple[int, int], ...]  # (place among the arguments, place among the values)
     result: int
 
     def run(self, values: Sequence[torch.Tensor | None]) -> torch.Tensor:
@@ -192,8 +184,7 @@ class _Operations:
     """Operations that lead from outputs and targets, the values 0 and 1, to a gradient."""
 
     calls: Sequence[_Call]
-    values: Sequence[torch.Tensor | None]
-    """Constants in their places; the others are None."""
+    values: Sequence[torch.Tensor | None]  # constants in their places; the others are None
     gradient: int
 
     def repeat(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

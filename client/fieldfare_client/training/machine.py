@@ -11,12 +11,10 @@ from functools import lru_cache
 
 import torch
 
+# Names, because a product of two literals is computed once and for all when Python compiles.
 _TINIEST, _ONE = 5e-324, 1.0
-"""Names, because a product of two literals is computed once and for all when Python compiles."""
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
-"""glibc's `M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD` (malloc.h)."""
-KEPT_BYTES = 2**27
-"""Of freed memory that stays with the process, at most."""
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # glibc's `M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD` (malloc.h)
+KEPT_BYTES = 2**27  # of freed memory that stays with the process, at most
 
 
 @contextmanager

@@ -32,8 +32,7 @@ from fieldfare_client.users import UserTable
 
 log = logging.getLogger("fieldfare.client")
 
-_TOGETHER = 1 << 14
-"""Rows that are measured at once."""
+_TOGETHER = 1 << 14  # rows that are measured at once
 
 
 class Measures:
@@ -57,14 +56,12 @@ class Measures:
         named = dict(self._model.named_parameters())
         self._trained: list[torch.Tensor] = [named[name] for name in self._schema.names]
         self._sent: list[torch.Tensor] = []
-        self._loaded = False
-        """Whether the model has the parameters that were sent."""
+        self._loaded = False  # whether the model has the parameters that were sent
         stack = layers_of(self._model, self._schema.names)
         usual = spec.names == ("correct",) and getattr(task.measure, "__func__", None) is Task.measure
         self._stack = stack if isinstance(stack, Stack) and usual else None
         self._alone = isolated
-        self.none = (0.0,) * len(spec.names)
-        """The sums over nobody."""
+        self.none = (0.0,) * len(spec.names)  # the sums over nobody
 
     @property
     def without_task(self) -> bool:

@@ -36,14 +36,10 @@ class BatchSchedule:
     slot of a user ever holds another user's data; no loss sees the padding.
     """
 
-    rows: NDArray[np.int64]
-    """Rows of the chunk, shape (users, steps, width)."""
-    counts: NDArray[np.int64]
-    """Real rows in each batch, shape (users, steps); 0 after the user's last step."""
-    keys: NDArray[np.uint64]
-    """Shape (users,), see `user_keys`."""
-    sizes: NDArray[np.int64]
-    """Rows of each user, shape (users,)."""
+    rows: NDArray[np.int64]  # rows of the chunk, shape (users, steps, width)
+    counts: NDArray[np.int64]  # real rows in each batch, shape (users, steps); 0 after the user's last step
+    keys: NDArray[np.uint64]  # shape (users,), see `user_keys`
+    sizes: NDArray[np.int64]  # rows of each user, shape (users,)
 
     @property
     def steps(self) -> NDArray[np.int64]:

@@ -55,11 +55,11 @@ from fieldfare_flower import own_data
 
 log = logging.getLogger("fieldfare.client")
 
+# Clips updates float32 (users, d) in place; may return sums over the users of scalars in [0, 1] to report.
 Clip = Callable[[torch.Tensor], Sequence[float] | None]
-"""Clips updates float32 (users, d) in place; may return sums over the users of scalars in [0, 1] to report."""
 
+# Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows.
 CHUNK_BYTES = {"cpu": 10 * 2**20, "cuda": 2**30}
-"""Of the updates that are held at once. On a CPU: about what its cache holds, measured; beyond it training slows."""
 ALONE, OWN_PROCESS, WRITTEN = (
     "one user at a time",
     "each user trains in a process of its own",
@@ -68,10 +68,9 @@ ALONE, OWN_PROCESS, WRITTEN = (
 CONVOLVED = 250_000_000
 """Numbers of a batch x weights of convolutions beyond which, on a CPU, isolated users train one at a time: together
 they were 1.1 to 1.4 times faster at 230 million, and had .9 and .76 of that speed at 280 and 590."""
-CLIPPED = 64
-"""Users whom a GPU clips at once, where they are isolated: always as many."""
+CLIPPED = 64  # users whom a GPU clips at once, where they are isolated: always as many
+# How many users the loop trains between two clippings, and in a chunk that is timed.
 LOOP_USERS, LOOP_TRIAL = 16, 4
-"""How many users the loop trains between two clippings, and in a chunk that is timed."""
 
 
 @dataclass(frozen=True)
@@ -79,22 +78,20 @@ class CohortUpdate:
     """The result of a cohort. A node sends the sum, the number of users and the counts: no loss, no norm,
     nothing about one user."""
 
+    # Sum of the users' clipped updates, float64 (queries x d,): what rounding lets one user move, noise hides.
     update: torch.Tensor
-    """Sum of the users' clipped updates, float64 (queries x d,): what rounding lets one user move, noise hides."""
     users: int
     counts: tuple[float, ...] = ()
+    # How many users contributed zero because their training failed, by kind of error. Stays on the node.
     failures: Counter[str] = field(default_factory=Counter)
-    """How many users contributed zero because their training failed, by kind of error. Stays on the node."""
 
 
 @dataclass(frozen=True)
 class _Work:
     """What one round asks of every user."""
 
-    starts: list[torch.Tensor]
-    """The points to train from, float32 (d,) each."""
-    weights: list[Sequence[float]]
-    """The weight of each point in each query."""
+    starts: list[torch.Tensor]  # the points to train from, float32 (d,) each
+    weights: list[Sequence[float]]  # the weight of each point in each query
     table: UserTable
     at_round: int
 
@@ -145,10 +142,9 @@ class Trainer:
         # Most measures are Python of the task that sees users.
         free = self._measures is None or self._measures.without_task
         open_ = isolated and free and client.engine == client.isolation == "auto"
+        # Whether users for whom that can be train on recorded operations.
         self._sealed = apart and open_ and not self._alone and not hasattr(task, "known_updates")
-        """Whether users for whom that can be train on recorded operations."""
-        self._left: list[int] = []
-        """Users of this call for whom it could not."""
+        self._left: list[int] = []  # users of this call for whom it could not
         if apart and not self._sealed:
             self._alone = self._alone or OWN_PROCESS
         self._own_python = forked.has_own_python(task)
@@ -157,13 +153,11 @@ class Trainer:
         _warn(self._model, task)
         self._choices: dict[Hashable, EngineChoice] = {}
         self._engines: dict[type[Engine], Engine] = {}
-        self._unfit: set[type[Engine]] = set()
-        """Engines that failed for users whom the loop trains."""
-        self._room = 2**30
-        """The most users that the device's memory was seen to hold at once."""
+        self._unfit: set[type[Engine]] = set()  # engines that failed for users whom the loop trains
+        self._room = 2**30  # the most users that the device's memory was seen to hold at once
         self._apart: Apart | None = None
+        # The metrics of the newest chunk, where its rows could be prepared.
         self._measured: tuple[float, ...] | None = None
-        """The metrics of the newest chunk, where its rows could be prepared."""
 
     def _engine(self, kind: type[Engine]) -> Engine:
         if kind not in self._engines:

@@ -55,8 +55,7 @@ class _Job:
 
 
 DIED, LOST = "a training worker died", "the training workers have ended"
-_Reply = tuple[str, tuple[float, ...], Counter[str]]
-"""An error's text, counts, and failures by kind."""
+_Reply = tuple[str, tuple[float, ...], Counter[str]]  # an error's text, counts, and failures by kind
 
 
 class WorkersLost(RuntimeError):
@@ -129,17 +128,16 @@ class WorkerTrainer:
         self.schema = Trainer(loaded, settings.client, lambda updates: None).schema
         self._folder = tempfile.TemporaryDirectory(prefix="fieldfare-", dir=SHARED if SHARED.is_dir() else None)
         self._pipes: list[Connection] = []
+        # The pipes of workers that have not yet said that they are ready.
         self._starting: list[Connection] = []
-        """The pipes of workers that have not yet said that they are ready."""
         self._processes: list[Any] = []
         # Of what several threads use. Who holds the first waits for no reply, and who closes holds neither.
         self._changed = threading.Condition()
+        # Held by the thread that reads a worker's replies.
         self._reading = [threading.Lock() for _ in range(workers)]
-        """Held by the thread that reads a worker's replies."""
+        # What each worker has to do, in this order.
         self._queues: list[deque[_Share]] = [deque() for _ in range(workers)]
-        """What each worker has to do, in this order."""
-        self._cohorts = 0
-        """How many are being trained."""
+        self._cohorts = 0  # how many are being trained
         self._ended = False
         self._ending = threading.Lock()
         try:

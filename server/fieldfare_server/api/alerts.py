@@ -25,12 +25,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from fieldfare.atomic import alone_at, replace_file
 from fieldfare.errors import FieldfareError, WrongForm
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.population_schemas import Population
 from fieldfare_server.api.settings import is_this_machine
-from fieldfare_server.files.atomic import alone_at, replace_file
 from fieldfare_server.ledger.views import every
 
 # Between two looks.

@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fieldfare import signed_head
 from fieldfare.accounting.foreign import Foreign
+from fieldfare.atomic import replace_file
 from fieldfare.errors import FieldfareError
 from fieldfare_server.api.population_schemas import (
     Charge,
@@ -38,7 +39,6 @@ from fieldfare_server.api.schemas import (
     Series,
     Verification,
 )
-from fieldfare_server.files.atomic import replace_file
 
 M = TypeVar("M", bound=BaseModel)
 

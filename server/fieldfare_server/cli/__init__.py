@@ -8,15 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Flower reads these when it is imported, and would otherwise call out over the network.
-for _name, _value in {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}.items():
-    os.environ.setdefault(_name, _value)
+from fieldfare_flower import QUIET
 
+for _name, _value in QUIET.items():
+    os.environ.setdefault(_name, _value)
 
 # What numpy and torch read when they are imported.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

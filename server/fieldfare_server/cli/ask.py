@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from fieldfare.atomic import write_out
 from fieldfare.cost import Cost
 from fieldfare.errors import NotFound, NotGiven
 from fieldfare.names import is_question
@@ -23,7 +24,6 @@ from fieldfare_server.cli.progress import check_known_users, local_grid, run_her
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.evidence.population_size import check_population_size
-from fieldfare_server.files.atomic import write_out
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from fieldfare.atomic import write_out
 from fieldfare.errors import Unwritable
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.evidence.certificate import certificate as certify
-from fieldfare_server.files.atomic import write_out
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 

@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fieldfare.atomic import replace_file
 from fieldfare.errors import AlreadyThere, BadInput, FieldfareError, NotInstalled, Unknown, Unwritable, WrongForm
 from fieldfare_server.cli.output import print_warnings
-from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import every
 from fieldfare_server.run.round.ridden import PREFIX

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
+from fieldfare.atomic import make_file
 from fieldfare.errors import AlreadyThere, Unreadable, Unwritable, WrongForm
 from fieldfare.signatures import public_key
 from fieldfare.signed_head import KEY_BYTES, SignedHead
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import command, on_home
 from fieldfare_server.cli.output import print_outcome, print_text
-from fieldfare_server.files.atomic import make_file
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 

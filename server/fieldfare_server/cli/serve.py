@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fieldfare.atomic import replace_file
 from fieldfare.errors import NotGiven, Unreadable
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api import server as service
@@ -103,6 +103,4 @@ def keep_token(directory: StateDirectory, path: Path, use: str) -> None:
             return
         secret, _ = opened.create_token(use, ("read",), actor="service")
     # The file may hold a token of an older ledger, which opens nothing.
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secret + "\n")
+    replace_file(path, f"{secret}\n".encode())

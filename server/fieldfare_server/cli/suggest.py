@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from fieldfare.atomic import write_out
 from fieldfare.errors import AlreadyThere, NotGiven
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import PlanArgument
 from fieldfare_server.cli.output import out, print_table
 from fieldfare_server.cli.plan import users_of
-from fieldfare_server.files.atomic import write_out
 from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
 from fieldfare_server.planning.suggest import WORK, Suggested
 from fieldfare_server.planning.suggest import suggest as suggest_ways

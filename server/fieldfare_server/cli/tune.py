@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
+from fieldfare.atomic import write_out
 from fieldfare.errors import NotNow, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
@@ -20,7 +21,6 @@ from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption, PlanArgu
 from fieldfare_server.cli.output import print_progress, print_text
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
 from fieldfare_server.evidence.looks import Look
-from fieldfare_server.files.atomic import write_out
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
 from fieldfare_server.ledger import Ledger

@@ -16,18 +16,10 @@ from importlib import resources
 from pathlib import Path
 
 from fieldfare.errors import BadInput, FieldfareError, Interrupted
+from fieldfare_flower import QUIET
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
-
-# Without these Flower and Ray contact their makers.
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-
 
 # Seconds for which a followed run may be without a coordinator: longer than the supervisor's longest pause.
 PATIENCE = 900.0

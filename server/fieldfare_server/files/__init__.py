@@ -1,1 +1,1 @@
-"""The state directory: atomic writes, checkpoints, keys, strategies."""
+"""The state directory: checkpoints, keys, strategies."""

@@ -29,11 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from fieldfare.atomic import make_file, sync_directory
 from fieldfare.errors import CheckpointError
 from fieldfare.lazily import torch
 from fieldfare.nonces import digest_of
 from fieldfare_server import faults
-from fieldfare_server.files.atomic import make_file, sync_directory
 from fieldfare_server.files.keys import KEY_BYTES, key_format
 
 _SUFFIX = ".safetensors"

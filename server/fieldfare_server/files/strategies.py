@@ -26,6 +26,7 @@ import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.arrays import Floats
+from fieldfare.atomic import replace_file
 from fieldfare.cost import Certificate, Cost, StoredPrice
 from fieldfare.costing import Sealed, cost_as_priced
 from fieldfare.errors import BadInput, CheckpointError
@@ -34,7 +35,6 @@ from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.mechanisms.tree import OnlineTree
 from fieldfare.names import RESOLUTION
 from fieldfare.plan import Plan
-from fieldfare_server.files.atomic import replace_file
 
 # Where below a state directory slow optimisations are kept by key.
 KEPT = "strategies"

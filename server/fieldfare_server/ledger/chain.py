@@ -19,10 +19,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from fieldfare.atomic import alone_at, make_file, replace_file, sync_directory
 from fieldfare.errors import LedgerError
 from fieldfare.signatures import public_key
 from fieldfare.signed_head import KEY_BYTES, SignedHead
-from fieldfare_server.files.atomic import alone_at, make_file, replace_file, sync_directory
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,10 @@ from fieldfare_server.run.presence.availability import SimulatedAvailability
 from fieldfare_server.run.presence.patience import MOST_VOIDS
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Selector, Users
 
+# Timetables that are tried. None of 20 reaches the end: then, at 95 %, fewer than one in seven would.
 TRIALS = 20
-"""Timetables that are tried. None of 20 reaches the end: then, at 95 %, fewer than one in seven would."""
-VISITS = 2e8
-"""Users x rounds that all trials together may look at; larger plans get fewer trials."""
-MOST_MADE_UP = 1_000_000
-"""Made-up users; more of them could only fill more rounds."""
+VISITS = 2e8  # users x rounds that all trials together may look at; larger plans get fewer trials
+MOST_MADE_UP = 1_000_000  # made-up users; more of them could only fill more rounds
 
 
 def is_feasible(participation: Participation, rounds: int, cohort: int, users: int) -> bool:
@@ -119,10 +117,8 @@ class Reach:
 
     trials: int
     finished: int
-    least: int
-    """Rounds that every trial filled."""
-    middle: int
-    """Rounds that half of the trials filled."""
+    least: int  # rounds that every trial filled
+    middle: int  # rounds that half of the trials filled
 
 
 def reach_under_availability(plan: Plan, names: NDArray[np.uint64], *, trials: int = TRIALS) -> Reach:

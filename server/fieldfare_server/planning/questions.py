@@ -27,14 +27,15 @@ from fieldfare.registry import Table
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.run.pricing import demand_of, price_with_model
 
+# The tables of a plan by which the released model is the noised mean contribution, and nothing else.
 STEP: Mapping[str, Mapping[str, object]] = {
     "clipping": {"kind": "flat", "norm": 1.0},
     "server_optimizer": {"kind": "sgd", "learning_rate": 1.0},
 }
-"""The tables of a plan by which the released model is the noised mean contribution, and nothing else."""
 
 
 CLIP_EPSILON = 0.1
+# The median norm of users' updates. Its bounds are public, and wide: whatever is outside stands at their ends.
 CLIP_QUESTION: Mapping[str, object] = {
     "kind": "quantile",
     "measure": "update-norm",
@@ -44,7 +45,6 @@ CLIP_QUESTION: Mapping[str, object] = {
     "spacing": "log",
     "at": [0.5],
 }
-"""The median norm of users' updates. Its bounds are public, and wide: whatever is outside stands at their ends."""
 
 
 class AskedRun(Table):

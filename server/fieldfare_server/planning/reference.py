@@ -27,6 +27,7 @@ from fieldfare_server.optimizers.schedules import Schedule
 
 Spec = type[BaseModel]
 
+# Table -> kind -> the model of such a table.
 KINDS: Mapping[str, Mapping[str, Spec]] = {
     "mechanism": {kind: mechanisms.spec(kind) for kind in mechanisms.kinds()},
     "clipping": {kind: clipping.clippings.spec(kind) for kind in clipping.clippings.kinds()},
@@ -36,24 +37,20 @@ KINDS: Mapping[str, Mapping[str, Spec]] = {
         part.model_fields["kind"].default: part for part in get_args(get_args(Schedule)[0]) if part is not None
     },
 }
-"""Table -> kind -> the model of such a table."""
 
+# What the first line of a template tells editors to look for, next to the plan.
 SCHEMA_FILE = "plan.schema.json"
-"""What the first line of a template tells editors to look for, next to the plan."""
 
 
 @dataclass(frozen=True)
 class Key:
     """One key of a plan."""
 
-    path: str
-    """Such as "run.cohort", or "mechanism.bands"."""
-    kind: str
-    """The kind of the table that has this key; empty where all have it."""
+    path: str  # such as "run.cohort", or "mechanism.bands"
+    kind: str  # the kind of the table that has this key; empty where all have it
     meaning: str
     unit: str
-    default: str
-    """As TOML; "required" or "not set" where there is none."""
+    default: str  # as TOML; "required" or "not set" where there is none
     takes: str
 
     @property
@@ -73,8 +70,7 @@ class PlanSection:
 
     table: str
     kind: str
-    about: str
-    """Its first paragraph of documentation."""
+    about: str  # its first paragraph of documentation
     keys: tuple[Key, ...]
 
     @property
@@ -197,6 +193,7 @@ def json_schema() -> dict[str, object]:
     return {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "title": "A training plan of Fieldfare"}
 
 
+# What the template sets.
 CHOSEN: Mapping[str, object] = {
     "privacy.population": "people",
     "privacy.epsilon": 8.0,
@@ -218,7 +215,6 @@ CHOSEN: Mapping[str, object] = {
     "client.batch_size": 8,
     "client.learning_rate": 0.3,
 }
-"""What the template sets."""
 
 
 def template(chosen: Mapping[str, object] | None = None, task: tuple[Key, ...] = ()) -> str:

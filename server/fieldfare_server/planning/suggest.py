@@ -27,20 +27,17 @@ from fieldfare_server.planning.signal import clipped_length, noise_share
 from fieldfare_server.planning.what_if import changed
 from fieldfare_server.run.pricing import price
 
-MOST_ROUNDS = 2048
-"""Of a plan to compare: a grid of longer ones takes minutes."""
-WORK = 4.0
-"""Times the plan's own visits that a suggestion may ask for."""
+MOST_ROUNDS = 2048  # of a plan to compare: a grid of longer ones takes minutes
+WORK = 4.0  # times the plan's own visits that a suggestion may ask for
 ROUNDS = (0.5, 1.0, 2.0)
 COHORTS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 BANDS = (2, 4, 8, 16)
 MOST_BANDS = 64
-DENSE = 256
-"""Most rounds for which a dense strategy is sought: a second."""
+DENSE = 256  # most rounds for which a dense strategy is sought: a second
+# Share of the noise that a shape's mechanism may have above the least, for buffers of model size that it saves.
 NEAR = 0.03
-"""Share of the noise that a shape's mechanism may have above the least, for buffers of model size that it saves."""
+# Share of the noise that a change must save: less is within what searches and estimates err by.
 LEAST_GAIN = 0.01
-"""Share of the noise that a change must save: less is within what searches and estimates err by."""
 
 Table = dict[str, Any]
 
@@ -50,15 +47,12 @@ class Way:
     """One way to run the plan."""
 
     plan: Plan
-    share: float
-    """`signal.noise_share`."""
-    prefix_noise: float
-    """Root-mean-square noise in a prefix sum, clip norm 1."""
+    share: float  # `signal.noise_share`
+    prefix_noise: float  # root-mean-square noise in a prefix sum, clip norm 1
     noise_multiplier: float
-    buffers: int
-    """Vectors of the model's size that its noise keeps."""
+    buffers: int  # vectors of the model's size that its noise keeps
+    # Whether a run is charged by its own certificate, so that this is an estimate within about a percent.
     estimated: bool = False
-    """Whether a run is charged by its own certificate, so that this is an estimate within about a percent."""
 
     @property
     def visits(self) -> int:
@@ -91,8 +85,7 @@ class Suggested:
     """The plan as it is, the best way to run it, and the best for each number of rounds and users a round."""
 
     planned: Way
-    best: Way
-    """`planned` itself where nothing priced is better."""
+    best: Way  # `planned` itself where nothing priced is better
     ways: tuple[Way, ...]
     assumed: tuple[str, ...]
     fitted: float | None = None

@@ -36,8 +36,8 @@ from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.questions import Asked
 from fieldfare_server.run.pricing import price_with_model
 
+# Trials are compared by the task's own score, on the public data that its author declares.
 HELD_OUT = "held-out"
-"""Trials are compared by the task's own score, on the public data that its author declares."""
 _RANGES: Mapping[str, tuple[float, float]] = {"correct": (0.0, 1.0)}
 _LEFT_ALONE = ("privacy", "tuning")
 MOST_TRIALS = 64
@@ -49,14 +49,11 @@ SHARE = 0.1
 class Tuning:
     """What is tried, on whom, and how trials are compared. Use `of`."""
 
-    plan: Plan
-    """As it was given, with a `[tuning]` share."""
-    settings: tuple[Mapping[str, JsonValue], ...]
-    """Of each trial: keys of the plan, and their values."""
+    plan: Plan  # as it was given, with a `[tuning]` share
+    settings: tuple[Mapping[str, JsonValue], ...]  # of each trial: keys of the plan, and their values
+    # The measure that compares trials on users' own rows, and its bounds; None: the task's public score does.
     asks: tuple[str, float, float] | None = None
-    """The measure that compares trials on users' own rows, and its bounds; None: the task's public score does."""
-    finals: tuple[Plan, ...] = field(init=False)
-    """The plan for the others, with each trial's settings."""
+    finals: tuple[Plan, ...] = field(init=False)  # the plan for the others, with each trial's settings
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "finals", tuple(_changed(self.plan, values) for values in self.settings))
@@ -170,8 +167,8 @@ class Tuning:
         return Ways.of(price_with_model(plan).loss.mu_squared, plan.privacy.delta, tuning.share, self)
 
 
+# What trials have more of noise, so that their prices, each rounded up, add up to no more than the final run's.
 _ROUNDING = 1.0 + 1e-4
-"""What trials have more of noise, so that their prices, each rounded up, add up to no more than the final run's."""
 
 
 @dataclass(frozen=True)
@@ -179,13 +176,10 @@ class TuningWay:
     """One way of tuning, at the same epsilon for every user."""
 
     name: str
-    noise: float
-    """Of the final model's mean, in units of one run of the whole budget on all users."""
+    noise: float  # of the final model's mean, in units of one run of the whole budget on all users
     trial_noise: float
-    tuning_users_pay: float
-    """epsilon of all trials together, for a user of the share."""
-    others_pay: float
-    """The same for all others, before the final run."""
+    tuning_users_pay: float  # epsilon of all trials together, for a user of the share
+    others_pay: float  # the same for all others, before the final run
 
 
 @dataclass(frozen=True)
@@ -235,12 +229,11 @@ class Tried:
 
     values: Mapping[str, JsonValue]
     run: str
-    epsilon: float
-    """What it spent, alone."""
+    epsilon: float  # what it spent, alone
     score: float | None
     low: float | None = None
+    # Of a charged score: the interval that holds it without noise with probability 95 %.
     high: float | None = None
-    """Of a charged score: the interval that holds it without noise with probability 95 %."""
 
 
 @dataclass(frozen=True)
@@ -250,12 +243,10 @@ class Tuned:
     plan: Plan
     trials: tuple[Tried, ...]
     score_name: str
+    # On whose data trials were compared, and why that costs nothing, or by which run it was charged.
     declared: str
-    """On whose data trials were compared, and why that costs nothing, or by which run it was charged."""
-    ledger: str
-    """Where they were charged: a state directory."""
-    kept: object = None
-    """What keeps a temporary ledger."""
+    ledger: str  # where they were charged: a state directory
+    kept: object = None  # what keeps a temporary ledger
 
     def __str__(self) -> str:
         def words(tried: Tried) -> str:

@@ -31,13 +31,13 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.admission import Admission, admit
 from fieldfare_server.planning.bound import Bound
 
+# Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit.
 LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
-"""Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit."""
 LONGEST_OF_OTHERS = 20_000
 
 CERTIFIED_BINS: Final = 16
+# Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two threads.
 CERTIFIED_ROUNDS: Final = 256
-"""Most bins and rounds for which a request draws a certificate: about ten seconds of processor, on two threads."""
 CHAINED_ROUNDS: Final = 16
 """Most rounds for which it does for b-min-sep and banded random allocation, whose samples take time for each
 round. The deterministic bounds of `importance` need no samples, but at the demo's plan they leave 1.8 times a
@@ -46,14 +46,12 @@ SAMPLES: Final = (1 << 21, 1 << 19)
 """Of such a certificate: half of a run's for removing a user. At the demo's plan that is .25 % more noise.
 Fewer would not reach the leak that one run of a population may take."""
 
-MOST_BANDS: Final = 16
-"""Of a plan that a request turns into a banded one."""
+MOST_BANDS: Final = 16  # of a plan that a request turns into a banded one
 
 _KEPT = 64
+# The newest prices by digest of the plan and resolution. Written under `_ONE`.
 _PRICES: dict[tuple[str, float], tuple[Cost, Bound]] = {}
-"""The newest prices by digest of the plan and resolution. Written under `_ONE`."""
-_ONE = threading.Lock()
-"""Pricing computes for seconds, so a service does one at a time."""
+_ONE = threading.Lock()  # pricing computes for seconds, so a service does one at a time
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,11 @@ class WhatIfCost:
     """What the changed plan costs, and whether its population would admit it now."""
 
     cost: Cost
-    admission: Admission | None
-    """None: it would be refused."""
+    admission: Admission | None  # None: it would be refused
     refusal: str
     nearest: str
+    # How the cost was computed. Any other way than "as charged" gives more than a run of this plan costs.
     bound: Bound = "as charged"
-    """How the cost was computed. Any other way than "as charged" gives more than a run of this plan costs."""
 
     @property
     def fits(self) -> bool:

@@ -13,10 +13,10 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from fieldfare.atomic import replace_file
 from fieldfare.errors import BadInput, CheckpointError, FieldfareError, NotNow
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
-from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger

@@ -9,6 +9,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from fieldfare.atomic import replace_file
 from fieldfare.errors import (
     AlreadyThere,
     CheckpointError,
@@ -20,7 +21,6 @@ from fieldfare.errors import (
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.task import Task, load_task
-from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger.views import RunView

@@ -21,8 +21,8 @@ from fieldfare.task import Task, UnknownTask, find_task, load_task
 from fieldfare_server import optimizers
 from fieldfare_server.run.presence.selection import users_asked
 
+# The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts.
 SAMPLED_COHORTS = 4
-"""The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts."""
 
 
 def most_users(plan: Plan) -> int:

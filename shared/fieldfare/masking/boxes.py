@@ -20,8 +20,7 @@ from fieldfare.masking.words import SEED_BYTES
 from fieldfare.signatures import public_key
 
 SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
-BOX_BYTES: Final = 32 + SEED_BYTES + 16
-"""The sender's half of the key agreement, the seed, the tag."""
+BOX_BYTES: Final = 32 + SEED_BYTES + 16  # the sender's half of the key agreement, the seed, the tag
 _PREFIX: Final = "ffb1:"
 _NODE_PREFIX: Final = "ffn1:"
 _KEY_BYTES: Final = 32
@@ -35,10 +34,8 @@ class Purpose:
     round: int
     attempt: int
     node: int
-    numel: int
-    """How many words the mask has."""
-    plan: str
-    """SHA-256, hex."""
+    numel: int  # how many words the mask has
+    plan: str  # SHA-256, hex
 
     def info(self) -> bytes:
         """The bytes that the box is bound to. No two purposes have the same. Raises `BadInput` for no purpose."""

@@ -50,8 +50,7 @@ class Receipt:
     row: int
     hash: str
     noise: float
-    text: str
-    """The line."""
+    text: str  # the line
 
     @classmethod
     def of(cls, private: bytes, question: str, masks: str, nodes: int, row: int, hash: str, noise: float = 0.0) -> Self:
@@ -78,8 +77,7 @@ class BlinderHead:
     row: int
     hash: str
     at: int
-    text: str
-    """The line."""
+    text: str  # the line
 
     @classmethod
     def of(cls, private: bytes, row: int, hash: str, at: int) -> Self:

@@ -17,17 +17,16 @@ from fieldfare.errors import BadInput
 from fieldfare.noise.aes import encryptor, zeros
 from fieldfare.noise.chunks import CHUNK
 
+# Elements of the ring, shape (n,): little-endian, as on the wire.
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
-"""Elements of the ring, shape (n,): little-endian, as on the wire."""
 
+# Bits of a word -> (the words themselves, the same bits as two's complement).
 RINGS: Final[Mapping[int, tuple[np.dtype[np.generic], np.dtype[np.generic]]]] = {
     32: (np.dtype("<u4"), np.dtype("<i4")),
     64: (np.dtype("<u8"), np.dtype("<i8")),
 }
-"""Bits of a word -> (the words themselves, the same bits as two's complement)."""
 SEED_BYTES: Final = 32
-_FURTHEST: Final = 2.0**62
-"""Cells that no honest number reaches: beyond, float64 has no int64."""
+_FURTHEST: Final = 2.0**62  # cells that no honest number reaches: beyond, float64 has no int64
 
 
 def encode(values: NDArray[np.floating[Any]], spacing: float, bits: int, scale: float = 1.0) -> Words:

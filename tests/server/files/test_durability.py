@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fieldfare_server.files.atomic import replace_file, write_out
+from fieldfare.atomic import replace_file, write_out
 from fieldfare_server.files.checkpoint import RunFiles
 from support.full_disk import no_file_above
 

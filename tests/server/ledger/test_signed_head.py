@@ -347,7 +347,8 @@ def test_a_witness_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
     witness.watch(context(), RecordDict({HEAD: write_head(head(5), {})}))
-    temporary = f".witness.{os.getpid()}.tmp"
+    temporary = done[0]
+    assert temporary != "witness"
     assert done == [temporary, f"{temporary} -> witness", "node"]
     assert [path.name for path in memory.parent.iterdir()] == ["witness"]
 

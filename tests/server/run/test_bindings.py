@@ -83,7 +83,7 @@ def test_a_superlink_that_fails_for_a_moment_ends_no_run_and_leaves_no_node_unna
     roster = session.cohorts.roster
     assert set(roster._node_names) == {2, 3, 4}
     assert roster.bindings is not None
-    assert (roster.bindings._node >= 0).all()  # type: ignore[attr-defined]
+    assert (roster.bindings._node >= 0).all()
 
 
 def trained_by(grid: TimedGrid, node: int) -> set[int]:

@@ -19,8 +19,8 @@ from urllib.parse import quote
 
 from sqlalchemy import make_url
 
+from fieldfare.atomic import sync_directory
 from fieldfare.errors import LedgerError, NotInstalled, Unwritable
-from fieldfare_server.files.atomic import sync_directory
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import Journal
 

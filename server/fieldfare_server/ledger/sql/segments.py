@@ -29,9 +29,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
+from fieldfare.atomic import replace_file, sync_directory
 from fieldfare.errors import LedgerCorrupt, LedgerError
 from fieldfare_server import faults
-from fieldfare_server.files.atomic import replace_file, sync_directory
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import loads
 from fieldfare_server.ledger.sql import models

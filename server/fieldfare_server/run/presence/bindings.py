@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from fieldfare.atomic import alone_at, replace_file
 from fieldfare.errors import CheckpointError
-from fieldfare_server.files.atomic import alone_at, replace_file
 from fieldfare_server.ledger.sql.nodes import NodeRegister, key_digest
 from fieldfare_server.run.presence.identity import has_key, list_nodes
 from fieldfare_server.run.presence.selection import Users

@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -52,6 +52,9 @@ from fieldfare_server.run.presence.replies import (
 )
 from fieldfare_server.run.presence.selection import Users
 
+if TYPE_CHECKING:
+    from fieldfare_server.run.presence.bindings import Bindings
+
 # A reply with more pseudonyms is refused: 160 MB on the wire.
 MOST_USERS_PER_NODE = 20_000_000
 # Seconds before a node is asked again whose answer was an error. Each further pause is twice as long.
@@ -67,22 +70,6 @@ PART_WAIT = 10.0
 TOO_MANY_USERS = "users: more than the node was registered for"
 CLAIMED_TWICE = "user claimed by two nodes"
 BOUND_ELSEWHERE = "user bound to another node"
-
-
-class Bound(Protocol):
-    """Which users are bound to which node, durably, where nodes are authenticated (`bindings.Bindings`)."""
-
-    def node_names(self, grid: Grid) -> Mapping[int, str]:
-        """Return node id -> a name that lasts as long as the node's key, for the nodes that are online."""
-
-    def most_users(self, name: str) -> int | None:
-        """Return how many users the node was registered for; None: nothing was said."""
-
-    def bind(self, users: Users, name: str) -> NDArray[np.bool_]:
-        """Bind those of `users` that are free; returns which of them belong to `name` now, shape (n,)."""
-
-    def save(self) -> None:
-        """Make the bindings durable."""
 
 
 @dataclass
@@ -144,7 +131,7 @@ class Roster:
         self.told: dict[str, ConfigRecord] = {}
         # What nodes have said that host nobody, and know the masks of others: node -> its answer.
         self.blinders: dict[int, RecordDict] = {}
-        self.bindings: Bound | None = None  # None where a node's identity does not outlast its process
+        self.bindings: Bindings | None = None  # None where a node's identity does not outlast its process
         self.refused: Counter[str] = Counter()  # replies and claims that were not accepted, by reason
         self._told: Counter[str] = Counter()  # what of `refused` rounds have recorded
         self.failures = Failures(dialect)  # why nodes do not answer as they should, here and in rounds

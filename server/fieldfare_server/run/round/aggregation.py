@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from flwr.app import RecordDict
@@ -58,6 +58,8 @@ class Contribution:
     clipped_by_node: bool = True
 
 
+_Read = TypeVar("_Read")
+
 # (a reply's content, how many users its node was asked to train) -> what it adds. Raises `BadReply`.
 Reader = Callable[[RecordDict, int], Contribution]
 
@@ -87,7 +89,31 @@ def read_cohort_reply(
 
 
 @dataclass
-class Aggregate:
+class RoundSum:
+    """What a round adds up, whatever it reads of a reply."""
+
+    users: int = field(default=0, init=False)  # users whose updates are in the sum
+    # Replies that were dropped or cut, by reason.
+    rejects: Counter[str] = field(default_factory=Counter, init=False)
+
+    def reject(self, reason: str) -> None:
+        """Count a reply that is not used."""
+        self.rejects[reason] += 1
+
+    def usable(self, read: Callable[[], _Read]) -> _Read | None:
+        """Return what `read` makes of a reply; None, and counted by its reason, where it cannot be used."""
+        try:
+            return read()
+        except BadReply as error:
+            self.reject(error.reason)
+        except Exception:
+            # Whatever a crafted reply makes Flower's records raise, it is one reply that cannot be used.
+            self.reject("schema")
+        return None
+
+
+@dataclass
+class Aggregate(RoundSum):
     """The running sum of one attempt at one round. It is raw: it must not be released without noise.
 
     Args:
@@ -117,11 +143,8 @@ class Aggregate:
     receipt: ClassVar[None] = None  # no blinder signed anything of it
     # Shape (queries x d + riders,): the stack of sqrt(share) x sum, then the weighted riders.
     total: NDArray[np.float64] = field(init=False)
-    users: int = field(default=0, init=False)  # users whose updates are in `total`
     # What the numbers that `privatise` released are about, where the release says it.
     names: list[int | str] = field(default_factory=list, init=False)
-    # Replies that were dropped or cut, by reason.
-    rejects: Counter[str] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
         queries, riding = len(self.shares), len(self.riders.weights)
@@ -130,20 +153,10 @@ class Aggregate:
         self.stacked = self.schema.stacked(queries)
         self.total = np.zeros(self.stacked.numel + riding, np.float64)
 
-    def reject(self, reason: str) -> None:
-        """Count a reply that is not used."""
-        self.rejects[reason] += 1
-
     def add(self, content: RecordDict, sent: int, node: int = 0) -> bool:
         """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it."""
-        try:
-            reply = self.read(content, sent)
-        except BadReply as error:
-            self.reject(error.reason)
-            return False
-        except Exception:
-            # Whatever a crafted reply makes Flower's records raise, it is one reply that cannot be used.
-            self.reject("schema")
+        reply = self.usable(lambda: self.read(content, sent))
+        if reply is None:
             return False
         arrays, per_query = len(self.stacked.names), len(self.schema.names)
         norms = [

@@ -9,9 +9,7 @@ check, cut or void looks at an opened sum before it is noised.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import Message, RecordDict
 
-from fieldfare.blinder_noise import terms_of
+from fieldfare.blinder_noise import is_enough, terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.masking.boxes import Purpose, read_key
@@ -38,6 +36,7 @@ from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.pricing import blinder_noise_of, numbers_released
 from fieldfare_server.run.rehearsal import Account
+from fieldfare_server.run.round.aggregation import RoundSum
 from fieldfare_server.run.round.running_noise import RunningNoise
 
 
@@ -54,34 +53,21 @@ class BlinderLike(Protocol):
 
 
 @dataclass
-class MaskedSum:
+class MaskedSum(RoundSum):
     """The running sum of one attempt at one round: words, each under its node's mask."""
 
-    occasion: Occasion
-    """Every reply must repeat it."""
+    occasion: Occasion  # every reply must repeat it
     numel: int
-    bits: int
-    """Of a word."""
-    plan: str = ""
-    """SHA-256, hex."""
-    admitted: frozenset[str] = frozenset()
-    """Keys of the nodes whose replies the blinder opens."""
-    shares: tuple[float, ...] = (1.0,)
-    """Of the round's privacy, of each query."""
+    bits: int  # of a word
+    plan: str = ""  # SHA-256, hex.
+    admitted: frozenset[str] = frozenset()  # keys of the nodes whose replies the blinder opens
+    shares: tuple[float, ...] = (1.0,)  # of the round's privacy, of each query
     words: Words = field(init=False)
-    users: int = field(default=0, init=False)
-    """Users whose updates are in `words`."""
+    # The seeds of the masks in `words`, for the blinder.
     seals: list[Seal] = field(default_factory=list, init=False)
-    """The seeds of the masks in `words`, for the blinder."""
-    rejects: Counter[str] = field(default_factory=Counter, init=False)
-    """Replies that were dropped, by reason."""
 
     def __post_init__(self) -> None:
         self.words = np.zeros(self.numel, RINGS[self.bits][0])
-
-    def reject(self, reason: str) -> None:
-        """Count a reply that is not used."""
-        self.rejects[reason] += 1
 
     def add(self, content: RecordDict, sent: int, node: int) -> bool:
         """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
@@ -89,29 +75,25 @@ class MaskedSum:
         What it adds cannot be bounded here: a node that lies spoils the sum, and no other user's privacy. Of
         a node whose box the blinder would not open, or twice, nothing is added.
         """
-        try:
-            words, users, seal = read_reply(content, self.occasion, sent, self.numel, self.bits)
-            self._require_signed(seal, node)
-        except BadReply as error:
-            self.reject(error.reason)
+        reply = self.usable(lambda: self._read(content, sent, node))
+        if reply is None:
             return False
-        except Exception:
-            # Whatever a crafted reply makes Flower's records raise, it is one reply that cannot be used.
-            self.reject("schema")
-            return False
+        words, users, seal = reply
         # Overflow is meant: masks and sums count modulo the ring, and nothing here can be read before they are off.
         self.words += words
         self.users += users
         self.seals.append(seal)
         return True
 
-    def _require_signed(self, seal: Seal, node: int) -> None:
+    def _read(self, content: RecordDict, sent: int, node: int) -> tuple[Words, int, Seal]:
         at = self.occasion
+        words, users, seal = read_reply(content, at, sent, self.numel, self.bits)
         purpose = Purpose(at.run, at.round, at.attempt, node, self.numel, self.plan)
         if seal.key not in self.admitted or any(seal.key == other.key for other in self.seals):
             raise BadReply("node-key", "the blinder has not admitted the node, or it answered already")
         if not seal.is_signed(purpose, self.bits):
             raise BadReply("node-key", "its box is not signed by its key")
+        return words, users, seal
 
     def ride(self, metrics: tuple[float, ...]) -> None:
         """Refuse numbers in clear: what rides is under the mask."""
@@ -126,8 +108,7 @@ class OpenedSum:
     users: int
     shares: tuple[float, ...]
     rejects: Counter[str]
-    receipt: str
-    """What the blinder signed of its answer."""
+    receipt: str  # what the blinder signed of its answer
 
     def feed(self, digest: hashlib._Hash) -> None:
         """Hash what the round's nonce is bound to."""
@@ -145,8 +126,7 @@ class ClosedSum:
     opened: OpenRound
     total: MaskedSum
     nodes: tuple[int, ...]
-    reported: tuple[Users, ...]
-    """The users of each node, as indices."""
+    reported: tuple[Users, ...]  # the users of each node, as indices
 
     def write(self, files: RunFiles) -> str:
         """Make it durable; returns its digest."""
@@ -179,6 +159,8 @@ class ClosedSum:
 class MaskedSums:
     """The masked side of one run."""
 
+    _blinder: BlinderLike  # since `meet`
+
     def __init__(
         self, plan: Plan, account: Account, files: RunFiles, noise: RunningNoise, numel: int, multiplier: float
     ) -> None:
@@ -186,14 +168,11 @@ class MaskedSums:
         self._multiplier = multiplier
         self._plan, self._account, self._files, self._noise, self._numel = plan, account, files, noise, numel
         self._digest = plan.digest()
-        self._blinder: BlinderLike | None = None
         self._admitted: frozenset[str] = frozenset()
+        # Where the blinder's journal ended when it answered last: nodes are told, and know one that went back.
         self._head = ""
-        """Where the blinder's journal ended when it answered last: nodes are told, and know one that went back."""
-        self._receipts: Receipts | None = None
-        """Those of this ledger; None: not read yet."""
-        self.closed: ClosedSum | None = None
-        """The round that is closed and not committed."""
+        self._receipts: Receipts | None = None  # those of this ledger; None: not read yet
+        self.closed: ClosedSum | None = None  # the round that is closed and not committed
 
     def meet(self, blinder: BlinderLike) -> None:
         """`blinder` is the one that knows the masks."""
@@ -201,7 +180,6 @@ class MaskedSums:
 
     def require_approval(self) -> None:
         """Raise `Interrupted` unless the blinder is there and has approved the plan. It is asked once a session."""
-        assert self._blinder is not None
         if self._admitted:
             return
         hello = self._blinder.hello(self._account.id, self._digest)
@@ -209,32 +187,18 @@ class MaskedSums:
         if hello.noise is None:
             todo = "or its own budget has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
             raise Interrupted(f"{run} has not approved its plan, {self._digest}, {todo}")
-        if not self._is_enough(hello.noise):
-            least = terms_of(self._multiplier, self._noise.privatiser)
-            why = f"is {hello.noise or 'none'}, and not the {least} of this run: other versions, or another model."
-            raise Interrupted(f"{run}'s own noise {why}")
+        least = terms_of(self._multiplier, self._noise.privatiser)
+        if not is_enough(hello.noise, least):
+            why = f"is {hello.noise or 'none'}, and not {least or 'none'} as in this run"
+            raise Interrupted(f"{run}'s own noise {why}: other versions, or another model.")
         self._admitted, self._head = hello.nodes, self._head or hello.head
-
-    def _is_enough(self, terms: str) -> bool:
-        """Whether the blinder adds as much noise as the plan says, on this run's grid: `BlinderNoise.terms`."""
-        if not self._multiplier:
-            return not terms
-        multiplier, _, log2 = terms.partition(" ")
-        with contextlib.suppress(ValueError):
-            least = terms_of(self._multiplier, self._noise.privatiser)
-            return float(multiplier) >= self._multiplier and log2 == least.partition(" ")[2]
-        return False
 
     def instruct(self, messages: Iterable[Message], shares: tuple[float, ...]) -> None:
         """Tell the nodes how to mask their replies."""
-        privatiser = self._noise.privatiser
-        assert self._blinder is not None
-        assert privatiser.grid is not None
-        log2 = math.frexp(privatiser.grid.spacing)[1] - 1
-        weights = self._plan.riders.weights
+        ring, weights = (self._noise.privatiser.spacing_log2, self._noise.privatiser.bits), self._plan.riders.weights
         # A rehearsal's nodes and blinder are one process, whose files go back together.
         head = self._head if self._plan.aggregation.party else ""
-        masking = Masking(self._blinder.public_key, log2, privatiser.bits, self._digest, shares, weights, head)
+        masking = Masking(self._blinder.public_key, *ring, self._digest, shares, weights, head)
         for message in messages:
             masking.write(message.content)
 
@@ -278,7 +242,6 @@ class MaskedSums:
         closed = self.closed
         if closed is None or closed.total is not total or opened.closing is None:
             raise OutOfTurn(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
-        assert self._blinder is not None
         place = (self._account.id, opened.index, opened.attempt)
         asked = MasksAsked(*place, self._numel, total.bits, self._digest, closed.nodes, tuple(total.seals))
         faults.point("strategy.asked")

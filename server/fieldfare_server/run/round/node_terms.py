@@ -1,5 +1,4 @@
-"""What nodes with a budget of their own are told of a run: its terms, signed with the key of the journal's
-head.
+"""What nodes with a budget of their own are told of a run: its terms, signed with the key of the journal's head.
 
 They are made once a session. `fieldfare.signed_terms` has the format; what a node does with them is in
 `fieldfare_client.budget`.

@@ -18,12 +18,12 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from fieldfare.atomic import replace_file
 from fieldfare.errors import BadInput, CheckpointError
 from fieldfare.lazily import torch
 from fieldfare.schema import Arrays, Schema
 from fieldfare.trees import refuse_trees
 from fieldfare_flower.npy import BadReply, read_array, write_array
-from fieldfare_server.files.atomic import replace_file
 from fieldfare_server.run.round.roles import FLOATS, SMALLEST_VARIANCE, Roles, is_statistic, is_variance
 
 # In the run's directory: the public arrays that it began with, and their roles.
