@@ -443,7 +443,7 @@ class _Check:
         self.report.update_norm = norms[len(norms) // 2]
         self._say(
             f"{len(results)} users were trained; their updates have norms {norms[0]:.3g} to {norms[-1]:.3g}, "
-            f"{norms[len(norms) // 2]:.3g} in the middle (compare clipping.norm)"
+            f"{norms[len(norms) // 2]:.3g} in the middle (uncharged: of people, fieldfare ask --clip-of PLAN)"
         )
 
     def _training_fault(self, kind: str) -> Faulty:

@@ -100,6 +100,8 @@ class Task(metaclass=Shown):
     name: ClassVar[str]
     score_name: ClassVar[str]
     """The key of `evaluate` by which models are compared, such as "auc"."""
+    least_is_best: ClassVar[bool] = False
+    """Whether the score is an error or a loss: tuning takes the least."""
     held_out: ClassVar[str]
     """One sentence for reports: on whose data the score is computed, and why it costs no privacy."""
     seed: int = 0

@@ -56,6 +56,7 @@ class RegressionTask(Task):
     Parameters: ClassVar[type[Table]] = RegressionParameters
     name: ClassVar[str] = "regression"
     score_name: ClassVar[str] = "excess_risk"
+    least_is_best: ClassVar[bool] = True
     held_out: ClassVar[str] = "The expectation over the known distribution: no data at all."
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -161,16 +162,16 @@ def _tuned(home: StateDirectory, tuning: Tuning, runs: Sequence[RunView], look: 
             for values, run, last in zip(tuning.settings, runs, series, strict=True)
         ]
         order, name, declared = (
-            sorted(range(len(tried)), key=lambda at: -_number(tried[at].score)),
+            sorted(range(len(tried)), key=lambda at: _behind(tried[at].score, task.least_is_best)),
             task.score_name,
-            f"public data. {task.held_out}",
+            f"public data, the {'least' if task.least_is_best else 'largest'} score first. {task.held_out}",
         )
     return Tuned(tuning.finals[order[0]], tuple(tried[at] for at in order), name, declared, str(home.root))
 
 
-def _number(score: float | None) -> float:
-    """Read a score: one that is missing, or no number, is the worst."""
-    return score if score is not None and score == score else float("-inf")
+def _behind(score: float | None, least_is_best: bool) -> float:
+    """Return what trials are sorted by: a score that is missing, or no number, is the worst."""
+    return math.inf if score is None or math.isnan(score) else score if least_is_best else -score
 
 
 def _values(text: str) -> tuple[str, list[JsonValue]]:

@@ -218,7 +218,7 @@ class Ways:
         ]
         head = (
             f"{self.trials} trials and a final run, epsilon {self.epsilon:.4g} at delta {decimal(self.delta)} for each "
-            f"user in all; compared by: {self.compared_by}"
+            f"user in all; compared by: {self.compared_by}. Trials have more noise, and favour smaller steps"
         )
         return "\n".join([head, *rows])
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.optimize import brentq
 from scipy.stats import norm
 
 from fieldfare.accounting.foreign import Foreign
-from fieldfare.accounting.sealed import curve, law, least_mu
+from fieldfare.accounting.sealed import curve, law, least_mu, mu_of_curve
 from fieldfare.errors import BadInput
 
 MU = 0.2680511232  # epsilon 1 at delta 1e-5
+SEALED = json.loads((Path(__file__).parents[2] / "reference" / "questions.json").read_text())["sealed"]
 LEAK = 2e-24  # a quarter of what a population of delta 1e-5 has by default
 
 
@@ -92,13 +95,35 @@ def test_the_bound_is_that_of_quadrature_and_never_below_it(e: float) -> None:
     assert bound == pytest.approx(exact, rel=0.01)
 
 
-def test_the_printed_bounds_of_a_logarithmic_law() -> None:
-    """E[K] = 10 at mu .268: its curve where the scores' own bound is the least of the three."""
-    gamma = brentq(lambda g: (1 / g - 1) / math.log(1 / g) - 10, 1e-6, 0.999)
-    k = np.arange(1, 2001)
-    chances = (1 - gamma) ** k / k
-    found = curve(MU, chances / chances.sum(), np.array([1.0, 1.5]))
-    assert found == pytest.approx([0.01018, 1.240e-5], rel=0.02)
+def chances_of(row: dict[str, Any]) -> np.ndarray:
+    """p_1, p_2, ... of a law of the reference, as far as they count."""
+    k = np.arange(1, math.ceil(15 / row["gamma"]))
+    weights = (1 - row["gamma"]) ** k / (k if row["law"] == "logarithmic" else 1)
+    return np.asarray(weights / weights.sum())
+
+
+# A mean of 50 trials takes laws of 5 000.
+@pytest.mark.parametrize("row", [row for row in SEALED["rows"] if row["expected"] <= 20], ids=str)
+def test_laws_of_the_reference(row: dict[str, Any]) -> None:
+    """The bounds of `reference/questions.py` are of the scores alone; the product has the third one as well."""
+    chances, mu = chances_of(row), SEALED["mu"]
+    end = row["epsilon"]
+    at_zero, at_seen, at_end = curve(mu, chances, np.array([0.0, row["seen"], end]))
+    assert at_end <= SEALED["delta"] * 1.03  # the ends of cells round the ratio up
+    assert at_seen >= SEALED["delta"]  # what the likelihood ratio as a score tells is never less than it is charged
+    assert at_zero <= row["total variation"] * 1.01
+    epsilons = np.concatenate([[0.0], np.geomspace(0.02, 9 * mu, 16)])
+    above = np.maximum(0.0, curve(mu, chances, epsilons) - 1e-6) / (1 - 1e-6)
+    assert mu < mu_of_curve(epsilons, above) <= row["price at leak 1e-6"] * 1.002
+
+
+@pytest.mark.parametrize("case", SEALED["logarithmic, 10"], ids=lambda case: str(case["epsilon"]))
+def test_a_bound_is_above_what_scores_tell_and_no_more_than_the_first(case: dict[str, Any]) -> None:
+    (row,) = (each for each in SEALED["rows"] if (each["law"], each["expected"]) == ("logarithmic", 10))
+    (bound,) = curve(SEALED["mu"], chances_of(row), np.array([case["epsilon"]]))
+    assert max(case["score is the loss"], case["score sees a quarter"]) < bound <= case["first bound"] * 1.02
+    if case["epsilon"] >= 1:  # there the first is the least of the three
+        assert bound == pytest.approx(case["first bound"], rel=0.02)
 
 
 @pytest.mark.parametrize(("mu", "trials", "price"), [(0.268, 2, 0.3168), (0.268, 8, 0.4719), (1.0, 16, 1.975)])

@@ -126,7 +126,7 @@ def test_a_question_imports_what_it_needs_without_looking_for_garbage(tmp_path: 
     full, enabled, *modules = ast.literal_eval(answer.stdout.splitlines()[-1])
     assert (full, enabled) == (0, True)
     assert "torch" in modules
-    needed = {"torch", "flwr", "scipy.optimize", "alembic", "httpx"}  # the last two: a ledger's first walk, and Flower
+    needed = {"torch", "flwr", "scipy.optimize", "httpx"}  # the last: Flower
     assert not ({*HEAVY, "ray", "pandas", "pyarrow", "sklearn"} - needed) & {*modules}
 
 
