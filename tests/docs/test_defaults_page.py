@@ -21,4 +21,12 @@ def test_the_table_is_that_of_the_stored_runs() -> None:
     assert set(found) == set(strangers.SETS)
     assert len(found) == 12
     assert strangers.table(found) in (ROOT / "benchmarks/results/strangers.md").read_text()
+    kept = [line.split(" | ")[7].split(" / ") for line in strangers.table(found).splitlines()[2:]]
+    shares = [[int(share.rstrip("%")) if share != "-" else None for share in both] for both in kept]
+    before, beside = ([share for share in column if share is not None] for column in zip(*shares, strict=True))
+    page = (ROOT / "docs/evidence/defaults.md").read_text()
+    well = [sum(share >= 90 for share in column) for column in (before, beside)]
+    assert f"kept on at least 90 % | {well[0]} of 12 data sets | {well[1]} of 12 |" in page
+    assert f"kept less | {len(before) - well[0]} | {len(beside) - well[1]} |" in page
+    assert f"refused | {12 - len(before)} | {12 - len(beside)} |" in page
     Plan.parse(strangers.starter(Path("people.csv")))  # the script still makes the starter's plan

@@ -18,8 +18,8 @@ FOLLOWED = 2048
 LEAST_REACH = 0.1
 """Of one user's update: a run that cannot move the model farther shows the initial one."""
 DROWNED, FAINT = 1.0, 0.3
-"""Length of the noise, in that of all updates together, above which a plan is refused, and warned of: no plan
-that was measured learns much above 1 (docs/evidence/defaults.md)."""
+"""Length of the noise, in that of all updates together, above which a plan is refused, and warned of: above 1
+measured plans keep a tenth to two fifths of what they can learn (docs/evidence/defaults.md)."""
 WIDE = 2.0
 """A clip norm of more than so many typical updates is pointed out."""
 
