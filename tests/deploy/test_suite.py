@@ -64,6 +64,7 @@ def test_of_many_cases_a_few_are_drawn_and_always_the_same(tmp_path: Path) -> No
 SHARED = """
 import os
 import subprocess
+import time
 import pytest
 
 @pytest.mark.parametrize("case", range(3))
@@ -77,8 +78,10 @@ def test_passes(case, tmp_path, capfd):
 def test_skips():
     pytest.skip("why")
 
-def test_last():
+def test_last(tmp_path):
     print("said before")
+    while not all((tmp_path.parents[1] / worker).exists() for worker in "01"):
+        time.sleep(0.01)
     END
 """
 
@@ -98,7 +101,8 @@ def test_workers_tell_what_one_process_would(tmp_path: Path, end: str, status: i
     for name in ("test_a.py", "test_b.py"):
         (tmp_path / name).write_text(SHARED.replace("END", end))
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.workers", "--workers=2", str(tmp_path)]
-    done = subprocess.run([*command, f"--rootdir={tmp_path}"], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    command += [f"--rootdir={tmp_path}", f"--basetemp={tmp_path / 'base'}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert (done.returncode, said in done.stdout) == (status, True), done.stdout
 
 

@@ -39,6 +39,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     queue, filling = os.pipe()
     os.write(filling, b"".join(NUMBER.pack(number) for number in range(len(files))))
     os.close(filling)
+    session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # once: it empties the folder
     session.config.get_terminal_writer().flush()
     gc.freeze()  # what is loaded stays; workers need not look through it
     workers: dict[Connection, int] = {}
@@ -76,7 +77,7 @@ def become_worker(session: pytest.Session, number: int, told: Connection) -> Non
     capture.stop_global_capturing()
     capture.start_global_capturing()
     temporary = config._tmp_path_factory  # type: ignore[attr-defined]
-    temporary._basetemp = temporary.getbasetemp() / str(number)
+    temporary._basetemp /= str(number)
     temporary._basetemp.mkdir()
     os.register_at_fork(after_in_child=told.close)  # its end is this process's, whatever a test leaves running
     config.pluginmanager.register(Teller(config, told))
