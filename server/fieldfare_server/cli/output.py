@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
@@ -20,6 +21,8 @@ from fieldfare_flower import logs
 
 BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 2, 3, 4
 
+# Seconds of pricing after which a caller is told of it.
+_SILENT = 2.0
 # Columns of output that is no terminal: wide enough that no table breaks a word.
 _WIDTH = 160
 
@@ -34,6 +37,19 @@ def print_progress(text: str) -> None:
         log.info("%s", text)
     else:
         err.print(visible(text), markup=False)
+
+
+@contextmanager
+def told_if_slow() -> Iterator[None]:
+    """Say what keeps a caller waiting where the block, which prices a plan, takes long."""
+    text = "Working: a price by Monte Carlo, or of a strategy that is searched for, takes seconds to minutes."
+    timer = threading.Timer(_SILENT, print_progress, [text])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def print_outcome(text: str) -> None:

@@ -15,7 +15,7 @@ from fieldfare.plan import Plan
 from fieldfare.task import parameters_of
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, PlanArgument
-from fieldfare_server.cli.output import out, print_json, print_table, print_warnings
+from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, told_if_slow
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
@@ -71,19 +71,22 @@ def plan(
 
         warnings = [*admit(planned, None, None, there).warnings]
         warnings += check_population_size(planned, count, accepted=accept_delta)
-    cost = price(planned)
+    with told_if_slow():
+        cost = price(planned)
     if count is not None and (numel := size_of_model(planned)):
         from fieldfare_server.planning.signal import require_signal  # imports the optimizers
 
         warnings += require_signal(cost, numel, accepted=accept_noise)
     priced = {str(share): value for share, value in cost.priced().items()}
     shown = cost.to_json() | ({"epsilon_priced": priced} if priced else {})
-    shown |= {"information_not_charged": dict(_information(cost))}
+    _, most = cost.participation.separation_and_count(planned.run.rounds)
+    free = information(planned, cost.noise_multiplier, most, cost.loss)
+    shown |= {"information_not_charged": dict(free)}
     if count is not None:
         shown |= {"users": count, "warnings": warnings}
 
     def tell() -> None:
-        _print_cost(cost, count)
+        _print_cost(cost, count, free)
         print_warnings(warnings)
 
     return CommandResult(shown, tell)
@@ -117,17 +120,12 @@ def users_of(plan: Plan, users: str | None) -> NDArray[np.uint64] | int | None:
     return int(users)
 
 
-def _information(cost: Cost) -> list[tuple[str, str]]:
-    _, most = cost.participation.separation_and_count(cost.plan.run.rounds)
-    return information(cost.plan, cost.noise_multiplier, most, cost.loss)
-
-
-def _print_cost(cost: Cost, users: int | None) -> None:
+def _print_cost(cost: Cost, users: int | None, free: list[tuple[str, str]]) -> None:
     plan, priced = cost.plan, cost.priced()
     here = f"; here {users}" if users else ""
     rows = [(name, f"{value}{here}" if name == "delta fits" else value) for name, value in cost.describe()]
     print_table(f"Plan for population {plan.privacy.population}", ("", ""), rows)
-    print_table(TITLE, ("", ""), _information(cost))
+    print_table(TITLE, ("", ""), free)
     if priced and min(priced.values()) > DEAR * cost.epsilon:
         out.print(
             f"[bold yellow]Dear across runs[/]: a population is charged at least {min(priced.values()):.4g} for this "

@@ -13,7 +13,7 @@ from fieldfare.text import decimal
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument
-from fieldfare_server.cli.output import out, print_progress, print_text, print_warnings
+from fieldfare_server.cli.output import out, print_progress, print_text, print_warnings, told_if_slow
 from fieldfare_server.cli.progress import check_first, grid_of, priced_here, run_here, simulated_nodes, users_of
 from fieldfare_server.cli.task import is_simulated, judge
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
@@ -96,10 +96,13 @@ def _resumed(directory: StateDirectory, run: str) -> Plan:
 def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, accept_noise: bool, quiet: bool) -> Session:
     report = check_first(plan, accept_delta=accept_delta, quiet=quiet)
     directory.prepare()
-    priced = priced_here(directory, plan)
-    if priced is not None:  # a certified plan's price is drawn when it starts
-        print_warnings(judge(priced[0], report, is_simulated(directory, plan), accept_noise))
-    return Session.begin(directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced, users=users_of())
+    with told_if_slow():
+        priced = priced_here(directory, plan)
+        if priced is not None:  # a certified plan's price is drawn when it starts
+            print_warnings(judge(priced[0], report, is_simulated(directory, plan), accept_noise))
+        return Session.begin(
+            directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced, users=users_of()
+        )
 
 
 def noise_of(session: Session) -> tuple[float, float] | None:

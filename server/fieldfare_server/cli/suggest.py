@@ -11,7 +11,7 @@ from fieldfare.atomic import write_out
 from fieldfare.errors import AlreadyThere, NotGiven
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import PlanArgument
-from fieldfare_server.cli.output import out, print_table
+from fieldfare_server.cli.output import out, print_table, told_if_slow
 from fieldfare_server.cli.plan import users_of
 from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
 from fieldfare_server.planning.suggest import WORK, Suggested
@@ -54,9 +54,10 @@ def suggest(
     there = users_of(plan, users)
     count = there if there is None or isinstance(there, int) else len(there)
     _require_ours(to)
-    found = suggest_ways(
-        plan, users=count, update_norm=update_norm, work=work, fewest_rounds=fewest_rounds, certified=certified
-    )
+    with told_if_slow():
+        found = suggest_ways(
+            plan, users=count, update_norm=update_norm, work=work, fewest_rounds=fewest_rounds, certified=certified
+        )
     better = found.fitted or found.best is not found.planned
     if better:
         write_out(to, f"{MADE}\n\n{plan_text(found.best.plan)}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Conflict
 from fieldfare_client.app import user_names
-from fieldfare_server.cli import main
+from fieldfare_server.cli import main, output
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.output import refusals
 from fieldfare_server.files.plan_file import read_plan
@@ -139,6 +141,24 @@ def test_bad_plans_are_refused_with_code_2_and_nothing_written(
     assert all(word in result.stderr for word in words), result.stderr
     assert "Traceback" not in result.output
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "work"), [("plan", "price"), ("suggest", "suggest_ways"), ("simulate", "priced_here")]
+)
+def test_who_waits_for_a_price_is_told_on_standard_error(
+    fieldfare: Run, plan_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, command: str, work: str
+) -> None:
+    module, said = importlib.import_module(f"fieldfare_server.cli.{command}"), threading.Event()
+    monkeypatch.setattr(output, "_SILENT", 0.01)
+    monkeypatch.setattr(output, "print_progress", lambda text: said.set())
+    monkeypatch.setattr("fieldfare_server.cli.simulate.check_first", lambda *given, **named: None)
+
+    def slow(*given: object, **named: object) -> None:
+        raise Conflict("slow", "was told" if said.wait(30) else "was silent")
+
+    monkeypatch.setattr(module, work, slow)
+    assert "was told" in fieldfare(command, plan_file(), "--json").stdout
 
 
 def test_a_refusal_in_json_has_its_parts(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
