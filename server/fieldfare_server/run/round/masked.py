@@ -9,6 +9,7 @@ check, cut or void looks at an opened sum before it is noised.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
