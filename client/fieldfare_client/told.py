@@ -18,7 +18,7 @@ from fieldfare_flower.local_grid import CLIENT_APP_RAISED
 log = logging.getLogger("fieldfare.client")
 
 Handler = Callable[[Message, Context], Message]
-# Of these the server learns more than the class: fixed words and numbers, or what a blinder signed.
+# Of these the server learns more than the class: fixed words and numbers, and what a ledger or a blinder signed.
 TELLING = (HeadRefused, NodeBudgetRefused, BlinderWentBack)
 
 

@@ -98,8 +98,7 @@ def _require_first(head: SignedHead, rows: Mapping[int, str], keys: Sequence[str
             f"that ledger; if its users never belonged to it, or it is gone for good and somebody answers for what "
             f"they spent there, remove {str(path)!r}. A node that serves two ledgers names a file for each, {VARIABLE}",
             reason=refusal.reason,
-            seen=first.count,
-            shown=head.count,
+            told=f"{first.count} {head.count} {first}",
         ) from None
 
 

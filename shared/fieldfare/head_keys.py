@@ -10,6 +10,7 @@ Who holds a head needs nothing but these lines, in their order, to tell whether 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,16 +61,17 @@ def successor(ledger: str, key: str, lines: Iterable[str]) -> tuple[str, frozens
     """Return (the key that signs after `key`, by `lines` in their order; the offline keys that it has
     enrolled).
 
-    Lines that say nothing of `key` or its successors count for nothing, whoever signed them. Raises
-    ValueError for a text that is not a line of this form.
+    Lines that say nothing of `key` or its successors count for nothing, whoever signed them, nor do other texts.
     """
     enrolled: frozenset[str] = frozenset()
-    for line in map(KeyLine.parse, lines):
-        if line.ledger != ledger or line.old != key:
-            continue
-        if line.verb == "enrol" and line.signer == key:
-            enrolled |= {line.new}
-        elif line.verb == "rotate" and line.signer in {key, *enrolled}:
-            # What the old key had enrolled speaks for the new one only once the new one says so.
-            key, enrolled = line.new, frozenset()
+    for text in lines:
+        with contextlib.suppress(ValueError):
+            line = KeyLine.parse(text)
+            if line.ledger != ledger or line.old != key:
+                continue
+            if line.verb == "enrol" and line.signer == key:
+                enrolled |= {line.new}
+            elif line.verb == "rotate" and line.signer in {key, *enrolled}:
+                # What the old key had enrolled speaks for the new one only once the new one says so.
+                key, enrolled = line.new, frozenset()
     return key, enrolled

@@ -25,6 +25,8 @@ from fieldfare.signatures import is_signed, public_key, sign
 
 FORMAT = "fieldfare-head-v1"
 KEY_BYTES = 32
+# Characters of which a signed end of a journal has fewer: what is longer is cut, and is none.
+MOST_HEAD = 500
 
 _LINE = re.compile(
     rf"({FORMAT} ([0-9a-f]{{32}}) ([1-9][0-9]{{0,18}}) ([0-9a-f]{{64}}) ([0-9a-f]{{64}})) ([0-9a-f]{{128}})"
@@ -49,16 +51,16 @@ _TOLD = re.compile(r"([a-z-]{1,20}) (\d{1,19}) (\d{1,19})")
 class HeadRefused(BadInput):
     """A head that contradicts one that was seen before, or that its key did not sign."""
 
-    def __init__(self, what: str, why: str, nearest: str = "", *, reason: str, seen: int = 0, shown: int = 0) -> None:
-        """reason: a word of `REASONS`; seen, shown: the numbers of rows, 0 for none."""
+    def __init__(self, what: str, why: str, nearest: str = "", *, reason: str, told: str = "0 0") -> None:
+        """reason: a word of `REASONS`; told: the row that was seen, the last that is shown (0: none), the head seen."""
         super().__init__(what, why, nearest)
         self.reason = reason
-        # What a node may tell the server of it: nothing but the word and both numbers.
-        self.told = f"{reason} {seen} {shown}"
+        # What a node may tell the server of it: the word, both numbers, and the head.
+        self.told = f"{reason} {told}"
 
 
 def read_told(text: str) -> tuple[str, int, int] | None:
-    """Return (reason, seen, shown) of `HeadRefused.told`, which came from elsewhere; None for anything else."""
+    """Return (reason, seen, shown) of `HeadRefused.told` without a head, which came from elsewhere; else None."""
     found = _TOLD.fullmatch(text)
     return (found[1], int(found[2]), int(found[3])) if found and found[1] in REASONS else None
 
@@ -106,13 +108,6 @@ def _parts(line: str) -> tuple[str, int, str, str, str]:
     return ledger, int(count), hash, key, signature
 
 
-def _successor(held: SignedHead, keys: Iterable[str]) -> str:
-    try:
-        return successor(held.ledger, held.key, keys)[0]
-    except ValueError:
-        return held.key
-
-
 def follow(
     held: SignedHead | None, shown: SignedHead | None, rows: Mapping[int, str], keys: Iterable[str] = ()
 ) -> SignedHead | None:
@@ -134,15 +129,15 @@ def follow(
 
     def refusal(reason: str, why: str) -> HeadRefused:
         remedy = "ask its operator; `fieldfare verify --head` compares it with the head that you hold"
-        end = 0 if shown is None else shown.count
-        return HeadRefused(f"the journal of ledger {held.ledger}", why, remedy, reason=reason, seen=seen, shown=end)
+        told = f"{seen} {0 if shown is None else shown.count} {held}"
+        return HeadRefused(f"the journal of ledger {held.ledger}", why, remedy, reason=reason, told=told)
 
     # In this order: numbers and hashes of another ledger, or under another key, say nothing of this one.
     if shown is None:
         raise refusal("not-shown", f"its head is not shown any more, and row {seen} of it was seen.")
     if shown.ledger != held.ledger:
         raise refusal("another-ledger", f"the head of another ledger, {shown.ledger}, is shown instead.")
-    if shown.key != held.key and shown.key != _successor(held, keys):
+    if shown.key not in (held.key, successor(held.ledger, held.key, keys)[0]):
         raise refusal(
             "another-key", "its head is signed with another key than before, which the one before did not name."
         )

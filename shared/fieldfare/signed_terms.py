@@ -49,13 +49,13 @@ class NodeBudgetRefused(Refused):
     """A node's own budget does not allow what the server asks of its users. Nobody was trained."""
 
     def __init__(self, what: str, why: str, nearest: str = "", *, reason: str) -> None:
-        """reason: a word of `REASONS`."""
+        """reason: a word of `REASONS`; of an older log after it the head that contradicts."""
         super().__init__(what, why, nearest)
-        self.told = reason  # what a node may tell the server of it: nothing but the word
+        self.told = reason  # what a node may tell the server of it: nothing else
 
 
 def read_told(text: str) -> str | None:
-    """Return the word of `NodeBudgetRefused.told`, which came from elsewhere; None for anything else."""
+    """Return the word of `NodeBudgetRefused.told` without a head, which came from elsewhere; else None."""
     return text if text in REASONS else None
 
 
@@ -153,10 +153,7 @@ class SignedTerms:
 
     def signed_by(self, ledger: str, key: str) -> bool:
         """Return whether `key` signed them, or a key that it named as its successor, of `ledger`."""
-        try:
-            return self.key in (key, successor(ledger, key, self.keys)[0])
-        except ValueError:
-            return self.key == key
+        return self.key in (key, successor(ledger, key, self.keys)[0])
 
 
 @lru_cache(maxsize=64)

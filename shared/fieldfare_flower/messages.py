@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fieldfare.hashing import all_differ
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
-from fieldfare.signed_head import SignedHead
+from fieldfare.signed_head import MOST_HEAD, SignedHead
 from fieldfare.signed_terms import SignedTerms
 from fieldfare_flower.npy import BadReply, SharedArray, read_array
 
@@ -426,14 +426,14 @@ def read_keys(content: RecordDict) -> list[str]:
 
 def write_witness(head: SignedHead | None) -> dict[str, ConfigRecord]:
     """Return the record, by its name, of the newest head that a node remembers; {} for none."""
-    return {} if head is None else {WITNESS: ConfigRecord({"ledger": head.ledger, "count": head.count})}
+    return {} if head is None else {WITNESS: ConfigRecord({"count": head.count, "head": str(head)})}
 
 
-def read_witness(content: RecordDict) -> int | None:
-    """Return the number of the journal row that a node remembers; None where it names none, or nonsense."""
-    record = records_of(content, ConfigRecord).get(WITNESS)
-    count = None if record is None else record.get("count")
-    return count if type(count) is int and 0 < count < 2**62 else None
+def read_witness(content: RecordDict) -> tuple[int | None, str]:
+    """Return (the number of the journal row that a node remembers, its head, unread); None, "" where it names none."""
+    record = records_of(content, ConfigRecord).get(WITNESS, ConfigRecord())
+    count, head = record.get("count"), str(record.get("head", ""))
+    return count if type(count) is int and 0 < count < 2**62 else None, head[:MOST_HEAD]
 
 
 def write_terms(signed: SignedTerms) -> dict[str, ConfigRecord]:

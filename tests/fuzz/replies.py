@@ -153,7 +153,7 @@ def read_all(data: bytes) -> str:
     while stream:
         edit(content, stream)
     if kind == 1:
-        count = read_witness(content)
+        count, _ = read_witness(content)
         assert count is None or 0 < count < 2**62
         try:
             users = read_users(content, SCHEMA, 4)

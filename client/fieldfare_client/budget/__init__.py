@@ -112,5 +112,5 @@ def require_agreed(settings: NodeBudget, signed: SignedTerms, terms: RunTerms) -
         raise NodeBudgetRefused(what, why, near, reason="another-ledger")
     if terms.row < head.count:
         why = f"it ends in row {terms.row}, before row {head.count}."
-        raise NodeBudgetRefused(f"ledger {terms.ledger}", why, reason="older-log")
+        raise NodeBudgetRefused(f"ledger {terms.ledger}", why, reason=f"older-log {head}")
     return agreed

@@ -35,7 +35,7 @@ class JournalAnswers:
         with self._ledger.snapshot() as snapshot:
             head = snapshot.signed_head()
             row = None if since is None else snapshot.row_hash(since)
-            keys = list(snapshot.head_key_lines())
+            keys = list(snapshot.head_key_lines().values())
         if head is None:
             raise ProblemError(404, "not-found", "no coordinator has signed a head yet.", nearest="after the first run")
         return NewestHead.model_validate(vars(head) | {"text": str(head), "since": row, "keys": keys})

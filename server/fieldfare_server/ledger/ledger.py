@@ -701,7 +701,7 @@ class Ledger(Reader, metaclass=Shown):
 
     def rotate_head_key(self, file: Path, *, actor: str, offline: bytes | None = None) -> str:
         """Replace the key that signs the head, by that of the coordinator of `file`; see `head_keys.rotate`."""
-        shown, lines = self._shown_head(), self.head_key_lines()
+        shown, lines = self._shown_head(), [*self.head_key_lines().values()]
         return head_keys.rotate(self._journal, chain.HeadFile(file), shown, lines, actor, offline=offline)
 
     def _shown_head(self) -> SignedHead:

@@ -210,12 +210,12 @@ class Reader:
             raise NotFound(f"population {name!r}", "no row of the journal made it.")
         return str(made)
 
-    def head_key_lines(self) -> tuple[str, ...]:
-        """Return the lines by which the head's key changed, in their order (`fieldfare.head_keys`)."""
+    def head_key_lines(self) -> dict[int, str]:
+        """Return the lines by which the head's key changed, by row, in their order (`fieldfare.head_keys`)."""
         c = models.journal.c
-        query = select(c.body).where(c.action == HeadKeyChanged.action).order_by(c.id)
+        query = select(c.id, c.body).where(c.action == HeadKeyChanged.action).order_by(c.id)
         with self.read() as connection:
-            return tuple(json.loads(body)["line"] for body in connection.execute(query).scalars())
+            return {row: json.loads(body)["line"] for row, body in connection.execute(query)}
 
     def carried(self, run_id: str) -> bool:
         """Return whether a run of an earlier format gave way to a charge when the ledger was converted."""

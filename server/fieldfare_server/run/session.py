@@ -27,7 +27,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.aggregation import PLAIN
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput, CheckpointError, NotAllowed, NotFound, NotNow
+from fieldfare.errors import BadInput, CheckpointError, Interrupted, NotAllowed, NotFound, NotNow
 from fieldfare.lazily import torch
 from fieldfare.names import QUESTION
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
@@ -332,6 +332,21 @@ class Session:
         missing = [node for node in nodes if node not in self._shown]
         self._shown |= self._witnesses.records(missing) if missing else {}
         return {node: self._shown[node] | self._terms for node in nodes}
+
+    def require_going_on(self, seen: set[str]) -> None:
+        """Stop a run where one of `seen`, signed ends of journals that nodes told, proves that ledger or blinder went
+        back: one node is enough, and none can make it up. Empties `seen`.
+
+        Raises `JournalRefused` or `BlinderWentBack` before the first commit, at the run's end, and `Interrupted` later.
+        """
+        while seen and self._witnesses is not None:
+            refused = self._witnesses.denied(seen.pop(), self.rounds.sums.head)
+            if refused is None:
+                continue
+            if self.coming_round:
+                raise Interrupted(f"run {self.account.id}: {refused}")
+            self.finish("failed", str(refused))
+            raise refused
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits.

@@ -219,3 +219,33 @@ def held(node: Any) -> SignedHead:
     found = witness.remembered(node)
     assert found is not None
     return found
+
+
+def test_a_head_that_a_node_shows_proves_what_the_key_of_its_row_signed(place: Path) -> None:
+    home, other = place / "home", "ab" * 32
+    old, written = HeadFile(home / "ledger.head").key(), HeadFile(home / "ledger.head").read()
+    assert written is not None
+    fieldfare(place, home, "rotate")
+    work(place, home)
+    new = HeadFile(home / "ledger.head").key()
+    with Ledger.open(url(place), head_file=home / "ledger.head", coordinator=True) as ledger:
+        witnesses, now = Witnesses(ledger), ledger.signed_head()
+        assert now is not None
+
+        def proves(count: int, hash: str, key: bytes, of: str = now.ledger) -> bool:
+            return witnesses.denied(str(SignedHead.of(of, count, hash, key)), "") is not None
+
+        assert all(proves(count, other, new) for count in (now.count, now.count + 1))
+        assert proves(written.count, other, old)
+        assert not proves(written.count, written.hash, old)
+        assert not proves(now.count, now.hash, new)
+        # The key of before signs nothing more.
+        assert not any(proves(count, other, old) for count in (now.count, now.count + 1))
+        assert not any(proves(count, other, THIEF) for count in (1, now.count, 10**19 - 1))
+        assert not proves(now.count + 1, other, new, LEDGER)
+        ledger.create_token("x", ("read",), actor="officer")
+        later = ledger.signed_head()
+        assert later is not None
+        assert later.count > now.count
+        assert not proves(later.count, later.hash, new)
+        assert witnesses.denied("no line", "") is None

@@ -354,7 +354,16 @@ def test_a_witness_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "text", ["", "went-back 5", "went-back 5 x", "else 5 3", "went-back 5 3 and a secret", "forked -1 3"]
+    "text",
+    [
+        "",
+        "went-back 5",
+        "went-back 5 3 fieldfare-head-v1",
+        "went-back 5 x",
+        "else 5 3",
+        "went-back 5 3 and a secret",
+        "forked -1 3",
+    ],
 )
 def test_what_a_node_may_tell_of_the_journal_is_a_word_and_two_numbers(text: str) -> None:
     assert read_told(text) is None
@@ -399,8 +408,8 @@ def test_a_record_that_is_no_head_is_refused_and_none_is_fine_at_first() -> None
     witness.watch(node, content)
     with pytest.raises(HeadRefused, check=coded("head-refused", "the journal of ledger")):
         witness.watch(node, RecordDict())
-    assert read_witness(RecordDict()) is None
-    assert read_witness(RecordDict(dict(write_witness(head(5))))) == 5
+    assert read_witness(RecordDict()) == (None, "")
+    assert read_witness(RecordDict(dict(write_witness(head(5))))) == (5, str(head(5)))
 
 
 def test_a_forged_signed_head_in_the_ledger_is_refused_at_the_next_charge(tmp_path: Path) -> None:

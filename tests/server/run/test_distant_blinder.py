@@ -331,7 +331,7 @@ def test_a_blinder_that_was_put_back_is_refused_by_the_nodes_of_a_ledger_that_ne
         Path(f"{context.node_config[NODE_KEY]}.blinder").unlink()
     with (
         begin(second, masked(older, **everybody), older, "again") as session,
-        pytest.raises(Refused, match="BlinderWentBack", check=coded("nothing-committed")),
+        pytest.raises(BlinderWentBack, check=coded("blinder-went-back", "the blinder's journal")),
     ):
         FieldfareStrategy(session).start(grid)
     assert older.rows("answers") == []

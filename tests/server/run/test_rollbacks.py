@@ -17,15 +17,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from flwr.app import Error, Message
 from numpy.typing import NDArray
 
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput, CheckpointError, JournalRefused, LedgerError
+from fieldfare.errors import BadInput, CheckpointError, Interrupted, JournalRefused, LedgerError
 from fieldfare.plan import Plan
 from fieldfare.signed_head import SignedHead
 from fieldfare.task import seeded
 from fieldfare_client import witness
-from fieldfare_flower.messages import Occasion
+from fieldfare_flower.messages import HEAD, Occasion
 from fieldfare_server import faults
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.verify import recharge, verify
@@ -370,7 +371,7 @@ def test_nodes_that_saw_more_end_the_run_under_a_name_of_its_own(
         train(state_dir)
     words = str(refused.value)
     assert "refuse it" in words
-    assert " x it ends before a row that was seen." in words
+    assert "one proves that it ends before a row that was seen." in words
     assert f"that one saw is {seen}; the journal that it is shown ends in row " in words
     assert "When nodes refuse the journal" in words
     assert "plain" not in words
@@ -388,3 +389,95 @@ def test_nodes_without_their_memory_say_so(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv(witness.VARIABLE, str(memory))
     with pytest.raises(JournalRefused, check=coded("journal-refused", "the ledger's journal")):
         train(home(tmp_path))
+
+
+EVERYBODY: dict[str, Any] = {"run__cohort": 24, "participation": {"scheme": "min-separation", "separation": 1}}
+
+
+def only_one_remembers(grid: LyingGrid) -> None:
+    first, *others = grid._contexts.values()
+    assert HEAD in first.state
+    for context in others:
+        context.state.pop(HEAD, None)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["hello", "refusal"])
+def test_one_node_that_remembers_ends_a_run_of_a_ledger_that_was_put_back(
+    at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are enough others for a round. A copy that is at work beside the ledger is seen by the refusal alone."""
+    state_dir, grid = home(tmp_path), LyingGrid(6)
+
+    def start() -> None:
+        with Session.begin(state_dir, plan(**EVERYBODY, run__rounds=2), identity_is_stable=True) as session:
+            FieldfareStrategy(session).start(grid)
+
+    start()
+    shutil.copytree(state_dir.root, tmp_path / "backup")
+    start()
+    shutil.rmtree(state_dir.root)
+    shutil.copytree(tmp_path / "backup", state_dir.root)
+    only_one_remembers(grid)
+    if not at_once:
+        monkeypatch.setattr("fieldfare_client.app.write_witness", lambda head: {})
+    asked = len(grid.seen)
+    with pytest.raises(JournalRefused, check=coded("journal-refused", "the ledger's journal", "docs/head.md")) as told:
+        start()
+    assert len(grid.seen) == asked + (0 if at_once else 6)
+    with Ledger.open(state_dir.ledger) as ledger:
+        last = ledger.runs().items[0]
+        assert (last.state, last.next_round, last.message) == ("failed", 0, str(told.value))
+
+
+def test_a_run_under_way_whose_ledger_was_put_back_waits_for_its_newest_copy(tmp_path: Path) -> None:
+    """One node proves it. What else nodes tell proves nothing, nor does a row that another run has just written."""
+    state_dir, grid = home(tmp_path), LyingGrid(6)
+    with Session.begin(state_dir, plan(**EVERYBODY, run__rounds=4), identity_is_stable=True, run_id="run") as session:
+        FieldfareStrategy(session).run_round(grid)
+    older = grid._contexts[grid.seen[-1].metadata.dst_node_id].state[HEAD]["head"]
+    shutil.copytree(state_dir.root, tmp_path / "backup")
+    with Session.resume(state_dir, "run", identity_is_stable=True) as session:
+        FieldfareStrategy(session).run_round(grid)
+    state_dir.root.rename(tmp_path / "newest")
+    shutil.copytree(tmp_path / "backup", state_dir.root)
+    only_one_remembers(grid)
+    with (
+        Session.resume(state_dir, "run", identity_is_stable=True) as session,
+        pytest.raises(Interrupted, match=r"docs/head\.md"),
+    ):
+        FieldfareStrategy(session).start(grid)
+    with Ledger.open(state_dir.ledger) as ledger:
+        assert (ledger.run("run").state, ledger.run("run").next_round) == ("interrupted", 1)
+
+    shutil.rmtree(state_dir.root)
+    (tmp_path / "newest").rename(state_dir.root)
+    key, told = HeadFile(state_dir.head_file).key(), list[str]()
+
+    def newest() -> str:
+        with Ledger.open(state_dir.ledger, head_file=state_dir.head_file, coordinator=True) as ledger:
+            ledger.create_token(f"x{len(told)}", ("read",), actor="officer")
+            return str(ledger.signed_head())
+
+    def line(count: int, private: bytes = key, ledger: str = "") -> str:
+        return str(SignedHead.of(ledger or str(older).split()[1], count, "ab" * 32, private))
+
+    lines = [lambda: line(10**18, bytes(32)), lambda: line(99, key, "cd" * 16), lambda: str(older), newest]
+    lines.append(lambda: line(99) + "0" * 600)
+
+    def lying(said: Any) -> Any:
+        def lie(message: Message, reply: Message) -> Message:
+            if message.metadata.dst_node_id not in lying_once:
+                return reply
+            lying_once.remove(message.metadata.dst_node_id)
+            told.append(said())
+            return Message(Error(2, f"<class 'HeadRefused'> went-back 99 3 {told[-1]}"), reply_to=message)
+
+        return lie
+
+    lying_once = {*grid._contexts}
+    grid.lies = {node: lying(said) for node, said in zip(grid._contexts, lines, strict=False)}
+    with Session.resume(state_dir, "run", identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(grid)
+    assert len({*told}) == len(lines)
+    with Ledger.open(state_dir.ledger) as ledger:
+        assert ledger.run("run").state == "done"

@@ -19,7 +19,7 @@ from flwr.app import Message
 
 from fieldfare import signed_terms
 from fieldfare.errors import BadInput, JournalRefused, NodesRefused, Refused
-from fieldfare.signed_head import REASONS, HeadRefused, read_told
+from fieldfare.signed_head import MOST_HEAD, REASONS, HeadRefused, read_told
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,17 @@ class Fault(NamedTuple):
         return f"error code {self.code}" + (f" ({self.what})" if self.what else "")
 
 
+def journal_refused(how: str, seen: int, shown: int) -> JournalRefused:
+    """Return the refusal of a ledger that nodes refuse. seen, shown: numbers of rows, 0 for none."""
+    rows = f" The newest row that one saw is {seen}; the journal that it is shown ends in row {shown}." if seen else ""
+    return JournalRefused(
+        "the ledger's journal",
+        f"nodes refuse it, because it does not go on from what they saw: {how}.{rows} If an old copy of the "
+        "ledger or of the coordinator's directory was put back, what was spent since would be forgotten.",
+        "the newest copy of both; docs/head.md, 'When nodes refuse the journal', says how to find out",
+    )
+
+
 class Failures:
     """The wrong answers of one run in this process."""
 
@@ -101,7 +112,7 @@ class Failures:
         self._budget: Counter[str] = Counter()
         # Nodes some of whose users have spent their own budget: they say anew who has something left.
         self.spent: set[int] = set()
-        self.blinder_ends: list[str] = []  # of the blinder's journal, which nodes saw: they refuse that which is shown
+        self.seen: set[str] = set()  # signed ends of journals, the ledger's or the blinder's, that nodes remember
         self._rows = (0, 0)  # (the newest row that one of them saw, where the journal ends that it was shown)
         self._wrong: set[int] = set()  # nodes that answered, and not as they should
         self._answered = False  # whether any node ever answered as it should
@@ -136,18 +147,18 @@ class Failures:
     def note_error(self, reply: Message, node: int) -> str:
         """Note that `node` answered with an error; returns the reason to count it by."""
         code, reason = int(reply.error.code), str(reply.error.reason or "")
-        told = read_told(reason.removeprefix(_JOURNAL)) if reason.startswith(_JOURNAL) else None
+        said, mark, line = reason.partition(" fieldfare-")
+        self.seen.add((mark[1:] + line)[:MOST_HEAD])
+        told = read_told(said.removeprefix(_JOURNAL)) if said.startswith(_JOURNAL) else None
         if told is not None:
             self._note_journal(node, *told)
             return JOURNAL
-        word = signed_terms.read_told(reason.removeprefix(_BUDGET)) if reason.startswith(_BUDGET) else None
+        word = signed_terms.read_told(said.removeprefix(_BUDGET)) if said.startswith(_BUDGET) else None
         if word is not None:
             self._note_budget(node, word)
             return BUDGET
         found = _CLASS.match(reason)
         name = found[1].rpartition(".")[2] if found else ""
-        if name == "BlinderWentBack":
-            self.blinder_ends.append(reason.rpartition("> ")[2])
         name += next((f", {mark}" for text, mark in _MARKS.items() if text in reason), "")
         if code not in PASSING:
             self._counts[Fault(code, name)] += 1
@@ -212,17 +223,8 @@ class Failures:
 
     def _journal_refused(self) -> JournalRefused:
         """Return the refusal for an older journal, the gravest of faults: no other is named beside it."""
-        seen, shown = self._rows
         kinds = "; ".join(f"{count} x {REASONS[why]}" for why, count in self._journal.most_common())
-        rows = (
-            f" The newest row that one saw is {seen}; the journal that it is shown ends in row {shown}." if seen else ""
-        )
-        return JournalRefused(
-            "the ledger's journal",
-            f"nodes refuse it, because it does not go on from what they saw: {kinds}.{rows} If an old copy of the "
-            "ledger or of the coordinator's directory was put back, what was spent since would be forgotten.",
-            "the newest copy of both; docs/head.md, 'When nodes refuse the journal', says how to find out",
-        )
+        return journal_refused(kinds, *self._rows)
 
     def _budget_refused(self) -> NodesRefused:
         kinds = "; ".join(f"{count} x {signed_terms.REASONS[why]}" for why, count in self._budget.most_common())

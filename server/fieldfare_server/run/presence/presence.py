@@ -54,6 +54,7 @@ class Presence(ABC):
         self.failures = Failures(session.dialect.name)
         # Why evaluations, whose metrics ride in the rounds, went wrong.
         self.evaluations = Failures(session.dialect.name, "the nodes' @app.evaluate")
+        self.failures.seen = self.evaluations.seen = self.roster.failures.seen
         self.counts = Secret(self) if session.plan.presence_is_secret else Public(self)
         self._receiver = Receiver()
         # How users fared whose data are the caller's own, as nodes of Flower's simulation say.

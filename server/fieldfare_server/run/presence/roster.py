@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from fieldfare.schema import Schema
 from fieldfare_flower.bounded import ReplyLimit
 from fieldfare_flower.masked import HELLO
-from fieldfare_flower.messages import QUERY_USERS, read_users, write_users_query
+from fieldfare_flower.messages import QUERY_USERS, read_users, read_witness, write_users_query
 from fieldfare_flower.npy import BadReply
 from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
@@ -238,6 +238,7 @@ class Roster:
             quota = self._quota(node)
             if quota is not None and names.size > quota:
                 raise BadReply(TOO_MANY_USERS)
+            self.failures.seen.add(read_witness(reply.content)[1])
             self.hear(node, reply.content)
         except Exception as error:  # whatever a crafted reply makes Flower's records raise, it is one bad reply
             reason = error.reason if isinstance(error, BadReply) else "schema"

@@ -218,6 +218,7 @@ class PlainSums:
     """How a run sums replies that it reads."""
 
     closed: ClassVar[None] = None
+    head: ClassVar[str] = ""
 
     def __init__(self, make: Callable[[Occasion, tuple[float, ...], Reader | None], Aggregate]) -> None:
         self.empty = make
@@ -230,9 +231,6 @@ class PlainSums:
 
     def instruct(self, messages: object, shares: object) -> None:
         """Tell nodes nothing more."""
-
-    def require_going_on(self, seen: object) -> None:
-        """No blinder has a journal."""
 
     def left_closed(self, opened: OpenRound) -> None:
         """Refuse a closed round: no plain round is ever closed. Raises `CheckpointError`."""

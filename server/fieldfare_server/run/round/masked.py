@@ -9,7 +9,6 @@ check, cut or void looks at an opened sum before it is noised.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,7 +23,7 @@ from fieldfare.blinder_noise import is_enough, terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.masking.boxes import Purpose, read_key
-from fieldfare.masking.receipts import BlinderHead, Receipts
+from fieldfare.masking.receipts import Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
@@ -171,7 +170,7 @@ class MaskedSums:
         self._digest = plan.digest()
         self._admitted: frozenset[str] = frozenset()
         # Where the blinder's journal ended when it answered last: nodes are told, and know one that went back.
-        self._head = ""
+        self.head = ""
         self._receipts: Receipts | None = None  # those of this ledger; None: not read yet
         self.closed: ClosedSum | None = None  # the round that is closed and not committed
 
@@ -192,27 +191,16 @@ class MaskedSums:
         if not is_enough(hello.noise, least):
             why = f"is {hello.noise or 'none'}, and not {least or 'none'} as in this run"
             raise Interrupted(f"{run}'s own noise {why}: other versions, or another model.")
-        self._admitted, self._head = hello.nodes, self._head or hello.head
+        self._admitted, self.head = hello.nodes, self.head or hello.head
 
     def instruct(self, messages: Iterable[Message], shares: tuple[float, ...]) -> None:
         """Tell the nodes how to mask their replies."""
         ring, weights = (self._noise.privatiser.spacing_log2, self._noise.privatiser.bits), self._plan.riders.weights
         # A rehearsal's nodes and blinder are one process, whose files go back together.
-        head = self._head if self._plan.aggregation.party else ""
+        head = self.head if self._plan.aggregation.party else ""
         masking = Masking(self._blinder.public_key, *ring, self._digest, shares, weights, head)
         for message in messages:
             masking.write(message.content)
-
-    def require_going_on(self, seen: list[str]) -> None:
-        """Raise `Interrupted` where an end of the blinder's journal that a node has seen denies the one that nodes are
-        shown now. The blinder signed both, so one node is enough, and none can make it up. Empties `seen`.
-        """
-        while seen:
-            with contextlib.suppress(BadInput):
-                end, shown = BlinderHead.parse(seen.pop()), BlinderHead.parse(self._head)
-                if end.key == shown.key and shown.denies(end):
-                    why = f"the blinder's journal ends in row {shown.row}, and a node was shown row {end.row} before"
-                    raise Interrupted(f"run {self._account.id}: {why} (BlinderWentBack). Put its newest copy back.")
 
     def empty(self, occasion: Occasion, shares: tuple[float, ...], reader: object = None) -> MaskedSum:
         """The sum, still empty, for the replies to `occasion`, which no reader but its own reads."""
@@ -248,7 +236,7 @@ class MaskedSums:
         faults.point("strategy.asked")
         try:
             _, key = read_key(self._blinder.public_key)
-            masks, receipt, self._head = asked.read_answer(self._blinder.answer(asked.write()), key)
+            masks, receipt, self.head = asked.read_answer(self._blinder.answer(asked.write()), key)
             if not receipt.noise >= self._multiplier:
                 raise BadReply("round", "the blinder added less noise than the plan says")
             if self._receipts is None:

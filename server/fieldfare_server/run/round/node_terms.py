@@ -49,4 +49,4 @@ def terms_record(
     if len(terms.lasting) > MOST_BYTES:
         log.warning("nodes with a budget of their own refuse this run: its mechanism takes too many bytes to describe")
         return {}
-    return write_terms(SignedTerms.of(terms, HeadFile(home.head_file).key(), ledger.head_key_lines()))
+    return write_terms(SignedTerms.of(terms, HeadFile(home.head_file).key(), ledger.head_key_lines().values()))

@@ -173,6 +173,7 @@ class FieldfareStrategy:
 
         # Select among the users who are there, and whose participation and odometer allow it.
         cohort = presence.select()
+        session.require_going_on(presence.failures.seen)
         if cohort is None:
             return False
         session.rounds.sums.require_approval()
@@ -189,7 +190,7 @@ class FieldfareStrategy:
         attempt.add(answers, presence.failures, presence.evaluations)
         total.rejects += presence.note_attempt(attempt.nodes, attempt.good, attempt.silent, attempt.full)
         presence.require_training()
-        session.rounds.sums.require_going_on(presence.failures.blinder_ends)
+        session.require_going_on(presence.failures.seen)
         faults.point("strategy.aggregated")
         self._on_received(len(attempt.reported), asked - len(attempt.reported))
 

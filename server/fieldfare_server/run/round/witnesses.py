@@ -8,14 +8,20 @@ that was away, or that cohorts left out, for any number of rounds is still shown
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from functools import partial
 
 from flwr.app import ConfigRecord, RecordDict
 
+from fieldfare.errors import BadInput, Refused
+from fieldfare.head_keys import successor
+from fieldfare.masking.receipts import BlinderHead, BlinderWentBack
+from fieldfare.signed_head import FORMAT, REASONS, SignedHead
 from fieldfare_flower.messages import HEAD, read_witness, write_head
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.presence.failures import journal_refused
 
 # Instructions in a row that a node may miss before it has to be asked what it remembers.
 RECENT = 32
@@ -33,11 +39,12 @@ class Witnesses:
         # Node -> the rows that it may remember.
         self._rows: defaultdict[int, deque[int]] = defaultdict(partial(deque, maxlen=RECENT))
         self._hashes: dict[int, str] = {}
-        self._lines: tuple[str, ...] | None = None
+        # A change of the key waits until no coordinator works, so that these stay as they are.
+        self._lines = ledger.head_key_lines()
 
     def hear(self, node: int, content: RecordDict) -> None:
         """Note which row `node` remembers, from its answer to the query for its users."""
-        number = read_witness(content)
+        number, _ = read_witness(content)
         if number is not None:
             self._rows[node].append(number)
 
@@ -47,9 +54,6 @@ class Witnesses:
         if head is None:
             return {node: {} for node in nodes}
         known, self._hashes = self._hashes, {}
-        if self._lines is None:
-            # A change of the key waits until no coordinator works, so that these stay as they are.
-            self._lines = self._ledger.head_key_lines()
         made = {}
         for node in nodes:
             rows = self._rows[node]
@@ -59,8 +63,30 @@ class Witnesses:
                 if number < head.count and number not in self._hashes:
                     self._hashes[number] = known.get(number) or self._ledger.row_hash(number) or ""
             hashes = {n: self._hashes[n] for n in rows if self._hashes.get(n)}
-            made[node] = {HEAD: write_head(head, hashes, self._lines, self.people)}
+            made[node] = {HEAD: write_head(head, hashes, [*self._lines.values()], self.people)}
             if not rows or rows[-1] != head.count:
                 rows.append(head.count)
         self._hashes = {**known, **self._hashes} if len(known) < MOST_HASHES else self._hashes
         return made
+
+    def denied(self, line: str, blinder: str) -> Refused | None:
+        """Return the refusal of a ledger whose log, or of a blinder whose journal, which ends in `blinder`, cannot have
+        had the end `line` that its key signed; None for any other text. The log is read afresh: of a run beside this
+        one, a row may be a moment old.
+        """
+        with contextlib.suppress(BadInput):
+            if not line.startswith(FORMAT):
+                kept, now = BlinderHead.parse(line), BlinderHead.parse(blinder)
+                why = f"it ends in row {now.row}, and a node was shown row {kept.row} before."
+                refused = BlinderWentBack("the blinder's journal", why, "its newest copy")
+                return refused if kept.key == now.key and now.denies(kept) else None
+            end, shown = SignedHead.parse(line), self._ledger.signed_head()
+            key, _ = successor(end.ledger, end.key, (text for row, text in self._lines.items() if row > end.count))
+            if (
+                shown
+                and (end.ledger, key) == (shown.ledger, shown.key)
+                and self._ledger.row_hash(end.count) != end.hash
+            ):
+                why = REASONS["went-back" if end.count > shown.count else "forked"]
+                return journal_refused(f"one proves that {why}", end.count, shown.count)
+        return None
