@@ -401,15 +401,25 @@ def only_one_remembers(grid: LyingGrid) -> None:
         context.state.pop(HEAD, None)
 
 
+SAMPLED: dict[str, Any] = {
+    "participation": {"scheme": "poisson", "rate": 0.9},
+    "privacy__adjacency": "add_remove",
+    "mechanism": {"kind": "independent"},
+    "run__min_reports": None,
+    "run__noise_seed": 11,
+}
+
+
 @pytest.mark.parametrize("at_once", [True, False], ids=["hello", "refusal"])
+@pytest.mark.parametrize("changes", [EVERYBODY, SAMPLED], ids=["public", "secret"])
 def test_one_node_that_remembers_ends_a_run_of_a_ledger_that_was_put_back(
-    at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are enough others for a round. A copy that is at work beside the ledger is seen by the refusal alone."""
-    state_dir, grid = home(tmp_path), LyingGrid(6)
+    state_dir, grid = home(tmp_path, adjacency=changes.get("privacy__adjacency", "zero_out")), LyingGrid(6)
 
     def start() -> None:
-        with Session.begin(state_dir, plan(**EVERYBODY, run__rounds=2), identity_is_stable=True) as session:
+        with Session.begin(state_dir, plan(**changes, run__rounds=2), identity_is_stable=True) as session:
             FieldfareStrategy(session).start(grid)
 
     start()
