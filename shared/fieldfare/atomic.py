@@ -57,8 +57,10 @@ def write_out(path: Path, text: str) -> None:
 def make_file(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Make `path` with this content, durably. Of several makers one makes it: the others get `FileExistsError`."""
     with _written(path, content, mode) as temporary:
-        path.hardlink_to(temporary)
-    sync_directory(path.parent)
+        try:
+            path.hardlink_to(temporary)
+        finally:
+            sync_directory(path.parent)  # for those who came second, too: what they go on with is durable
 
 
 @contextmanager

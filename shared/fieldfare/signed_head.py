@@ -25,8 +25,7 @@ from fieldfare.signatures import is_signed, public_key, sign
 
 FORMAT = "fieldfare-head-v1"
 KEY_BYTES = 32
-# Characters of which a signed end of a journal has fewer: what is longer is cut, and is none.
-MOST_HEAD = 500
+MOST_HEAD = 500  # characters of a journal's signed end at most: what is longer is cut, and is none
 
 _LINE = re.compile(
     rf"({FORMAT} ([0-9a-f]{{32}}) ([1-9][0-9]{{0,18}}) ([0-9a-f]{{64}}) ([0-9a-f]{{64}})) ([0-9a-f]{{128}})"

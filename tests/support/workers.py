@@ -2,6 +2,8 @@
 
 One process collects and imports, and the others begin as copies of it. Who is done with a file takes the next, so that
 all end at about the same time. The tests of a file run in one process, in order.
+
+Own code, because the workers of pytest-xdist are new processes: each imports and collects every file for itself.
 """
 
 from __future__ import annotations

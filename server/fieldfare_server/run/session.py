@@ -335,13 +335,11 @@ class Session:
 
     def require_going_on(self, seen: set[str]) -> None:
         """Stop a run where one of `seen`, signed ends of journals that nodes told, proves that ledger or blinder went
-        back: one node is enough, and none can make it up. Empties `seen`.
-
-        Raises `JournalRefused` or `BlinderWentBack` before the first commit, at the run's end, and `Interrupted` later.
+        back: one node is enough, and none can make it up. Empties `seen`. Raises `JournalRefused` or `BlinderWentBack`
+        before the first commit, with which the run ends, and `Interrupted` later.
         """
         while seen and self._witnesses is not None:
-            refused = self._witnesses.denied(seen.pop(), self.rounds.sums.head)
-            if refused is None:
+            if (refused := self._witnesses.denied(seen.pop(), self.rounds.sums.head)) is None:
                 continue
             if self.coming_round:
                 raise Interrupted(f"run {self.account.id}: {refused}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fieldfare.atomic import replace_file, write_out
+from fieldfare.atomic import make_file, replace_file, write_out
 from fieldfare_server.files.checkpoint import RunFiles
 from support.full_disk import no_file_above
 
@@ -43,6 +43,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_replaced_file_is_synced_before_and_after_it_gets_its_name(calls: list[str], tmp_path: Path) -> None:
     replace_file(tmp_path / "file", b"content")
     assert calls == ["sync file", "rename", "sync directory"]
+
+
+def test_who_comes_second_goes_on_with_a_file_that_is_durable(calls: list[str], tmp_path: Path) -> None:
+    """Of two nodes' processes the second returned while the first had not yet synced the directory."""
+    (tmp_path / "file").write_text("the first's")
+    with pytest.raises(FileExistsError):
+        make_file(tmp_path / "file", b"the second's")
+    assert calls == ["sync file", "link", "sync directory"]
 
 
 def test_what_a_person_named_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:

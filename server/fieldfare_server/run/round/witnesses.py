@@ -71,8 +71,7 @@ class Witnesses:
 
     def denied(self, line: str, blinder: str) -> Refused | None:
         """Return the refusal of a ledger whose log, or of a blinder whose journal, which ends in `blinder`, cannot have
-        had the end `line` that its key signed; None for any other text. The log is read afresh: of a run beside this
-        one, a row may be a moment old.
+        had the end `line` that its key signed; None for any other text. The log is read afresh: other runs write, too.
         """
         with contextlib.suppress(BadInput):
             if not line.startswith(FORMAT):
@@ -80,13 +79,10 @@ class Witnesses:
                 why = f"it ends in row {now.row}, and a node was shown row {kept.row} before."
                 refused = BlinderWentBack("the blinder's journal", why, "its newest copy")
                 return refused if kept.key == now.key and now.denies(kept) else None
-            end, shown = SignedHead.parse(line), self._ledger.signed_head()
+            log, end = self._ledger, SignedHead.parse(line)
+            shown = log.signed_head()
             key, _ = successor(end.ledger, end.key, (text for row, text in self._lines.items() if row > end.count))
-            if (
-                shown
-                and (end.ledger, key) == (shown.ledger, shown.key)
-                and self._ledger.row_hash(end.count) != end.hash
-            ):
+            if shown and (end.ledger, key) == (shown.ledger, shown.key) and log.row_hash(end.count) != end.hash:
                 why = REASONS["went-back" if end.count > shown.count else "forked"]
                 return journal_refused(f"one proves that {why}", end.count, shown.count)
         return None
