@@ -168,7 +168,7 @@ def charged_scores(stored: harness.Table, header: tuple[str, ...], epsilons: lis
     made = [each for found in cells.values() for each in found]
     clips = [each["clip"] for each in made]
     means = {label: sum(cell["scores"]) / len(cell["scores"]) for label, cell in stored["cells"].items()}
-    lags = [each["scores"]["nats"] - means[label] for label, found in cells.items() for each in found]
+    lags = [each["scores"]["nats"] - means.get(label, math.nan) for label, found in cells.items() for each in found]
     whole = sum(VERIFIED in each for each in made)
     lowest = sum(math.isclose(each["rate"], min(map(float, each["trials"])), rel_tol=1e-3) for each in made)
     text = f"""nats of rows that were made again with every look charged, from a base of

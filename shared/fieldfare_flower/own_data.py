@@ -126,8 +126,11 @@ class Tally:
 def first_error(kept: list[str]) -> Iterator[None]:
     """Let `note_error` add the first error's text to `kept` alone: for a process that tells another."""
     tally = Tally()
-    with tally.counting():
+    token = _tally.set(tally)
+    try:
         yield
+    finally:
+        _tally.reset(token)
     if isinstance(text := tally.write().get("error"), str):
         kept.append(text)
 
