@@ -61,7 +61,7 @@ def test_a_release_tells_what_is_charged_and_no_more(kind: str) -> None:
     found, fault = audited(kind)
     assert fault == ""
     if kind not in LOOSE:
-        # Eleven attacks on random allocation gave .66 to .89 of what is claimed, and .47 once: coins decide.
+        # Ten attacks on random allocation gave .66 to .89 of what is claimed, and .47 once: coins decide.
         assert found.threshold_lower_bound > 0.4 * found.claimed
         for point in found.tradeoff[:3]:
             assert abs(point["measured"] - point["charged"]) < 5 * point["standard_error"] + 0.04 * point["charged"]
