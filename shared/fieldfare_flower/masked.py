@@ -39,7 +39,7 @@ QUERY_MASKS = "query.masks"
 ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
 _MOST = 1 << 62
 _SIGNATURE_BYTES = 64
-# The members of two records, in the order in which their classes take them, and of which kind each must be.
+# The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
 _MASKING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str, "shares": list, "weights": list}
 _ABOUT = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str}
 _ASKED = {**_ABOUT, "nodes": list, "seals": list}
