@@ -177,6 +177,12 @@ def cells(texts: list[str]) -> Iterator[tuple[int, int]]:
         yield int(nodes), int(float(parameters))
 
 
+def place(row: str) -> tuple[int, int, int]:
+    """Where a row of the table stands: by nodes, parameters and way."""
+    nodes, parameters, way = (cell.strip() for cell in row.split("|")[1:4])
+    return int(nodes), int(parameters.replace(",", "")), list(WAYS).index(way)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cell", nargs="+", default=["2x1e5", "5x1e5", "10x1e5", "2x1e6", "5x1e6", "2x1e7"])
@@ -217,8 +223,9 @@ def main() -> None:
                 commands.insert(-1, line)
             elif line[2:3].isdigit() and line.split("|")[1:4] not in [row.split("|")[1:4] for row in rows]:
                 rows.append(line)
-        rows.sort(key=lambda row: [int(cell.replace(",", "")) for cell in row.split("|")[1:3]])
-        page.write_text(PAGE.format(rows="\n".join(rows), commands="\n".join(commands)))
+        rows.sort(key=place)
+        text = PAGE.format(rows="\n".join(rows), commands="\n".join(commands), cores=os.cpu_count())
+        page.write_text(f"{text}\n{time.strftime('%Y-%m-%d')}\n")
 
 
 PAGE = """# What a round costs, by nodes and parameters
@@ -226,6 +233,20 @@ PAGE = """# What a round costs, by nodes and parameters
 | nodes | parameters | way | CPU s | of Flower's | SuperLink | down | up | ServerApp | its peak | wall s | load |
 |--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 {rows}
+
+Means of all rounds but the first. **CPU s**: of all processes, those that have ended included; of them the
+SuperLink's. "Of Flower's" stands where one call measured both. **Down** and **up**: bytes between the SuperLink
+and one node; those of the ServerApp are both ways, of all nodes. Two TCP relays count them, with TLS, polls and
+heartbeats. Peak memory is that of the largest program of the ServerApp. One MB is 10^6 bytes, of memory 2^20.
+All processes share one machine of {cores} cores with other programs. The load is that at the end, and CPU seconds
+grow with it: compare bytes freely, and CPU seconds only at like loads. Cells that are not here were not
+measured.
+
+"Flower" is FedAvg in Flower's wrapper for fixed clipping on the server, on Flower's own programs, where each
+message starts an interpreter that imports PyTorch. The other ways run on ours (`fieldfare_flower.coordinator`,
+`supernode` and `warm`); the dialects also keep a ledger and checkpoints. The ClientApp is the same, but that of
+float16 answers with changes, and in the cohort dialect each node trains its one user under `ff.private` in a
+child.
 
 {commands}
 """
