@@ -117,9 +117,9 @@ class Watched:
                     if phase in text and (training or not phase.startswith("Sent")):
                         self.lines.append(Line(at, node, phase, self.cpu()))
 
-    def cpu(self) -> float:
-        """Seconds of processor time of all processes and their children."""
-        sessions, ticks = {process.pid for process in self._processes}, 0
+    def cpu(self, first: int | None = None) -> float:
+        """Seconds of processor time of all processes, or of the `first` ones started, and their children."""
+        sessions, ticks = {process.pid for process in self._processes[:first]}, 0
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
                 fields = path.read_text().rpartition(")")[2].split()

@@ -667,6 +667,43 @@ def test_an_unchanged_reply_in_half_precision_is_no_update() -> None:
     assert final(moved)["w"].dtype == np.float16
 
 
+def test_two_bytes_a_parameter_each_way_are_half_the_bytes_at_the_same_charge_and_noise(tmp_path: Path) -> None:
+    told, weights = [], np.ones((100, 100), np.float32)
+    for dtype, reply in ((np.float32, "model"), (np.float16, "deltas")):
+        weighed: list[int] = []
+
+        def answer(
+            message: Message, arrays: dict[str, np.ndarray], reply: str = reply, weighed: list[int] = weighed
+        ) -> Any:
+            step = np.full_like(arrays["w"], 1e-3)
+            made = records(w=step if reply == "deltas" else arrays["w"] + step)
+            weighed += [len(array.data) for array in (message.content["arrays"]["w"], made["w"])]
+            return made
+
+        private = strategy(tmp_path / reply, reply=reply)
+        arrays = ArrayRecord({"w": Array(weights.astype(dtype))})
+        result = private.start(LocalGrid(app_of(answer), 3, {}), arrays, num_rounds=2)
+        assert [row["reports"] for row in result.train_metrics_clientapp.values()] == [3, 3]
+        told.append(
+            (sum(weighed), private.privacy_spent(), [dict(row) for row in result.train_metrics_clientapp.values()])
+        )
+    (whole, *charged), (halved, *charged_halved) = told
+    assert 3 * 2 * 2 * 20_000 < halved < 0.51 * whole
+    assert charged == charged_halved
+
+
+def test_steps_below_the_last_digit_of_half_precision_add_up() -> None:
+    """Next to 1 float16 has steps of .001; the server keeps float32, and nodes see what it rounds to."""
+    arrays = ArrayRecord({"w": Array(np.ones(4, np.float16))})
+    values = OwnModel.read(arrays)
+    model = OwnModel(values, assign_roles(values))
+    session = rehearsal(model, 20, deltas=True)
+    moves = app_of(lambda m, a: records(w=np.full(4, 1e-4, np.float16)))
+    FieldfareStrategy(session).take_to_end(LocalGrid(moves, 3, {}))
+    np.testing.assert_allclose(session.params, 1.002, atol=1e-5)
+    assert (model.complete(session.params)["w"] == np.float16(1.002)).all()
+
+
 def test_a_release_that_overflows_its_type_ends_the_run_as_diverged(tmp_path: Path) -> None:
     arrays = ArrayRecord({"w": Array(np.full(4, 60000, np.float16))})
     app = app_of(lambda m, a: records(w=np.full(4, 1e30)))
