@@ -1,4 +1,4 @@
-"""Run `make check` and the tests at the same time: `make test`.
+"""Run `make check` and the tests at the same time: `make test`, and `make test-all` with more workers.
 
     python tests/quick.py [arguments of pytest]
 
