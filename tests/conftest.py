@@ -69,7 +69,7 @@ def _is_later(item: pytest.Item) -> bool:
     """Whether the test costs too much, or it, its file, a folder of it or one of its markers stands in suite.toml."""
     if any(item.get_closest_marker(marker) for marker in SUITE["later_markers"]):
         return True
-    if COSTS.get(item.nodeid.partition("[")[0], 0.0) > SUITE["seconds"]:
+    if COSTS.get(item.nodeid.partition("[")[0], 0.0) >= SUITE["seconds"]:
         return True
     return any(f"{item.nodeid}/".startswith((f"{place}/", f"{place}::", f"{place}[")) for place in SUITE["later"])
 
