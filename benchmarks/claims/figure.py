@@ -69,7 +69,7 @@ class Axis:
         least, most = self.ends or (self.ticks[0], self.ticks[-1])
         scale: Callable[[float], float] = math.log if self.log else float
         share = (scale(min(max(value, least), most)) - scale(least)) / (scale(most) - scale(least))
-        # Logarithms differ in their last bit between processors, and it would decide how a coordinate on a half is printed.
+        # Logarithms differ in their last bit between processors, which would decide how a half is printed.
         return round(share, 12) if self.log else share
 
 
