@@ -69,9 +69,10 @@ test: tools
 costs: tools
 	CHECK=0 COSTS=tests/costs.toml $(BIN)/python tests/quick.py -p tests.support.cpu -m "not slow"
 
-# Every case that takes seconds. Four workers on two cores: many tests wait for a server or a clock.
-test-all: check
-	$(BIN)/pytest -n 4 --dist loadfile -rsfE -m "not slow"
+# `make check`, and every case that takes seconds; ARGS="--seconds 1800 --turn 7" runs as many as fit, from another file on each turn.
+# Four workers on two cores: many tests wait for a server or a clock.
+test-all: tools
+	$(BIN)/python tests/quick.py --workers=4 -m "not slow" $(ARGS)
 
 # `make test` on a busy machine, each test that waits twenty times; which failed. RUNS=3 for a few.
 flaky: tools

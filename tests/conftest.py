@@ -35,6 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the suite of `make test`: see tests/suite.toml")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--quick`, do not even import files that come later as a whole: some load large packages."""
+    place = collection_path.relative_to(config.rootpath).as_posix()
+    stays = any(kept.startswith((f"{place}/", f"{place}::")) for kept in SUITE["always"])
+    return True if config.getoption("--quick") and place in SUITE["later"] and not stays else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `--quick`, keep what tests/suite.toml leaves in `make test`: of each parametrized test, a few cases."""
     if not config.getoption("--quick"):
@@ -62,7 +69,7 @@ def _is_later(item: pytest.Item) -> bool:
     """Whether the test costs too much, or it, its file, a folder of it or one of its markers stands in suite.toml."""
     if any(item.get_closest_marker(marker) for marker in SUITE["later_markers"]):
         return True
-    if COSTS.get(item.nodeid.partition("[")[0], 0.0) > SUITE["seconds"]:
+    if COSTS.get(item.nodeid.partition("[")[0], 0.0) >= SUITE["seconds"]:
         return True
     return any(f"{item.nodeid}/".startswith((f"{place}/", f"{place}::", f"{place}[")) for place in SUITE["later"])
 

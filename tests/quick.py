@@ -1,4 +1,4 @@
-"""Run `make check` and the tests at the same time: `make test`.
+"""Run `make check` and the tests at the same time: `make test`, and `make test-all` with more workers.
 
     python tests/quick.py [arguments of pytest]
 
@@ -26,7 +26,8 @@ ENOUGH = 4 << 30
 def main(arguments: list[str]) -> int:
     """Exit status: 0 where the check and all tests passed."""
     began = time.monotonic()
-    memory = MEMORY if MEMORY.is_dir() and _is_fit() else None
+    # All tests together may write more than memory has room for.
+    memory = MEMORY if "--quick" in arguments and MEMORY.is_dir() and _is_fit() else None
     with tempfile.TemporaryDirectory(dir=memory, prefix="fieldfare-tests-", ignore_cleanup_errors=True) as folder:
         status = run(arguments, Path(folder))
     used = os.times()

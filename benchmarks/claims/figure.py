@@ -68,7 +68,9 @@ class Axis:
         """Where a value stands, from 0 at the least to 1."""
         least, most = self.ends or (self.ticks[0], self.ticks[-1])
         scale: Callable[[float], float] = math.log if self.log else float
-        return (scale(min(max(value, least), most)) - scale(least)) / (scale(most) - scale(least))
+        share = (scale(min(max(value, least), most)) - scale(least)) / (scale(most) - scale(least))
+        # Logarithms differ in their last bit between processors, which would decide how a half is printed.
+        return round(share, 12) if self.log else share
 
 
 WIDE, GUTTER, LEFT, TOP, HIGH, BOTTOM, APART = 330, 180, 64, 108, 300, 46, 15

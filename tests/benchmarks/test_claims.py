@@ -318,6 +318,19 @@ def test_the_figure_is_the_same_bytes_for_the_same_numbers() -> None:
     assert "nan" not in drawn
 
 
+def test_the_last_bits_of_a_logarithm_do_not_show() -> None:
+    """Halfway between two tenths, where the last bit would decide: processors differ in it."""
+    figure = load("figure")
+
+    def drawn(factor: float) -> str:
+        points = [(factor * 10 ** (place / 8), *[factor * 10 ** (place / 80)] * 3) for place in range(1, 32)]
+        lines = [figure.Line("c", points, figure.STYLES[0], frozenset())]
+        axes = figure.Axis("x", (1, 1e4), log=True), figure.Axis("y", (1, 10), log=True)
+        return str(figure.panels("what", [figure.Panel("one", lines)], *axes))
+
+    assert drawn(1 - 1e-14) == drawn(1.0) == drawn(1 + 1e-14)
+
+
 FIGURES = (*(f"headline-{of}" for of in ("fashion-small", "fashion-full", "chess-small", "chess-people")), "attack")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -10,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from support import workers
+
 ROOT = Path(__file__).parents[2]
 SUITE = tomllib.loads((ROOT / "tests/suite.toml").read_text())
+# Installed plugins take most of the time that pytest takes to start.
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 MADE_UP = """
 import pytest
 
@@ -47,9 +52,18 @@ def collected(folder: Path, *options: str) -> set[str]:
     (folder / "test_made_up.py").write_text(MADE_UP)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  flower: x\n  postgres: x\n")
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options, str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = {**ALONE, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True)
     return {line.split()[0].partition("::")[2] for line in done.stdout.splitlines() if " PASSED" in line}
+
+
+def test_a_file_that_comes_later_is_not_even_loaded(tmp_path: Path) -> None:
+    later = tmp_path / SUITE["later"][0]
+    later.parent.mkdir(parents=True)
+    later.write_text("raise RuntimeError")
+    assert "test_one" in collected(tmp_path, "--quick")
+    with pytest.raises(subprocess.CalledProcessError):
+        collected(tmp_path)
 
 
 def test_of_many_cases_a_few_are_drawn_and_always_the_same(tmp_path: Path) -> None:
@@ -63,6 +77,7 @@ def test_of_many_cases_a_few_are_drawn_and_always_the_same(tmp_path: Path) -> No
 
 SHARED = """
 import os
+import re
 import subprocess
 import time
 import pytest
@@ -104,8 +119,46 @@ def test_workers_tell_what_one_process_would(tmp_path: Path, end: str, status: i
         (tmp_path / name).write_text(SHARED.replace("END", end))
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.workers", "--workers=2", str(tmp_path)]
     command += [f"--rootdir={tmp_path}", f"--basetemp={tmp_path / 'base'}"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240, env=ALONE)
     assert (done.returncode, said in done.stdout) == (status, True), done.stdout
+
+
+ONE_FITS = """
+from tests.support import workers
+
+def pytest_runtest_logreport():
+    workers.BEGAN -= 1000
+"""
+"""After a test time is up: in the worker that ran it, and in the process that is told."""
+
+
+def bounded(folder: Path, *options: str) -> tuple[int, str]:
+    """Run three files of which the second fails; the exit status, and the last line."""
+    (folder / "pytest.ini").write_text("[pytest]")
+    (folder / "conftest.py").write_text(ONE_FITS)
+    for number in range(3):
+        (folder / f"test_{number}.py").write_text(f"def test_it():\n    assert {number} != 1\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.workers", "--workers=1", str(folder), *options]
+    command += [f"--rootdir={folder}", f"--basetemp={folder / 'base'}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240, env=ALONE)
+    return done.returncode, done.stdout.splitlines()[-1]
+
+
+def test_when_time_is_up_no_test_is_begun_and_what_is_left_out_is_said(tmp_path: Path) -> None:
+    assert bounded(tmp_path, "--seconds=0") == (0, "Left out: 3 of 3 files of tests, test_0.py to test_2.py")
+    assert bounded(tmp_path, "--seconds=900") == (0, "Left out: 2 of 3 files of tests, test_1.py to test_2.py")
+    # The next turn begins at the file that fails.
+    one = bounded(tmp_path, "--seconds=900", "--turn=1")
+    assert one == (1, "Left out: 2 of 3 files of tests, test_2.py to test_0.py")
+    assert bounded(tmp_path)[0] == 1
+
+
+@pytest.mark.parametrize(("fit", "turns"), [(1, 233), (10, 21), (40, 5)])
+def test_turns_reach_every_file(fit: int, turns: int) -> None:
+    """Of 100 files, wherever the turns begin to be counted: no order of beginnings does much better."""
+    for first in range(1000, 1100):
+        run = {file for turn in range(first, first + turns) for file in workers.turned(list(range(100)), turn)[:fit]}
+        assert run == set(range(100))
 
 
 AGAIN = """
@@ -134,8 +187,8 @@ def test_what_waits_is_run_again_from_its_beginning_and_nothing_else(tmp_path: P
     (tmp_path / "pytest.ini").write_text("[pytest]")
     (tmp_path / "test_again.py").write_text(AGAIN)
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.again", "--again=4"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, cwd=tmp_path, env=environment, timeout=60, check=True, stdout=subprocess.DEVNULL)
+    environment = {**ALONE, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=tmp_path, env=environment, timeout=240, check=True, stdout=subprocess.DEVNULL)
     assert ((tmp_path / "waits").read_text(), (tmp_path / "counts").read_text()) == ("1111", "1")
 
 
@@ -172,6 +225,17 @@ def test_a_landing_runs_all_that_fits_and_says_what_it_left_out(tmp_path: Path) 
     for called, last in hasty:
         assert ("test-all" in last) == ("test-all" not in called)
         assert ("containers" in last) == ("containers-test" not in called)
+
+
+def test_suites_are_told_how_long_they_have_and_what_they_leave_out_is_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = 'case "$1" in test-all) echo "Left out: 2 of 3 files";; mutants) echo "Left out: 7 of 9 mutants";; esac'
+    monkeypatch.setitem(FAKES, "make", f'echo "$@" >>"$CALLED"; {says}')
+    assert landed(tmp_path, 0, 4800)[1] == "Left out: 2 of 3 files;7 of 9 mutants"
+    asked = re.findall(r"ARGS=--seconds (\d+) --turn 0", (tmp_path / "called-0-4800").read_text())
+    # What has begun may take 300 seconds more; 600 and 900 are kept for the two suites after it.
+    assert [int(seconds) for seconds in asked] == pytest.approx([4800 - 300 - 1500, 4800 - 300 - 900], abs=60)
 
 
 def test_what_fails_at_a_landing_fails_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

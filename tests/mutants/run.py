@@ -110,7 +110,13 @@ def main() -> int:
     tests = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
     with tempfile.TemporaryDirectory() as folder:
         copy_sources(Path(folder), None)
-        whole = run_tests(Path(folder), tests, WHOLE_SECONDS)
+        try:
+            whole = run_tests(Path(folder), tests, min(WHOLE_SECONDS, arguments.seconds))
+        except subprocess.TimeoutExpired:
+            if arguments.seconds > WHOLE_SECONDS:
+                raise
+            print(f"Left out: {len(chosen)} mutants, for their tests alone take more than {arguments.seconds:.0f} s")
+            return 0
     if whole.returncode:
         print(f"The named tests fail without any mutant:\n{whole.stdout[-3000:]}{whole.stderr[-1000:]}")
         return 1
@@ -127,8 +133,9 @@ def main() -> int:
                 bad, run = bad + [told] * bool(wrong), run + 1
     for told in bad:
         print(told)  # again, where the end is all that is kept
-    left = f", {len(chosen) - run} left out" if run < len(chosen) else ""
-    print(f"{run - len(bad)} passed, {len(bad)} failed{left}")
+    print(f"{run - len(bad)} passed, {len(bad)} failed")
+    if run < len(chosen):
+        print(f"Left out: {len(chosen) - run} of {len(chosen)} mutants")
     return 1 if bad else 0
 
 

@@ -3,6 +3,9 @@
 One process collects and imports, and the others begin as copies of it. Who is done with a file takes the next, so that
 all end at about the same time. The tests of a file run in one process, in order.
 
+`--seconds 1800 --turn 7` begins no test later than so many seconds after the start, and says what it left out. Each
+turn begins at another file, so that turns reach all of them.
+
 Own code, because the workers of pytest-xdist are new processes: each imports and collects every file for itself.
 """
 
@@ -13,23 +16,33 @@ import io
 import json
 import os
 import struct
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+LEFT_OUT = pytest.StashKey[str]()
 NUMBER = struct.Struct("H")
 """How a file stands in the queue: by its number."""
 CHEAP = 0.1
 """About as many CPU seconds take tests that costs.toml leaves out."""
+BEGAN = time.monotonic()
+GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of it, modulo 1, lie as evenly as can be, however many there are: so do the files where turns begin."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--workers", type=int, default=2, help="forked processes that run the tests")
+    parser.addoption("--seconds", type=float, default=float("inf"), help="begin no test after so many seconds")
+    parser.addoption(
+        "--turn", type=int, help="where to begin, so that turns reach all files; else dear files are first"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,6 +51,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if session.testsfailed or session.config.option.collectonly:
         return None
     files = by_cost(session.items)
+    if session.config.option.turn is not None:
+        files = turned(sorted(files, key=lambda tests: tests[0].nodeid), session.config.option.turn)
     queue, filling = os.pipe()
     os.write(filling, b"".join(NUMBER.pack(number) for number in range(len(files))))
     os.close(filling)
@@ -54,7 +69,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
             return True
         there.close()
         workers[here] = process
-    listen(session, workers, queue)
+    listen(session, workers, queue, files)
     return True
 
 
@@ -69,6 +84,12 @@ def by_cost(items: list[pytest.Item]) -> list[list[pytest.Item]]:
         return sum(costs.get(test.nodeid.partition("[")[0], CHEAP) for test in tests)
 
     return sorted(files.values(), key=cost, reverse=True)
+
+
+def turned(files: list[Any], turn: int) -> list[Any]:
+    """The files from where this turn begins."""
+    first = int(turn * GOLDEN % 1 * len(files))
+    return files[first:] + files[:first]
 
 
 def become_worker(session: pytest.Session, number: int, told: Connection) -> None:
@@ -97,13 +118,17 @@ class Teller:
 
 
 def run(session: pytest.Session, files: list[list[pytest.Item]], queue: int) -> None:
-    """Run files of the queue until it is empty. What a session keeps is torn down after the last test."""
+    """Run files of the queue until it is empty or time is up. What a session keeps is torn down after the last test."""
     tests = (item for number in taken(queue) for item in files[number])
     item = next(tests, None)
-    while item is not None:
+    while item is not None and not is_late(session):
         following = next(tests, None)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         item = following
+
+
+def is_late(session: pytest.Session) -> bool:
+    return time.monotonic() - BEGAN > session.config.option.seconds
 
 
 def taken(queue: int) -> Iterator[int]:
@@ -112,11 +137,11 @@ def taken(queue: int) -> Iterator[int]:
         yield NUMBER.unpack(number)[0]
 
 
-def listen(session: pytest.Session, workers: dict[Connection, int], queue: int) -> None:
+def listen(session: pytest.Session, workers: dict[Connection, int], queue: int, files: list[list[pytest.Item]]) -> None:
     """Tell what the workers send until all have ended; one that ends otherwise than its reports say has failed."""
     failures = dict.fromkeys(workers, 0)
     last = dict.fromkeys(workers, "no test")
-    done = 0
+    done: set[str] = set()
     hook = session.config.hook
     while workers:
         for connection in wait(list(workers)):
@@ -135,12 +160,22 @@ def listen(session: pytest.Session, workers: dict[Connection, int], queue: int) 
             last[connection] = report.nodeid
             hook.pytest_runtest_logreport(report=report)
             if report.when == "teardown":
-                done += 1
+                done.add(report.nodeid)
                 hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
             if session.shouldfail or session.shouldstop:
                 os.read(queue, 1 << 16)  # nothing is left to take
-    if done < len(session.items) and not session.testsfailed:
-        fail(session, "no test", f"{len(session.items) - done} tests were run by no worker.")
+    left = [tests for tests in files if not done.issuperset(test.nodeid for test in tests)]
+    if left and is_late(session):
+        ends = " to ".join(tests[0].nodeid.partition("::")[0] for tests in (left[0], left[-1]))
+        session.config.stash[LEFT_OUT] = f"Left out: {len(left)} of {len(files)} files of tests, {ends}"
+    elif left and not session.testsfailed:
+        fail(session, "no test", f"{len(session.items) - len(done)} tests were run by no worker.")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say at the very end what time did not suffice for."""
+    if LEFT_OUT in config.stash:
+        print(config.stash[LEFT_OUT])
 
 
 def fail(session: pytest.Session, test: str, why: str) -> None:
