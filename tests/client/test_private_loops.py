@@ -393,6 +393,7 @@ def test_a_node_names_its_users_and_its_model() -> None:
     [
         (["a", "secret", "secret", "secret"], "2 of 4 ids occur before"),
         (["a", 5], "1 of 2 ids are not strings"),
+        ("a5", "one string is no list"),  # its letters were users
     ],
 )
 def test_lists_of_users_that_are_refused_quote_no_id(ids: list[Any], says: str) -> None:

@@ -89,7 +89,10 @@ class UserList:
 
     def read(self, context: Context) -> dict[int, str]:
         """Return the ids of the users that this node hosts, by pseudonym. Raises `BadInput`, which quotes no id."""
-        ids = list(self._function(copied(context)))
+        ids = self._function(copied(context))
+        if isinstance(ids, str):  # its letters would be users
+            raise WrongForm("@ff.private.users", "one string is no list of ids.", "[id]")
+        ids = list(ids)
         if odd := sum(not isinstance(user, str) for user in ids):
             raise WrongForm("@ff.private.users", f"{odd} of {len(ids)} ids are not strings.", "str(id)")
         if repeated := len(ids) - len(set(ids)):

@@ -10,9 +10,9 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare.participation import PRESENCE
+from fieldfare.population_size import population_size_warnings
 from fieldfare_server.api.outlook import MOST_RUNS, Outlook, WindowAnswer
 from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, LossAnswer, Proposal, Time, like
-from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import budget_in_words, identified, odds_factor
 from fieldfare_server.ledger import states, views
 from fieldfare_server.planning.bound import Bound

@@ -15,6 +15,7 @@ from fieldfare.cost import Cost
 from fieldfare.errors import NotFound, NotGiven
 from fieldfare.names import is_question
 from fieldfare.plan import Plan
+from fieldfare.population_size import check_population_size
 from fieldfare.questions import Question
 from fieldfare_server.cli import importing
 from fieldfare_server.cli.command import CommandResult, on_home
@@ -23,7 +24,6 @@ from fieldfare_server.cli.output import print_progress, print_text, print_warnin
 from fieldfare_server.cli.progress import check_known_users, local_grid, run_here
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
-from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger, new_run_id

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from fieldfare.cost import Cost
 from fieldfare.errors import Conflict, WrongForm
 from fieldfare.plan import Plan
+from fieldfare.population_size import check_population_size
 from fieldfare.task import parameters_of
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, PlanArgument
 from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, told_if_slow
 from fieldfare_server.evidence.information import TITLE, information
-from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
 from fieldfare_server.run.pricing import price, size_of_model

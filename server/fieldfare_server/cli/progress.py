@@ -13,9 +13,9 @@ from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, TooFew
 from fieldfare.plan import Plan, ServerOptimizerSpec
+from fieldfare.population_size import check_population_size
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here
-from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger

@@ -18,12 +18,12 @@ from fieldfare.noise.discrete import Rounding
 from fieldfare.participation import CALLED, Adjacency, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ParticipationSpec
+from fieldfare.population_size import population_size_warnings
 from fieldfare.questions import Question
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Fact, Guarantee
 from fieldfare_server.evidence.looks import question_of
 from fieldfare_server.evidence.plan_facts import PlanFacts
-from fieldfare_server.evidence.population_size import population_size_warnings
 from fieldfare_server.evidence.words import loss_in_words
 from fieldfare_server.ledger.state.formats import SEEDED, has_nonces
 from fieldfare_server.ledger.states import Accounting

@@ -103,7 +103,8 @@ def ask(
         home = StateDirectory.of(None) if ledger is None else home_of(ledger)[0]
         run = {"task": OWN_APP} | ({} if cohort is None else {"cohort": cohort})
         asked = Asked.of({"question": question, "run": run, "privacy": privacy})
-        return _ask_grid(grid, asked, home, budget, dialect, query, content)
+        app = {"dialect": dialect, "accept_delta": accept_delta, "query": query, "content": content}
+        return _ask_grid(grid, asked, home, budget, app)
     home, kept = home_of(ledger)
     if clip_of is not None and (question is not None or resume or task or parameters or client or noise_multiplier):
         raise Conflict("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
@@ -124,21 +125,18 @@ def ask(
         del kept
 
 
-def _ask_grid(
-    grid: Any, asked: Asked, home: StateDirectory, budget: Budget | None, dialect: str, query: str, content: Any
-) -> Look:
-    """Ask the users of a grid's nodes. Raises `BadInput` for a question that only a task can answer."""
+def _ask_grid(grid: Any, asked: Asked, home: StateDirectory, budget: Budget | None, app: dict[str, Any]) -> Look:
+    """Ask the users of a grid's nodes; `app`: as `Asking` takes. Raises `BadInput` for what only a task can answer."""
     if asked.question.is_of_task:
         why = "a Flower app has no such measure."
         raise Conflict(
             f"question of {asked.question.kind!r} by {asked.question.measure!r}", why, "task=, without grid="
         )
-    if dialect == "cohort":
+    if app["dialect"] == "cohort":
         asked.plan_for_nodes()  # refuses where it is not said how many
     if isinstance(budget, tuple):
         raise WrongForm(f"budget = {budget!r}", "is epsilon; the delta is the question's.", f"{budget[0]:g}")
-    asking = Asking(asked.plan, home, budget=budget, dialect=dialect, query=query, content=content)
-    run = asking.ask(grid)
+    run = Asking(asked.plan, home, budget=budget, **app).ask(grid)
     with Ledger.open(home.ledger) as ledger:
         return look(ledger, run)
 

@@ -45,6 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.arrays import Floats
+from fieldfare.errors import OutOfRange
 
 # mu^2 in units of 2^-44.
 Units: TypeAlias = NDArray[np.int64]
@@ -81,10 +82,11 @@ class Demand:
 
 
 def units_up(mu_squared: Floats) -> Units:
-    """Return mu^2 in units, rounded up. Raises ValueError on what is negative, not finite, or above `MOST_UNITS`."""
+    """Return mu^2 in units, rounded up. Raises `BadInput` on what is negative, not finite, or above `MOST_UNITS`."""
     values = np.asarray(mu_squared, dtype=np.float64)
     if values.size and not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= MOST_UNITS * UNIT):
-        raise ValueError("a charge is finite and at least 0")
+        why = f"a user's odometer holds at most {MOST_UNITS * UNIT:g}."
+        raise OutOfRange(f"mu^2 = {values.max():.6g} for one user", why, "a larger noise_multiplier")
     # Multiplying by 2^44 is exact.
     return np.ceil(values / UNIT).astype(np.int64)
 

@@ -6,7 +6,7 @@ import pytest
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare_server.evidence.population_size import check_population_size
+from fieldfare.population_size import check_population_size
 from support.refusals import coded
 
 

@@ -292,6 +292,37 @@ def test_what_cannot_be_honoured_is_refused_before_any_charge(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
+def test_a_delta_that_publishes_a_node_is_refused_or_accepted_by_a_person(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the commands refused it: an app released at delta .9 for three users, without a word."""
+    grid, large = LocalGrid(vector_app, 3, {}), {"epsilon": 1.0, "delta": 0.5}
+    with pytest.raises(BadInput, check=coded("out-of-range", "privacy.delta = 0.5", "of 3", "--accept-delta")):
+        strategy(tmp_path, **large).start(grid, vector_arrays(), num_rounds=1)
+    assert not list(tmp_path.iterdir())
+    strategy(tmp_path, **large, accept_delta=True).start(grid, vector_arrays(), num_rounds=1)
+    assert "publishing one user at random of 3 has delta" in caplog.text
+
+
+def test_values_beyond_float32_and_noise_beyond_an_odometer_are_refused_before_a_run(tmp_path: Path) -> None:
+    grid = LocalGrid(vector_app, 3, {})
+    with pytest.raises(BadInput, check=coded("array-values", "initial_arrays", "3.4e38")):
+        strategy(tmp_path).start(grid, ArrayRecord([np.full(3, 1e300)]), num_rounds=1)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BadInput, check=coded("out-of-range", "mu^2 = 1e+06", "262144")):
+        strategy(tmp_path, epsilon=None, noise_multiplier=1e-3, budget=1e9).start(grid, vector_arrays(), num_rounds=1)
+    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+        assert not ledger.runs().items
+
+
+def test_arrays_whose_columns_come_first_are_trained(tmp_path: Path) -> None:
+    """As `weight.T` and the coefficients of scikit-learn: the run ended in safetensors' words."""
+    first = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(3, 2))
+    app = app_of(lambda message, values: records(**{name: np.asfortranarray(value) for name, value in values.items()}))
+    result = strategy(tmp_path, clip=1e-6).start(LocalGrid(app, 3), ArrayRecord([first]), num_rounds=1)
+    assert np.allclose(result.arrays.to_numpy_ndarrays()[0], first, atol=1e-4)
+
+
 def test_an_array_without_numbers_ends_no_run(tmp_path: Path) -> None:
     """Its model had no digest: the run ended in torch's words, charged."""
     arrays = ArrayRecord({"none": Array(np.zeros(0, np.float32)), "w": Array(np.zeros(3, np.float32))})

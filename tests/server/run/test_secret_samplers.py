@@ -19,9 +19,9 @@ from fieldfare.mechanisms.independent import Independent
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import RandomAllocation, TruncatedPoisson
 from fieldfare.plan import Plan
+from fieldfare.population_size import check_population_size
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
-from fieldfare_server.evidence.population_size import check_population_size
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger

@@ -88,7 +88,7 @@ class Asking(PrivateStrategy):
     Args:
         plan_of: from how many users are asked to the plan.
         query, content: as `QueryDialect`'s.
-        dialect, budget: as `PrivateStrategy`'s.
+        dialect, budget, accept_delta: as `PrivateStrategy`'s.
     """
 
     def __init__(
@@ -98,11 +98,12 @@ class Asking(PrivateStrategy):
         *,
         budget: float | None,
         dialect: str,
+        accept_delta: bool,
         query: str = "",
         content: RecordDict | None = None,
     ) -> None:
         self._plan_of, self._query = plan_of, (query, content)
-        super().__init__(budget=budget, dialect=dialect, home=home.root)  # type: ignore[arg-type]
+        super().__init__(budget=budget, dialect=dialect, home=home.root, accept_delta=accept_delta)  # type: ignore[arg-type]
         self._home = home
 
     def _make_plan(self, rounds: int | None, timeout: float | None, nodes: int | None) -> Plan:

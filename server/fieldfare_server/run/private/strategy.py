@@ -39,6 +39,7 @@ from fieldfare.errors import (
 )
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.plan import Plan
+from fieldfare.population_size import check_population_size
 from fieldfare.shown import Shown
 from fieldfare.text import decimal
 from fieldfare_flower.own_data import is_flowers_simulation
@@ -160,6 +161,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         resume: str | None = None,
         home: str | Path | None = None,
         fraction_evaluate: float = 0.0,
+        accept_delta: bool = False,
         **keys: Any,
     ) -> None:
         """
@@ -195,6 +197,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                 the app's own `@app.evaluate`; the entries of its MetricRecord that `metrics` lists ride with the
                 user's update, charged and noised with it. `cohort` says how many users, whatever the fraction is.
                 Same as `metrics={..., "evaluate": True}`.
+            accept_delta: run although delta is large for so many users, with a warning.
             arrayrecord_key, configrecord_key: names of the two records of an instruction, as FedAvg's.
             run: the run's id: a run of this id that has not ended is continued, otherwise a new one gets it.
             resume: the id of a run to continue.
@@ -238,7 +241,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         self._array_key, self._config_key = arrayrecord_key, configrecord_key
         if self._base is not None and (arrayrecord_key, configrecord_key) == ("arrays", "config"):
             self._array_key, self._config_key = self._base.keys
-        self._home = StateDirectory.of(home)
+        self._home, self._accept_delta = StateDirectory.of(home), accept_delta
         self._session: Session | None = None
         self._log_summary: Callable[[], None] | None = None
         self._configure(run_config or {})
@@ -570,6 +573,12 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         model: None for that of the plan's task.
         """
         found = self._find_population(plan)
+        if not resumed and not hides_presence(plan.privacy.adjacency):
+            # More nodes may join, which makes delta worse; a sampler's rate is judged by users who are registered.
+            online = 0 if self.dialect == "cohort" or plan.samples else len(there.nodes)
+            users = max(online, (found and found.users) or 0)
+            for warning in check_population_size(plan, users, accepted=self._accept_delta) if users else ():
+                log.warning(warning)
         if found is not None and self._budget not in (None, found.epsilon):
             log.info("Population %s exists: its budget is epsilon %g", found.name, found.epsilon)
         simulated = (self._create_population(plan, there) if found is None else found).simulated

@@ -52,6 +52,9 @@ class OwnModel:
         self.buffer_weight = buffer_weight
         scaled = {name: torch.from_numpy(np.asarray(self.values[name] * self.weights[name])) for name in names}
         self.initial = self.schema.flatten(scaled)  # the public initial parameters, flat float32 (d,)
+        if not self.initial.isfinite().all():
+            why = "in float32, in which updates are summed, values that are trained are infinite."
+            raise BadInput("initial_arrays", why, "values of at most 3.4e38", code="array-values")
         self._newest: tuple[torch.Tensor, Arrays, dict[str, Array]] | None = None
         # Encoded once: these never change.
         self._kept = {name: write_array(value) for name, value in self.values.items() if roles.of[name] != "trained"}
@@ -71,7 +74,7 @@ class OwnModel:
         values = {}
         for name, array in record.items():
             try:
-                values[name] = np.array(read_array(array, _ALL, None))
+                values[name] = np.array(read_array(array, _ALL, None), order="C")  # as safetensors stores
             except BadReply as error:
                 raise BadInput(
                     f"initial_arrays[{name!r}]",
