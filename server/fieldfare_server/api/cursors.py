@@ -39,9 +39,11 @@ def _rank(population: Population) -> tuple[float, str]:
 def _place(cursor: str) -> tuple[float, str]:
     share, _, name = cursor.partition(":")
     try:
-        return -float(share), name
+        if (number := float(share)) >= 0:  # not NaN, after which nothing comes
+            return -number, name
     except ValueError:
-        raise _unknown() from None
+        pass
+    raise _unknown()
 
 
 def parse_cursor(cursor: str | None) -> int | None:

@@ -120,7 +120,8 @@ def history(
         print_table(f"Population {name} at delta {decimal(told.delta)}", ("at", "limit", "committed", "spent"), rows)
         for each in reversed(told.changes):
             what = each.action.removeprefix("population.")
-            print_text(f"{each.at:%Y-%m-%d %H:%M} {what} by {each.actor}{f': {each.reason}' if each.reason else ''}")
+            why = f": {' '.join(each.reason.split())}" if each.reason else ""  # on one line, lest it look like two
+            print_text(f"{each.at:%Y-%m-%d %H:%M} {what} by {each.actor}{why}")
 
     return CommandResult(told, tell)
 

@@ -145,7 +145,7 @@ def test_a_search_is_for_any_part_of_a_name_in_either_case(client: TestClient) -
     assert paged(client, search="nobody") == []
 
 
-@pytest.mark.parametrize("cursor", ["zone-01", "x:zone-01", ""])
+@pytest.mark.parametrize("cursor", ["zone-01", "x:zone-01", "nan:zone-01", ""])
 def test_a_cursor_of_another_order_is_refused(client: TestClient, cursor: str) -> None:
     answer = client.get("/v1/populations", params={"order": "nearness", "cursor": cursor})
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:fieldfare:problem:bad-cursor")

@@ -143,3 +143,10 @@ def test_a_home_that_is_a_file_and_a_ledger_that_is_none_are_named(tmp_path: Pat
     (tmp_path / "ledger.sqlite3").write_text("no database")
     code, refused = ask(tmp_path, "budget")
     assert (code, refused["code"], "resume" in refused["nearest"]) == (2, "database-refused", False)
+
+
+def test_a_note_of_two_lines_does_not_look_like_two_changes(home: Path) -> None:
+    ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
+    ask(home, "population", "note", "clinics", "all is well\n2026-01-01 09:00 raise by token ann: agreed")
+    shown = CliRunner().invoke(assemble("population"), ["population", "history", "clinics", "--home", str(home)]).output
+    assert not [line for line in shown.splitlines() if line.startswith("2026-01-01")]
