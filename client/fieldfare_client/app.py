@@ -26,6 +26,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput, NotGiven, WrongForm
+from fieldfare.names import QUESTION
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
 from fieldfare_client import budget, witness
@@ -100,24 +101,22 @@ def user_names(name: str) -> NDArray[np.uint64]:
     return _hosted(name, 0, 1).table.pseudonyms
 
 
-def names_of_asked(
-    reference: str, takes: Callable[[NDArray[np.uint64]], NDArray[np.bool_]]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the pseudonyms of all users of a question's task, and of those whom `takes` says that it is put to, where
-    one person has node, server and data.
+def require_measurable(reference: str, takes: Callable[[NDArray[np.uint64]], NDArray[np.bool_]]) -> None:
+    """Measure the users of a question's task whom `takes` says that it is put to, where one person has node, server
+    and data. For how many of them the measure fails is not said: that would be a second, uncharged answer.
 
     reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and
-    where no user has a value: on a node of its own that would count, and cost, as any other answer.
+    where it fails for all: on a node of its own that would count, and cost, as any other answer.
     """
-    names, task = user_names(reference), _task(reference)
-    taken = takes(names)
+    node = _hosted(reference, 0, 1)  # what answers
+    task = node.task
     if isinstance(task, QuestionTask) and task.question.is_of_task:
-        task.users().rows(np.flatnonzero(taken))  # measures them, and nobody else
+        task.says_failures = False
+        node.table.rows(np.flatnonzero(takes(node.table.pseudonyms)))  # measures them, and nobody else
         if 0 < task.tried == task.failures.total():
             kinds = ", ".join(sorted(task.failures))
             what = f"question.measure = {task.question.measure!r}"
             raise BadInput(what, f"it fails for every user: {kinds}.", code="measure-fails")
-    return names, names[taken]
 
 
 def forget_users() -> None:
@@ -297,11 +296,13 @@ def _checked(name: str) -> str:
 def users(message: Message, context: Context) -> Message:
     """Reply with the pseudonyms of the users whom this node hosts, and with the schema of their model.
 
-    The task is checked first. A node with a faulty task answers with the kind of the fault and hosts no user.
+    The task is checked first. A node with a faulty task answers with the kind of the fault and hosts no user. A
+    question in its place (`require_measurable`) would be answered twice.
     """
     logs.configure_app()
     with _shared:
-        kind = _checked(task_name(context))
+        name = task_name(context)
+        kind = "" if name.startswith(QUESTION) else _checked(name)
     if kind:
         return refusal(f"TaskFault_{kind}", message)
     node = hosted(context)

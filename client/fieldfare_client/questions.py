@@ -129,6 +129,7 @@ class QuestionTask(Task):
         self.tried = 0  # users of whose rows a model's measure was computed
         # Users for whom the measure raised, by kind of error. It stays here.
         self.failures: Counter[str] = Counter()
+        self.says_failures = True  # in the log, which is the node's operator's
         self._table: UserTable | None = None
         self._sets: list[list[Item]] = []  # of a question of unknown values
 
@@ -236,7 +237,7 @@ class QuestionTask(Task):
                     numbers.append(found)
                     owner.append(np.full(len(found), place))
             self.tried, self.failures = self.tried + len(filled), self.failures + failures
-            if failures:  # for the node's operator; the server learns nothing of it
+            if failures and self.says_failures:  # the server learns nothing of it
                 kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(failures.items()))
                 log.warning("%d of %d users have no value: %s", failures.total(), len(users), kinds)
             return Values(np.concatenate(numbers), np.concatenate(owner), len(users))

@@ -102,6 +102,7 @@ def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False) -> Lo
     home.prepare()
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         plan, cost = _admitted(home, ledger, asked, accept_delta=accept_delta)
+    _measure(plan)
     return _answer(home, Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION, priced=(cost, {})))
 
 
@@ -154,7 +155,14 @@ def resumed(home: StateDirectory, run_id: str) -> Look:
         if question is None or run.ended_at is not None:
             return look(ledger, run_id)
         _provide(home, ledger, question)
+    _measure(Plan.stored(run.plan))
     return _answer(home, Session.resume(home, run_id, identity_is_stable=True))
+
+
+def _measure(plan: Plan) -> None:
+    from fieldfare_client.app import require_measurable  # imports PyTorch
+
+    require_measurable(plan.task_reference, plan.takes)
 
 
 def _answer(home: StateDirectory, session: Session) -> Look:
@@ -165,16 +173,17 @@ def _answer(home: StateDirectory, session: Session) -> Look:
 
 
 def _admitted(home: StateDirectory, ledger: Ledger, asked: Asked, *, accept_delta: bool = True) -> tuple[Plan, Cost]:
-    """Return the plan of a question and its cost, if its population admits it."""
+    """Return the plan of a question and its cost, if its population admits it. Nobody is measured."""
     with importing():
-        from fieldfare_client.app import names_of_asked  # imports PyTorch
+        from fieldfare_client.app import user_names  # imports PyTorch
     _provide(home, ledger, asked.question)
     of_one = asked.plan(1)
-    everyone, names = names_of_asked(of_one.task_reference, of_one.takes)
+    everyone = user_names(of_one.task_reference)
+    names = everyone[of_one.takes(everyone)]
     plan, cost = plan_for(asked, names, ledger)
     print_warnings(check_population_size(plan, len(everyone), accepted=accept_delta))
     admit(plan, cost, ledger, names)
-    if plan.run.cohort < len(names):
+    if asked.run.cohort is None and plan.run.cohort < len(names):
         print_warnings([f"{plan.run.cohort} of {len(names)} users are asked: the others have too little left"])
     return plan, cost
 

@@ -16,7 +16,7 @@ from fieldfare_server.evidence.looks import Look, Offer, look
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import Budget, home_of, make_population
-from fieldfare_server.planning.questions import CLIP_EPSILON, Asked, require_clear
+from fieldfare_server.planning.questions import Asked, require_clear
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.private.asking import Asking
 
@@ -82,8 +82,8 @@ def ask(
         dialect: "plain": a user is a node, whose `@app.query` replies a MetricRecord with what the question
             names; "cohort": a node answers for each of its users by `@ff.private.measure`.
         query, content: the action of `@app.query(action)`, and the RecordDict that it gets.
-        cohort: users of the grid who are asked; None: as many as there are nodes (needed in the cohort
-            dialect).
+        cohort: users who are asked; None: all who can pay, of a grid as many as there are nodes (needed in the
+            cohort dialect).
 
     Returns:
         The answer with its intervals (`Look`), or, of a dry run, the price and the width (`Offer`).
@@ -97,16 +97,20 @@ def ask(
     for name, value in (("epsilon", epsilon), ("noise_multiplier", noise_multiplier)):
         if value is not None:
             privacy[name] = value
+    size = {} if cohort is None else {"cohort": cohort}
     if grid is not None:
         if question is None or resume or task or parameters or client or clip_of is not None or dry_run:
             raise Conflict("ask", "a grid takes a question, and its own app answers.", "ff.ask({...}, grid=grid)")
         home = StateDirectory.of(None) if ledger is None else home_of(ledger)[0]
-        run = {"task": OWN_APP} | ({} if cohort is None else {"cohort": cohort})
+        run = {"task": OWN_APP} | size
         asked = Asked.of({"question": question, "run": run, "privacy": privacy})
         app = {"dialect": dialect, "accept_delta": accept_delta, "query": query, "content": content}
         return _ask_grid(grid, asked, home, budget, app)
+    if query or content is not None or dialect != "plain":
+        raise Conflict("ask", "dialect, query and content are for a grid's app.", "ff.ask({...}, grid=grid)")
     home, kept = home_of(ledger)
-    if clip_of is not None and (question is not None or resume or task or parameters or client or noise_multiplier):
+    more = (question, noise_multiplier, cohort)
+    if clip_of is not None and (resume or task or parameters or client or any(each is not None for each in more)):
         raise Conflict("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
     if clip_of is None and (resume or question is None):
         if not resume or question is not None or ledger is None:
@@ -114,9 +118,10 @@ def ask(
         return resumed(home, resume)
     if clip_of is not None:
         named = clip_of.privacy.model_copy(update={"population": population or clip_of.privacy.population})
-        wanted = Asked.clip_of(clip_of.model_copy(update={"privacy": named}), epsilon or CLIP_EPSILON)
+        of = clip_of.model_copy(update={"privacy": named})
+        wanted = Asked.clip_of(of) if epsilon is None else Asked.clip_of(of, epsilon)
         return _put(home, wanted, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta, clip=True)
-    run = {"task": hold(task) if isinstance(task, Task) else task}
+    run = {"task": hold(task) if isinstance(task, Task) else task} | size
     table = {"question": question, "run": run, "task": dict(parameters or {}), "privacy": privacy}
     asked = Asked.of(table if client is None else {**table, "client": client})
     try:
@@ -158,6 +163,7 @@ def _put(
         if clip:
             require_clear(asked, plan, cost)
         if dry_run and fresh:
+            user_names(plan.task_reference)  # an unknown measure or run
             return Offer.of(plan, cost)
         if not dry_run:
             home.prepare()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 from pydantic import Field, StringConstraints, model_validator
 
 from fieldfare.arrays import Floats, Indices
-from fieldfare.errors import Conflict
+from fieldfare.errors import Conflict, OutOfRange
 from fieldfare.registry import Registry, Table
 from fieldfare.schema import Schema
 
@@ -103,6 +104,9 @@ class Question(Table):
     def _is_a_range(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
+        if not 0 < (self.high - self.low) / 2 < math.inf:
+            why = "half of the range is no number between 0 and infinity."
+            raise OutOfRange(f"question.low = {self.low:g}, high = {self.high:g}", why, "-1e300 to 1e300")
         return self
 
     @property

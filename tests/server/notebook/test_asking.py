@@ -41,6 +41,7 @@ from support.refusals import Coded, coded
 
 USERS = 120
 ROWS: dict[str, Any] = {"kind": "mean", "measure": "rows", "low": 0, "high": 8}
+NORMS: dict[str, Any] = {"kind": "mean", "measure": "update-norm", "low": 0, "high": 1, "some": True}
 
 
 class Heights(ff.Task):
@@ -245,14 +246,16 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 sys.path[:0] = {path!r}
-from test_asking import ROWS, ask
-ask(ROWS, Path({home!r}), budget=20)
+from test_asking import Heights, ask
+Heights.broken.update({broken!r})
+ask({question!r}, Path({home!r}), budget=20)
 """
 
 
-def crash(point: str, home: Path) -> None:
+def crash(point: str, home: Path, question: Any = ROWS) -> None:
     """Ask in another process, which is killed at `point`."""
-    source = CRASH.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[2])], home=str(home))
+    path = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    source = CRASH.format(path=path, home=str(home), question=question, broken=sorted(Heights.broken))
     environment = {**os.environ, faults.VARIABLE: f"{point}:kill", "FIELDFARE_LEASE_SECONDS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", source], env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -330,6 +333,66 @@ def test_a_user_for_whom_a_measure_fails_has_no_value_and_counts(tmp_path: Path)
     Heights.broken |= set(range(8))
     with pytest.raises(BadInput, check=coded("measure-fails", "question.measure")):
         ask(question, tmp_path, epsilon=300.0)
+
+
+def test_how_many_users_have_no_value_is_told_by_nothing_but_the_answer(
+    tmp_path: Path, caplog: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A price is told without measuring anybody; a measure fails uncounted, where one person reads all that is said."""
+    measured: list[int] = []
+    prepare = Heights.prepare
+    monkeypatch.setattr(Heights, "prepare", lambda task, columns: measured.append(1) or prepare(task, columns))
+    Heights.broken |= {3}
+    dry: dict[str, Any] = {"task": f"{__name__}:Heights", "population": "people", "delta": 1e-6, "dry_run": True}
+    ff.ask(NORMS, **dry, epsilon=2.0)
+    ask(ROWS, tmp_path, epsilon=2.0, budget=2.4)
+    ff.ask(NORMS, **dry, epsilon=0.5, ledger=tmp_path)
+    with pytest.raises(BudgetRefused):
+        ask(NORMS, tmp_path, epsilon=2.0)
+    assert not measured, "nor before the budget holds it"
+    with caplog.at_level("DEBUG"):
+        ask(NORMS, tmp_path, epsilon=0.5)
+    assert measured
+    assert "ValueError" not in caplog.text + "".join(capsys.readouterr())
+
+
+def test_a_question_that_goes_on_tells_no_more(tmp_path: Path, caplog: Any) -> None:
+    Heights.broken |= {3}
+    crash("strategy.privatised", tmp_path, NORMS)
+    with caplog.at_level("DEBUG"):
+        assert isinstance(ff.ask(resume=commits(tmp_path)[0], ledger=tmp_path), Look)
+    assert "ValueError" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("question", "keywords", "word"),
+    [
+        ({"measure": "nothing"}, {}, coded("not-found", "question.measure = 'nothing'")),
+        ({"measure": "loss", "model": "no-run"}, {}, coded("not-found", "the model of run 'no-run'")),
+        ({"low": -1.7e308, "high": 1.7e308}, {}, coded("out-of-range", "question.low")),
+        ({"low": 0, "high": 5e-324}, {}, coded("out-of-range", "question.low")),
+        ({}, {"cohort": 0}, coded("value-wrong", "run.cohort = 0")),
+        ({}, {"dialect": "cohort"}, coded("conflict", "ask", "grid=grid")),
+        ({}, {"query": "ages"}, coded("conflict", "ask", "grid=grid")),
+        (None, {"clip_of": True, "epsilon": 0.0}, coded("value-wrong", "privacy.epsilon = 0")),
+        (None, {"clip_of": True, "noise_multiplier": 0.0, "epsilon": None}, coded("conflict", "ask")),
+    ],
+)
+def test_a_price_is_refused_as_the_question_would_be_and_nothing_given_is_dropped(
+    question: dict[str, Any] | None, keywords: dict[str, Any], word: Coded
+) -> None:
+    given: dict[str, Any] = {"task": f"{__name__}:Heights", "population": "people", "epsilon": 1.0, "delta": 1e-6}
+    if "clip_of" in keywords:
+        whole = {"population": "people", "epsilon": 8, "delta": 1e-6, "rounds": 1, "cohort": 60, "mechanism": "nu"}
+        keywords = {**keywords, "clip_of": ff.Plan(task=f"{__name__}:Heights", **whole)}
+        del given["task"]
+    with pytest.raises(BadInput, check=word):
+        ff.ask(None if question is None else {**ROWS, **question}, dry_run=True, **{**given, **keywords})
+
+
+def test_a_part_of_the_users_is_asked_where_the_question_says_how_many(tmp_path: Path, capsys: Any) -> None:
+    assert ask(ROWS, tmp_path, budget=20, cohort=40).users == 40
+    assert "too little left" not in capsys.readouterr().err
 
 
 def test_page_api_statement_and_certificate_show_the_look(tmp_path: Path) -> None:

@@ -118,10 +118,12 @@ HOSTILE: dict[str, tuple[Callable[[], RecordDict | None], float, dict[str, int]]
     "no number at all": (lambda: told(age=[]), 50.0, {}),
     "told twice": (
         lambda: RecordDict({"a": MetricRecord({"age": 1.0}), "b": MetricRecord({"age": 2.0})}),
-        0,
-        {"schema": 1},
+        50.0,
+        {},
     ),
-    "missing": (lambda: told(other=1.0), 0, {"schema": 1}),
+    # Whether a user has a value is the user's: such a reply counts as any other.
+    "missing": (lambda: told(other=1.0), 50.0, {}),
+    "an empty record": (told, 50.0, {}),
     "empty": (lambda: RecordDict(), 0, {"schema": 1}),
     "raises": (lambda: None, 0, {"error 2": 1}),
 }
@@ -156,7 +158,7 @@ def test_no_reply_contributes_more_than_one() -> None:
         assert np.linalg.norm(own) <= 1 + 1e-12
         assert contribution.users == 1
     with pytest.raises(BadReply):
-        read_answer(question, told(b=1.0), 1)
+        read_answer(question, RecordDict(), 1)
 
 
 def test_an_app_without_a_query_ends_before_anything_is_charged(tmp_path: Path) -> None:

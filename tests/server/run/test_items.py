@@ -17,7 +17,7 @@ from fieldfare.accounting.thresholded import threshold
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import Plan
 from fieldfare.questions.items import letters_of
-from fieldfare_client.app import names_of_asked
+from fieldfare_client.app import user_names
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import NAMES, UPDATE, Occasion
 from fieldfare_server.evidence.certificate import certificate
@@ -146,7 +146,7 @@ def test_a_column_of_numbers_is_no_column_of_words(tmp_path: Path) -> None:
     table = of_words().model_dump(mode="json", exclude_none=True)
     table["question"]["measure"] = "y"
     with pytest.raises(BadInput, match="letters_of"):
-        names_of_asked((plan := Asked.of(table).plan(USERS)).task_reference, plan.takes)
+        user_names(Asked.of(table).plan(USERS).task_reference)
 
 
 def test_both_checkers_accept_its_certificate_and_refuse_one_without_its_leak(tmp_path: Path) -> None:

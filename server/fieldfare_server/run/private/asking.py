@@ -63,20 +63,19 @@ class QueryDialect:
 
 
 def read_answer(question: Question, content: RecordDict, sent: int) -> Contribution:
-    """Return what one user contributes, from the reply of any `@app.query`. Raises `BadReply` where nothing
-    is named in it.
+    """Return what one user contributes, from the reply of any `@app.query`. Raises `BadReply` without a MetricRecord.
 
-    An entry that is missing, told twice, or of another form than asked for is no value.
+    An entry that is missing, told twice, or of another form than asked for is no value, which nobody counts.
     """
     records = list(records_of(content, MetricRecord).values())
+    if not records:
+        raise BadReply("schema", "no MetricRecord")
     told: dict[str, list[float]] = {}
     for name in question.named:
         found = [record[name] for record in records if name in record]
         if len(found) == 1:
             numbers = found[0] if isinstance(found[0], list) else [found[0]]
             told[name] = [math.nan if isinstance(each, bool) else float(each) for each in numbers]
-    if not told:
-        raise BadReply("schema", "none of what was asked for")
     own = question.contributions(question.of_one(told))[0]
     return Contribution(1, (), lambda position: iter([own.copy()]), clipped_by_node=False)
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from flwr.app import ConfigRecord, Message
 
 from fieldfare.metrics import MetricsSpec
-from fieldfare_flower.messages import Occasion
+from fieldfare_flower.messages import Occasion, read_metrics
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.run.presence.cohorts import Cohorts
 from fieldfare_server.run.presence.failures import Failures
 from fieldfare_server.run.presence.replies import ReceivedReply
 from fieldfare_server.run.presence.selection import Users
 from fieldfare_server.run.round.aggregation import Aggregate
-from fieldfare_server.run.round.dialects import Dialect, PublicRound, read_evaluation
+from fieldfare_server.run.round.dialects import Dialect, PublicRound
 from fieldfare_server.run.round.masked import MaskedSum
 from fieldfare_server.run.round.rounds import Rounds
 
@@ -118,13 +118,14 @@ class Attempt:
         self.full = self.most is not None and self.sum.users >= self.most
 
     def _measure(self, answer: ReceivedReply, node: int, failures: Failures) -> None:
-        """Keep the metrics of an evaluation; counted by its reason where it cannot be used."""
+        """Keep the metrics of an evaluation; one that cannot be read is counted, one that tells none is not: whether
+        a user has a metric is the user's."""
         reason = failures.refuse(answer.reply, answer.reason, node)
         if not reason and answer.reply is not None and self.metrics is not None:
             try:
-                self._measured[node] = read_evaluation(self.metrics, answer.reply.content)
+                self._measured[node] = read_metrics(self.metrics, answer.reply.content)
             except Exception:  # whatever a crafted reply makes Flower's records raise, it is one reply
-                reason = "no listed metric"
+                reason = "schema"
                 failures.note_rejected(reason, node)
         if reason:
             self.sum.reject(f"evaluation: {reason}")

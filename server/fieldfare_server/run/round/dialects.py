@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare import clipping
@@ -31,7 +31,6 @@ from fieldfare_flower.messages import (
     PlainInstruction,
     TrainInstruction,
     read_metrics,
-    records_of,
     write_points,
     write_question,
     write_question_models,
@@ -275,13 +274,6 @@ def read_plain_reply(
     if isinstance(spec, Flat) and spec.linf_filter is None:
         return Contribution(1, riding, changes, clipped_by_node=False)
     return _clip_whole(schema, spec, riding, changes)
-
-
-def read_evaluation(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
-    """Return one user's metrics in [-1, 1], from the reply to an evaluation. Raises `BadReply` without a listed one."""
-    if not any(name in record for record in records_of(content, MetricRecord).values() for name in spec.names):
-        raise BadReply("schema", "no metric that the plan lists")
-    return read_metrics(spec, content)
 
 
 def _clip_whole(
