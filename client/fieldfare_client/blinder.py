@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Message, RecordDict
 
 from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
@@ -42,7 +42,7 @@ from fieldfare.nonces import NONCE_BYTES, Nonces
 from fieldfare.streams.base import Stream
 from fieldfare.text import decimal
 from fieldfare_client.journal import transaction
-from fieldfare_flower.local_grid import CLIENT_APP_RAISED
+from fieldfare_client.told import refusal
 from fieldfare_flower.masked import QUERY_MASKS, Hello, MasksAsked, MasksRefused, digest_of
 from fieldfare_flower.messages import QUERY_USERS, read_users_query
 
@@ -165,8 +165,8 @@ class Blinder:
             return Message(self.answer(message.content), reply_to=message)
         except Exception as error:
             log.warning("no answer: %s", error if isinstance(error, MasksRefused) else type(error).__name__)
-            told = f" {error.code}" if isinstance(error, MasksRefused) else ""
-            return Message(Error(CLIENT_APP_RAISED, f"<class '{type(error).__name__}'>{told}"), reply_to=message)
+            told = error.code if isinstance(error, MasksRefused) else ""
+            return refusal(type(error).__name__, message, told)
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question.

@@ -100,9 +100,7 @@ def _watch(shown: str, key: str, file: Path) -> None:
         raise BlinderWentBack(what, "what is shown as its end is another blinder's.", near)
     if seen is not None and (head is None or head.denies(seen)):
         now = "its end is not shown any more" if head is None else f"it ends in row {head.row}"
-        refused = BlinderWentBack(what, f"{now}, and its row {seen.row} was shown before.", near)
-        refused.told = seen.text
-        raise refused
+        raise BlinderWentBack(what, f"{now}, and its row {seen.row} was shown before.", near, told=seen.text)
     if head is not None and (seen is None or head.row > seen.row):
         keep(file, head.text)
 

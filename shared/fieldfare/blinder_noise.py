@@ -55,23 +55,15 @@ _STATED = ("mechanism", "participation", "rounds", "multiplier", "mu_squared")
 
 @dataclass(frozen=True)
 class BlinderNoise:
-    """The noise that a blinder adds in runs of one plan.
+    """The noise that a blinder adds in runs of one plan."""
 
-    Args:
-        mechanism, participation, rounds: of the plan.
-        entries: what optimisers decided for the mechanism.
-        multiplier: standard deviation of z, in clip norms.
-        privatiser: the same in cells, on the grid of the run.
-        mu_squared: what a whole run costs to the server.
-    """
-
-    mechanism: Mapping[str, Any]
+    mechanism: Mapping[str, Any]  # these three are the plan's
     participation: Mapping[str, Any]
     rounds: int
-    entries: Mapping[str, bytes]
-    multiplier: float
-    privatiser: Privatiser
-    mu_squared: float
+    entries: Mapping[str, bytes]  # what optimisers decided for the mechanism
+    multiplier: float  # standard deviation of z, in clip norms
+    privatiser: Privatiser  # the same in cells, on the grid of the run
+    mu_squared: float  # what a whole run costs to the server
 
     @classmethod
     def of(cls, cost: Cost, privatiser: Privatiser, entries: Mapping[str, bytes]) -> Self | None:

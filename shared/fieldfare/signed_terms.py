@@ -45,6 +45,11 @@ REASONS = {
 }
 
 
+# The members of terms that stay the same for the whole run, with their types.
+_LASTING = {"ledger": str, "population": str, "identity": str, "run": str, "individual": bool}
+_LASTING |= {"plan": dict, "price": dict, "decided": dict}
+
+
 class NodeBudgetRefused(Refused):
     """A node's own budget does not allow what the server asks of its users. Nobody was trained."""
 
@@ -81,8 +86,7 @@ class RunTerms:
         return self._text(row=self.row, spent=self.spent.to_json())
 
     def _text(self, **more: object) -> str:
-        names = ("ledger", "population", "identity", "run", "plan", "price", "decided", "individual")
-        table = {name: getattr(self, name) for name in names} | more
+        table = {name: getattr(self, name) for name in _LASTING} | more
         return json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @property
@@ -101,10 +105,7 @@ class RunTerms:
 
         table = json.loads(text)
         terms = cls(**{**table, "spent": Price.from_json(table["spent"])})
-        kinds = {str: ("ledger", "population", "identity", "run"), dict: ("plan", "price", "decided")}
-        kinds |= {int: ("row",), bool: ("individual",)}  # type: ignore[dict-item]
-        typed = all(type(table[name]) is kind for kind, names in kinds.items() for name in names)
-        if not typed or terms.row < 1:
+        if not all(type(table[name]) is kind for name, kind in {**_LASTING, "row": int}.items()) or terms.row < 1:
             raise ValueError("ill-typed terms")
         return terms
 

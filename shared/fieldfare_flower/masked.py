@@ -98,24 +98,15 @@ class Seal:
 
 @dataclass(frozen=True)
 class Masking:
-    """What a node must know to mask its reply to an instruction.
+    """What a node must know to mask its reply to an instruction."""
 
-    Args:
-        blinder: the blinder's public key, as nodes pin it.
-        spacing_log2: the grid's spacing is 2 to this.
-        bits: of a word.
-        plan: SHA-256 of the plan, hex.
-        shares: of each query.
-        weights: of each number that rides beside the update.
-        head: where the blinder's journal ended when the server heard last, a line of `BlinderHead`; "": never told.
-    """
-
-    blinder: str
-    spacing_log2: int
-    bits: int
-    plan: str
-    shares: tuple[float, ...] = (1.0,)
-    weights: tuple[float, ...] = ()
+    blinder: str  # its public key, as nodes pin it
+    spacing_log2: int  # the grid's spacing is 2 to this
+    bits: int  # of a word
+    plan: str  # its SHA-256, hex
+    shares: tuple[float, ...] = (1.0,)  # of each query
+    weights: tuple[float, ...] = ()  # of each number that rides beside the update
+    # Where the blinder's journal ended when the server heard last, a line of `BlinderHead`; "": never told.
     head: str = ""
 
     def write(self, content: RecordDict) -> None:
@@ -181,22 +172,16 @@ def _words(content: RecordDict, record: str, numel: int, bits: int) -> Words:
 
 @dataclass(frozen=True)
 class MasksAsked:
-    """The server's one question about a round: the sum of the masks of its set.
-
-    Args:
-        numel, bits: of the masks.
-        plan: SHA-256 of the plan, hex.
-        seals: of each of `nodes`, in the same order.
-    """
+    """The server's one question about a round: the sum of the masks of its set."""
 
     run: str
     round: int
     attempt: int
-    numel: int
-    bits: int
-    plan: str
+    numel: int  # words of a mask
+    bits: int  # of a word
+    plan: str  # its SHA-256, hex
     nodes: tuple[int, ...]
-    seals: tuple[Seal, ...]
+    seals: tuple[Seal, ...]  # of each of `nodes`, in the same order
 
     def purposes(self) -> list[Purpose]:
         """What each box must have been made for."""
@@ -262,18 +247,13 @@ class MasksAsked:
 
 @dataclass(frozen=True)
 class Hello:
-    """What a blinder answers to `query.users`: it hosts nobody.
+    """What a blinder answers to `query.users`: it hosts nobody."""
 
-    Args:
-        nodes: the keys that it admitted, 64 hex digits each.
-        noise: `BlinderNoise.terms` of the plan that it was asked about, "" where it adds none; None: it has not
-            approved the plan, or does not let the run begin.
-        head: where its journal ends now, a line of `BlinderHead`; "" of an earlier version.
-    """
-
-    nodes: frozenset[str]
+    nodes: frozenset[str]  # the keys that it admitted, 64 hex digits each
+    # `BlinderNoise.terms` of the plan that it was asked about, "" where it adds none; None: it has not approved the
+    # plan, or does not let the run begin.
     noise: str | None
-    head: str = field(default="", compare=False)
+    head: str = field(default="", compare=False)  # where its journal ends now, a `BlinderHead`; "": of earlier versions
 
     @staticmethod
     def ask(plan: str) -> dict[str, ConfigRecord]:

@@ -40,7 +40,6 @@ def list_payable(message: Message, answer: RecordDict) -> RecordDict:
     """Reply to the query for users with those alone whose own budget has enough left for the run.
 
     Where all users of a run are charged alike, they are charged now: whom secret draws leave out pays too.
-
     Raises `NodeBudgetRefused`.
     """
     if not is_kept():
@@ -55,7 +54,6 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> None:
     """Charge the users whom an instruction asks for, durably, before any of them trains.
 
     names: those whom the node itself knows it is asked for, where the server names none.
-
     Raises `NodeBudgetRefused`: nobody is charged then, and nobody may train.
     """
     if not is_kept():

@@ -87,9 +87,7 @@ class Charges:
     def admit(self, terms: RunTerms, agreed: Agreed, names: Names) -> NDArray[np.bool_]:
         """Return which of the users `names` have enough left for the whole of a run, shape (n,).
 
-        Where the run charges all users alike they are charged here, once, before they are named to the
-        server.
-
+        Where the run charges all users alike they are charged here, once, before they are named to the server.
         Raises `NodeBudgetRefused`.
         """
         cost = terms.cost()
@@ -113,8 +111,7 @@ class Charges:
     def charge(self, terms: RunTerms, agreed: Agreed, round: int, attempt: int, names: Names) -> None:
         """Charge the users `names` for taking part in `round`. It is on the disk when this returns.
 
-        Raises `NodeBudgetRefused`, and then charges nobody: one of them has not enough left, or was asked
-        before.
+        Raises `NodeBudgetRefused`, and then charges nobody: one has not enough left, or was asked before.
         """
         cost = terms.cost()
         what = f"round {round} of run {terms.run}"

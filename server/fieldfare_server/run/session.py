@@ -27,7 +27,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.aggregation import PLAIN
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
-from fieldfare.errors import BadInput, CheckpointError, Interrupted, NotAllowed, NotFound, NotNow
+from fieldfare.errors import BadInput, CheckpointError, Interrupted, NotAllowed, NotFound, NotNow, Refused
 from fieldfare.lazily import torch
 from fieldfare.names import QUESTION
 from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
@@ -335,16 +335,18 @@ class Session:
 
     def require_going_on(self, seen: set[str]) -> None:
         """Stop a run where one of `seen`, signed ends of journals that nodes told, proves that ledger or blinder went
-        back: one node is enough, and none can make it up. Empties `seen`. Raises `JournalRefused` or `BlinderWentBack`
-        before the first commit, with which the run ends, and `Interrupted` later.
+        back: one node is enough, and none can make it up. So is a receipt of the ledger's own. Empties `seen`. Raises
+        `JournalRefused` or `BlinderWentBack` before the first commit, with which the run ends, and `Interrupted` later.
         """
-        while seen and self._witnesses is not None:
-            if (refused := self._witnesses.denied(seen.pop(), self.rounds.sums.head)) is None:
-                continue
-            if self.coming_round:
-                raise Interrupted(f"run {self.account.id}: {refused}")
-            self.finish("failed", str(refused))
-            raise refused
+        refused: Refused | None = self.rounds.sums.denied()
+        while refused is None and seen and self._witnesses is not None:
+            refused = self._witnesses.denied(seen.pop(), self.rounds.sums.head)
+        if refused is None:
+            return
+        if self.coming_round:
+            raise Interrupted(f"run {self.account.id}: {refused}")
+        self.finish("failed", str(refused))
+        raise refused
 
     def heartbeat(self) -> None:
         """Note progress and renew the lease, in every loop that waits.

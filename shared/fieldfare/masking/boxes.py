@@ -8,6 +8,8 @@ blinder its receipts.
 from __future__ import annotations
 
 import hashlib
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,14 +42,11 @@ class Purpose:
     def info(self) -> bytes:
         """The bytes that the box is bound to. No two purposes have the same. Raises `BadInput` for no purpose."""
         numbers = (self.round, self.attempt, self.node, self.numel)
-        try:
-            plan = bytes.fromhex(self.plan)
-        except ValueError:
-            plan = b""
-        if "\0" in self.run or len(plan) != 32 or not all(0 <= number < 1 << 64 for number in numbers):
+        fits = all(0 <= number < 1 << 64 for number in numbers)
+        if "\0" in self.run or not re.fullmatch("[0-9a-f]{64}", self.plan) or not fits:
             raise BadInput("the purpose of a box", "is no reply of a run.", code="box-purpose")
         packed = b"".join(number.to_bytes(8, "big") for number in numbers)
-        return b"fieldfare.seed.v1\0" + self.run.encode() + b"\0" + packed + plan
+        return b"fieldfare.seed.v1\0" + self.run.encode() + b"\0" + packed + bytes.fromhex(self.plan)
 
 
 def seal(blinder: X25519PublicKey, seed: bytes, purpose: Purpose) -> bytes:
@@ -57,15 +56,11 @@ def seal(blinder: X25519PublicKey, seed: bytes, purpose: Purpose) -> bytes:
 
 def unseal(key: X25519PrivateKey, box: bytes, purpose: Purpose) -> bytes:
     """The seed of a box that was made for `purpose`. Raises `BadInput` for any other box."""
-    try:
-        seed = SUITE.decrypt(box, key, purpose.info()) if len(box) == BOX_BYTES else b""
-    except (InvalidTag, ValueError):
-        seed = b""
-    if len(seed) != SEED_BYTES:
-        raise BadInput(
-            "a box", "it was not made for this blinder, run, round, attempt, node and plan.", code="box-closed"
-        )
-    return seed
+    with suppress(InvalidTag, ValueError):
+        if len(box) == BOX_BYTES:  # so that what is in it has the length of a seed
+            return SUITE.decrypt(box, key, purpose.info())
+    why = "it was not made for this blinder, run, round, attempt, node and plan."
+    raise BadInput("a box", why, code="box-closed")
 
 
 def signed_box(box: bytes, purpose: Purpose, bits: int) -> bytes:
@@ -104,13 +99,8 @@ def read_node_key(text: str) -> str:
 
 
 def _key_bytes(text: str, prefix: str, size: int) -> bytes:
-    digits = text.removeprefix(prefix)
-    try:
-        raw = bytes.fromhex(digits) if text.startswith(prefix) and digits.isalnum() else b""
-    except ValueError:
-        raw = b""
-    if len(raw) != size:
+    if not re.fullmatch(f"{prefix}[0-9a-fA-F]{{{2 * size}}}", text):
         whose = "blinder" if prefix == _PREFIX else "node"
         near = f"{prefix} and {2 * size} hex digits"
         raise BadInput(f"{text[:80]!r}", f"is no {whose}'s key.", near, code=f"{whose}-key")
-    return raw
+    return bytes.fromhex(text.removeprefix(prefix))

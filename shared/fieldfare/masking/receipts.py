@@ -36,7 +36,10 @@ _HEAD = re.compile(f"(fieldfare-blinder-head-v1 {_DIGEST} ([0-9]{{1,18}}) {_DIGE
 class BlinderWentBack(BadInput):
     """The blinder's journal is not the one that was seen: an older copy would answer again what it has forgotten."""
 
-    told = ""  # what a node tells the server of it: the end that it saw, which the blinder signed
+    def __init__(self, what: str, why: str, nearest: str = "", *, told: str = "") -> None:
+        """told: what a node tells the server of it, the end that it saw, which the blinder signed."""
+        super().__init__(what, why, nearest)
+        self.told = told
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,16 @@ class Receipts:
             why = f"its row {new.row} is another than that which it signed before: it went back to an old copy."
             raise BlinderWentBack("the blinder's journal", why, "its newest copy")
         self._rows[new.key, new.row] = new
+
+    def denied_by(self, end: str) -> BlinderWentBack | None:
+        """The refusal of a journal that ended in `end`, a line of `BlinderHead` signed after all that was seen, and
+        cannot hold it; None where it can, and for "". Raises `BadInput` as `Receipt.parse`."""
+        head = BlinderHead.parse(end) if end else None
+        for (key, row), seen in self._rows.items():
+            if head and key == head.key and (row > head.row or (row == head.row and seen.hash != head.hash)):
+                why = f"it ends in row {head.row}, and the ledger has a receipt of row {row}."
+                return BlinderWentBack("the blinder's journal", why, "its newest copy")
+        return None
 
 
 def next_row(before: str, question: str) -> str:

@@ -342,20 +342,21 @@ def test_a_blinder_that_was_put_back_is_refused_by_the_nodes_of_a_ledger_that_ne
 
 
 def test_a_run_under_way_whose_blinder_was_put_back_waits_for_its_newest_copy(tmp_path: Path, blinder: Blinder) -> None:
-    """One node proves it. What a node that lies can tell proves nothing."""
-    state, grid = home(tmp_path), Federation(tmp_path, blinder)
+    """One node proves it, by what another ledger's run showed it. What a node that lies can tell proves nothing."""
+    state, elsewhere, grid = home(tmp_path), home(tmp_path / "elsewhere"), Federation(tmp_path, blinder)
     everybody = {"run__cohort": 24, "participation": {"scheme": "min-separation", "separation": 1}}
     faults.load({faults.VARIABLE: "strategy.sent:raise:3"})
-    with begin(state, masked(blinder, **everybody), blinder) as session:
-        shutil.copytree(tmp_path / "blinder", tmp_path / "older")
-        with pytest.raises(faults.FaultInjected):
-            FieldfareStrategy(session).start(grid)
+    with begin(state, masked(blinder, **everybody), blinder) as session, pytest.raises(faults.FaultInjected):
+        FieldfareStrategy(session).start(grid)
     faults.load({})
+    shutil.copytree(tmp_path / "blinder", tmp_path / "older")
+    with begin(elsewhere, masked(blinder, **everybody), blinder, "else") as session:
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))  # other processes of the same nodes
     first, *others = heads(grid)
     for node in others:
         Path(f"{grid._contexts[node].node_config[NODE_KEY]}.blinder").unlink()
     older = Federation(tmp_path, Blinder(tmp_path / "older"))
-    with pytest.raises(Interrupted, match="ends in row 0, and a node was shown row 1 before"):
+    with pytest.raises(Interrupted, match="ends in row 2, and a node was shown row 5 before"):
         resume(state, older)
     assert older.asked == [QUERY_USERS]
 
@@ -418,9 +419,7 @@ def test_nodes_with_a_task_and_with_a_loop_of_their_own_show_what_they_saw(
     monkeypatch.setattr("flwr.app.message.message.TaskIdentity", anybody, raising=False)
 
     def refuse(message: Message, context: object) -> Message:
-        refused = BlinderWentBack("the blinder's journal", "it ends in row 0.")
-        refused.told = "a line"
-        raise refused
+        raise BlinderWentBack("the blinder's journal", "it ends in row 0.", told="a line")
 
     reply = answering(refuse)(Message(RecordDict(), 1, "train"), None)
     assert reply.error.reason == "<class 'BlinderWentBack'> a line"
@@ -529,7 +528,8 @@ def test_what_a_hello_costs_does_not_grow_with_the_plans_and_runs_before(tmp_pat
 
 
 def test_a_blinder_that_went_back_to_an_old_copy_is_seen(tmp_path: Path, blinder: Blinder) -> None:
-    """It would answer a second question about a round that it has forgotten. Its nodes are new, and saw nothing."""
+    """It would answer a second question about a round that it has forgotten. Its nodes are new, and saw nothing: the
+    ledger has its receipts, and the run ends when it is greeted."""
     shutil.copytree(tmp_path / "blinder", tmp_path / "copy")
     old = Blinder(tmp_path / "copy")
     state = home(tmp_path)
@@ -537,8 +537,30 @@ def test_a_blinder_that_went_back_to_an_old_copy_is_seen(tmp_path: Path, blinder
         FieldfareStrategy(session).start(Federation(tmp_path, blinder))
     (tmp_path / "new").mkdir()
     grid = Federation(tmp_path / "new", old)
-    with begin(state, masked(old, run__seed=5), old, "two") as session, pytest.raises(CheckpointError):
+    refused = pytest.raises(BlinderWentBack, check=coded("blinder-went-back", "ends in row 0"))
+    with begin(state, masked(old, run__seed=5), old, "two") as session, refused:
         FieldfareStrategy(session).start(grid)
+    assert (grid.asked, grid.seen, old.rows("answers")) == ([QUERY_USERS], [], [])
+    with Ledger.open(state.ledger) as ledger:
+        assert (ledger.run("two").state, ledger.run("two").next_round) == ("failed", 0)
+
+
+def test_a_closed_round_is_not_opened_by_a_blinder_that_went_back(tmp_path: Path, blinder: Blinder) -> None:
+    """None of the rows that it writes again stands beside one of which this ledger has a receipt."""
+    shutil.copytree(tmp_path / "blinder", tmp_path / "copy")
+    old, other, state = Blinder(tmp_path / "copy"), home(tmp_path / "other"), home(tmp_path)
+    for root, run in ((other, "zero"), (state, "one")):
+        with begin(root, masked(blinder), blinder, run) as session:
+            FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    a_plan = masked(blinder, run__seed=5)
+    faults.load({faults.VARIABLE: "strategy.asked:raise:1"})
+    with begin(state, a_plan, blinder, "two") as session, pytest.raises(faults.FaultInjected):
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    faults.load({})
+    old.approve(a_plan.digest(), 2, numbers_released(a_plan, session.schema))
+    with pytest.raises(CheckpointError, check=coded("checkpoint-error", "receipt of row")):
+        resume(state, Federation(tmp_path, old), "two")
+    assert len(old.rows("answers")) == 1
     with Ledger.open(state.ledger) as ledger:
         assert ledger.run("two").next_round == 0
 

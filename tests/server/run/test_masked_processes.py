@@ -184,9 +184,10 @@ class World:
     def __init__(self, root: Path, origin: Path, noise: float) -> None:
         root.mkdir()
         shutil.copytree(origin, root / "blinder")
+        shutil.copytree(origin.parent / "keys", root / "keys")  # beside which nodes keep what they saw of the blinder
         self.root, self.at, self.sent = root, root / "blinder", root / "sent"
         self.state, self.plan = home(root), masked(Blinder(self.at), noise)
-        self.grid = Federation(Blinder(self.at), origin.parent / "keys")
+        self.grid = Federation(Blinder(self.at), root / "keys")
         self.grid.wire = self.wire = Wire(root / "w")
         self.blinders_wire = Wire(root / "b")
         self.begun = False

@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, Record
 
 from fieldfare.errors import BadInput, LedgerError, Refused
 from fieldfare.masking.boxes import read_key, write_key
-from fieldfare.masking.receipts import Receipt, Receipts, next_row
+from fieldfare.masking.receipts import BlinderHead, Receipt, Receipts, next_row
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key, mask_reply
 from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, Seal
@@ -358,6 +358,12 @@ def test_the_same_question_has_the_same_answer(asked: tuple[Blinder, list[MasksA
         said = ("ab" * 32, "ab" * 32, 8, row, next_row(before, "ab" * 32))
         with pytest.raises(BadInput, check=coded("blinder-went-back")):
             Receipts(receipt.text for receipt in receipts).add(Receipt.of(blinder._receipts, *said))
+    # So does one that ends before such a row, or in another one, whatever it wrote since.
+    own, last = blinder._receipts, receipts[3]
+    ends = ((4, last.hash, own), (9, "ab" * 32, own), (0, "0" * 64, bytes(32)), (3, receipts[2].hash, own))
+    said = [BlinderHead.of(by, row, hash, 0).text for row, hash, by in (*ends, (4, "ab" * 32, own))]
+    denied = [Receipts([last.text]).denied_by(end) is not None for end in ("", *said)]
+    assert denied == [False, False, False, False, True, True]
     forged = Receipt.of(bytes(32), "ab" * 32, "ab" * 32, 8, 9, "ab" * 32)
     with pytest.raises(BadInput, check=coded("receipt")):
         Receipt.parse(forged.text.replace(forged.key, key))

@@ -226,6 +226,9 @@ class PlainSums:
     def meet(self, blinder: object) -> None:
         """No blinder is asked."""
 
+    def denied(self) -> None:
+        """No blinder went back."""
+
     def require_approval(self) -> None:
         """Nobody else has to approve."""
 

@@ -23,7 +23,7 @@ from fieldfare.blinder_noise import is_enough, terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.masking.boxes import Purpose, read_key
-from fieldfare.masking.receipts import Receipts
+from fieldfare.masking.receipts import BlinderWentBack, Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
@@ -159,7 +159,9 @@ class ClosedSum:
 class MaskedSums:
     """The masked side of one run."""
 
-    _blinder: BlinderLike  # since `meet`
+    # Since `meet`: who knows the masks, and what blinders signed of all rounds of this ledger.
+    _blinder: BlinderLike
+    _receipts: Receipts
 
     def __init__(
         self, plan: Plan, account: Account, files: RunFiles, noise: RunningNoise, numel: int, multiplier: float
@@ -171,12 +173,16 @@ class MaskedSums:
         self._admitted: frozenset[str] = frozenset()
         # Where the blinder's journal ended when it answered last: nodes are told, and know one that went back.
         self.head = ""
-        self._receipts: Receipts | None = None  # those of this ledger; None: not read yet
         self.closed: ClosedSum | None = None  # the round that is closed and not committed
 
     def meet(self, blinder: BlinderLike) -> None:
         """`blinder` is the one that knows the masks."""
-        self._blinder = blinder
+        # Before it is asked anything: whatever end of its journal it tells, there is a row for each of them.
+        self._blinder, self._receipts = blinder, Receipts(self._account.receipts())
+
+    def denied(self) -> BlinderWentBack | None:
+        """The refusal of a blinder that went back: its journal's end, where it told one, is before a receipt."""
+        return self._receipts.denied_by(self.head)
 
     def require_approval(self) -> None:
         """Raise `Interrupted` unless the blinder is there and has approved the plan. It is asked once a session."""
@@ -239,9 +245,9 @@ class MaskedSums:
             masks, receipt, self.head = asked.read_answer(self._blinder.answer(asked.write()), key)
             if not receipt.noise >= self._multiplier:
                 raise BadReply("round", "the blinder added less noise than the plan says")
-            if self._receipts is None:
-                self._receipts = Receipts(self._account.receipts())
             self._receipts.add(receipt)
+            if (refused := self.denied()) is not None:
+                raise refused
         except (BadReply, BadInput) as error:
             masks_of = f"the blinder's masks of round {opened.index}"
             raise CheckpointError(masks_of, f"they are no answer: {error}") from None

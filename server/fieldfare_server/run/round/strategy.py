@@ -177,6 +177,7 @@ class FieldfareStrategy:
         if cohort is None:
             return False
         session.rounds.sums.require_approval()
+        session.require_going_on(presence.failures.seen)
 
         # Open the round in the ledger, and address the nodes that host the cohort.
         attempt = Attempt.open(session.rounds, session.cohorts, session.dialect, session.shown_heads, cohort)
