@@ -1,4 +1,4 @@
-"""PyTorch and SciPy, imported when first used: ledgers, the service and every `--help` need neither, prices SciPy.
+"""PyTorch and SciPy, imported when first used: a `--help` needs neither, and ledgers, service and prices no PyTorch.
 
 `from fieldfare.lazily import torch` stands for `import torch` wherever a module is imported by what trains nothing,
 and `scipy` for `import scipy`. It costs a look-up of an attribute, and says what to install where one is missing.
