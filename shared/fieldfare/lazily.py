@@ -1,7 +1,7 @@
-"""PyTorch, imported when it is first used: prices, ledgers, the service and every `--help` need none of it.
+"""PyTorch and SciPy, imported when first used: a `--help` needs neither, and ledgers, service and prices no PyTorch.
 
-`from fieldfare.lazily import torch` stands for `import torch` wherever a module is imported by what makes
-prices. It costs a look-up of an attribute, and says what to install where PyTorch is missing.
+`from fieldfare.lazily import torch` stands for `import torch` wherever a module is imported by what trains nothing,
+and `scipy` for `import scipy`. It costs a look-up of an attribute, and says what to install where one is missing.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ def has_torch() -> bool:
 class _Lazy:
     """A module by name; each attribute is looked up in it once."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, module: str, title: str, why: str, extra: str) -> None:
+        self._module, self._lacking = module, (title, why, f"pip install 'fieldfare[{extra}]'")
 
     def __getattr__(self, name: str) -> object:
         try:
-            module = import_module(self._name)
+            module = import_module(self._module)
         except ModuleNotFoundError as error:
-            if error.name != self._name:  # it is there, and lacks something of its own
+            if error.name != self._module:  # it is there, and lacks something of its own
                 raise
-            raise NotInstalled(
-                "PyTorch",
-                "is not installed, and models, noise and training need it; prices, ledger and page do not.",
-                "pip install 'fieldfare[torch]'",
-            ) from None
+            raise NotInstalled(*self._lacking) from None
         value = self.__dict__[name] = getattr(module, name)
         return value
 
 
 if TYPE_CHECKING:
+    import scipy as scipy
     import torch as torch
 else:
-    torch = _Lazy("torch")
+    scipy = _Lazy("scipy", "SciPy", "is not installed, and prices need it.", "accounting")
+    _why = "is not installed, and models, noise and training need it; prices, ledger and page do not."
+    torch = _Lazy("torch", "PyTorch", _why, "torch")

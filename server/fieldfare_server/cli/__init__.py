@@ -7,8 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from fieldfare_flower import QUIET
+
+if TYPE_CHECKING:
+    from fieldfare_server.run.session import Session
 
 for _name, _value in QUIET.items():
     os.environ.setdefault(_name, _value)
@@ -33,6 +37,13 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def sessions() -> type[Session]:
+    """Return the class of sessions. Imports Flower, which no help needs."""
+    with importing():
+        from fieldfare_server.run.session import Session
+    return Session
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ from fieldfare.names import is_question
 from fieldfare.plan import Plan
 from fieldfare.population_size import check_population_size
 from fieldfare.questions import Question
-from fieldfare_server.cli import importing
+from fieldfare_server.cli import importing, sessions
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, trusted
 from fieldfare_server.cli.output import print_progress, print_text, print_warnings
@@ -31,7 +31,9 @@ from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.questions import CLIP_EPSILON, Asked, plan_for, require_clear, with_norm
 from fieldfare_server.run.pricing import price_with_model
-from fieldfare_server.run.session import Session
+
+if TYPE_CHECKING:
+    from fieldfare_server.run.session import Session
 
 
 @on_home
@@ -103,7 +105,7 @@ def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False) -> Lo
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         plan, cost = _admitted(home, ledger, asked, accept_delta=accept_delta)
     _measure(plan)
-    return _answer(home, Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION, priced=(cost, {})))
+    return _answer(home, sessions().begin(home, plan, identity_is_stable=True, actor=SIMULATION, priced=(cost, {})))
 
 
 def ask_clip(home: StateDirectory, path: Path, epsilon: float, *, dry_run: bool, accept_delta: bool) -> Look | Offer:
@@ -156,7 +158,7 @@ def resumed(home: StateDirectory, run_id: str) -> Look:
             return look(ledger, run_id)
         _provide(home, ledger, question)
     _measure(Plan.stored(run.plan))
-    return _answer(home, Session.resume(home, run_id, identity_is_stable=True))
+    return _answer(home, sessions().resume(home, run_id, identity_is_stable=True))
 
 
 def _measure(plan: Plan) -> None:

@@ -11,13 +11,13 @@ import typer
 from fieldfare.costing import cost_of
 from fieldfare.errors import NotAllowed, Unreadable
 from fieldfare.plan import Plan
+from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_table, print_text
 from fieldfare_server.cli.plot import can_plot, plot_traces
 from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.plan_file import read_plan
-from fieldfare_server.run.session import Session
 
 # Of a row: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget.
 ERROR = "prefix_noise_rms"
@@ -98,11 +98,11 @@ def _train(base: Plan, plans: list[Plan], rows: list[dict[str, Any]], nodes: int
     if not quiet:
         err.print("Rehearsals: not charged, NOT PRIVATE.")
     traces = [
-        run_here(Session.rehearse(plan, noise=True), local_grid(plan, nodes), row["label"], quiet, private=False)
+        run_here(sessions().rehearse(plan, noise=True), local_grid(plan, nodes), row["label"], quiet, private=False)
         for plan, row in zip(plans, rows, strict=True)
     ]
     traces.append(
-        run_here(Session.rehearse(base, noise=False), local_grid(base, nodes), "no noise", quiet, private=False)
+        run_here(sessions().rehearse(base, noise=False), local_grid(base, nodes), "no noise", quiet, private=False)
     )
     return traces
 

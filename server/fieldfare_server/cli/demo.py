@@ -15,8 +15,7 @@ from fieldfare.errors import BadInput
 from fieldfare.participation import PRESENCE
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
-from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import config, serve_in_thread
+from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_table, print_text
@@ -25,7 +24,6 @@ from fieldfare_server.cli.progress import Trace, check_first, grid_of, local_gri
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.run.session import Session
 
 POPULATION = "aircraft"
 BUDGET = {"epsilon": 1.5, "delta": 1e-5}
@@ -135,6 +133,9 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
     with contextlib.ExitStack() as stack:
 
         def served(port: int) -> str:
+            from fieldfare_server.api import Settings, create_app
+            from fieldfare_server.api.server import config, serve_in_thread
+
             app = create_app(home.ledger, Settings(), home.root)
             return stack.enter_context(serve_in_thread(config(app, port=port)))
 
@@ -146,13 +147,13 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
 
 
 def _private(home: StateDirectory, label: str, plan: Plan, quiet: bool) -> Trace:
-    session = Session.begin(home, plan, True, actor=SIMULATION)
+    session = sessions().begin(home, plan, True, actor=SIMULATION)
     return run_here(session, grid_of(session, simulated_nodes(plan, None, 4)), label, quiet)
 
 
 def _without_noise(task: str, quiet: bool) -> Trace:
     plan = demo_plan(task)
-    return run_here(Session.rehearse(plan, noise=False), local_grid(plan, 4), "no privacy", quiet, private=False)
+    return run_here(sessions().rehearse(plan, noise=False), local_grid(plan, 4), "no privacy", quiet, private=False)
 
 
 def _ended(home: StateDirectory, traces: list[Trace], ways: tuple[Way, ...], picture: Path | None) -> CommandResult:

@@ -11,7 +11,6 @@ from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.output import out
 from fieldfare_server.files.home import SHAREABLE, StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.export_model import released_model, write_onnx, write_safetensors
 
 
 @on_home
@@ -32,6 +31,8 @@ def model(
 
     A file of torch.save is a pickle, which runs code when it is opened, so there is no such format.
     """
+    from fieldfare_server.run.export_model import released_model, write_onnx, write_safetensors  # imports Flower
+
     # One snapshot: a round committed meanwhile must not show in half of a card.
     with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
         view = snapshot.run(run)

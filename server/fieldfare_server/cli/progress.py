@@ -22,7 +22,6 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers.ftrl import FTRLSpec
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.run.pricing import price_with_model
-from fieldfare_server.run.round.masked import rehearse_masks
 
 if TYPE_CHECKING:
     from fieldfare_client.check import TaskReport
@@ -102,6 +101,8 @@ def grid_of(session: Session, nodes: int) -> LocalGrid:
     """`local_grid` of a session's plan; where it is masked with a blinder of this process."""
     grid = local_grid(session.plan, nodes)
     if session.files is not None:
+        from fieldfare_server.run.round.masked import rehearse_masks
+
         rehearse_masks(grid, session.plan, session.schema, session.files.directory.parent)
     return grid
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fieldfare.atomic import replace_file
 from fieldfare.errors import NotGiven, Unreadable
-from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api import server as service
-from fieldfare_server.api.alerts import Alerts, Channel, Hook, Mail
-from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import print_progress, refusals
 from fieldfare_server.cli.waiting import retry
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+
+if TYPE_CHECKING:
+    from fieldfare_server.api.alerts import Channel
 
 
 def serve(
@@ -51,6 +50,10 @@ def serve(
     ledger: LedgerOption = None,
 ) -> None:
     """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
+    from fieldfare_server.api import Settings, create_app  # all that a service imports, and its help needs not
+    from fieldfare_server.api import server as service
+    from fieldfare_server.api.alerts import Alerts
+    from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 
     def open_directory() -> StateDirectory:
         directory = StateDirectory.of(home, ledger)
@@ -85,6 +88,8 @@ def serve(
 
 def _channels(hook: Path | None, mail: list[str], relay: str) -> list[Channel]:
     """Return where alerts go. Raises `BadInput`."""
+    from fieldfare_server.api.alerts import Hook, Mail
+
     channels: list[Channel] = []
     if hook is not None:
         try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fieldfare.errors import Conflict, NotGiven
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
+from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument
@@ -22,7 +23,9 @@ from fieldfare_server.files.plan_file import plan_path, read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.planning.signal import noise_in_model
-from fieldfare_server.run.session import Session
+
+if TYPE_CHECKING:
+    from fieldfare_server.run.session import Session
 
 
 @on_home
@@ -78,7 +81,7 @@ def simulate(
         session = (
             _begin(directory, planned, accept_delta, accept_noise, json_)
             if path
-            else Session.resume(directory, resume, True, users=users_of())
+            else sessions().resume(directory, resume, True, users=users_of())
         )
         run_id = session.account.id
         print_progress(f"State: {directory.root}")
@@ -100,7 +103,7 @@ def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, accept_noi
         priced = priced_here(directory, plan)
         if priced is not None:  # a certified plan's price is drawn when it starts
             print_warnings(judge(priced[0], report, is_simulated(directory, plan), accept_noise))
-        return Session.begin(
+        return sessions().begin(
             directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced, users=users_of()
         )
 

@@ -16,6 +16,7 @@ from fieldfare.atomic import write_out
 from fieldfare.errors import NotNow, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
+from fieldfare_server.cli import sessions
 from fieldfare_server.cli.ask import put, resumed
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption, PlanArgument
@@ -29,7 +30,6 @@ from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import RunView
 from fieldfare_server.planning.tuning import HELD_OUT, Tried, Tuned, Tuning
-from fieldfare_server.run.session import Session
 
 
 @on_home
@@ -118,9 +118,9 @@ def _completed(home: StateDirectory, plan: Plan, label: str, quiet: bool) -> Run
     if found is not None and found.state == "done":
         return found
     session = (
-        Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION)
+        sessions().begin(home, plan, identity_is_stable=True, actor=SIMULATION)
         if found is None
-        else Session.resume(home, found.id, identity_is_stable=True)
+        else sessions().resume(home, found.id, identity_is_stable=True)
     )
     run_here(session, local_grid(plan, 1), label, quiet)
     with Ledger.open(home.ledger) as ledger:

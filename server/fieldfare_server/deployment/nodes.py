@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from fieldfare.errors import Unreadable
-from fieldfare_flower.nodes import remove_nodes
 from fieldfare_server.deployment.submit import FlowerError, environment, program, tail, write_connection
 from fieldfare_server.ledger.sql.nodes import key_digest
 
@@ -45,6 +44,8 @@ def revoke_node(address: str, root_certificates: Path, public_key: Path) -> int:
     From then on the SuperLink refuses the key. Raises `BadInput` where the file holds no such key, and
     `FlowerError` where the SuperLink does not remove them.
     """
+    from fieldfare_flower.nodes import remove_nodes  # Flower, which no help needs
+
     key = read_public_key(public_key)
     try:
         return remove_nodes(address, root_certificates, key)

@@ -15,7 +15,6 @@ from pathlib import Path
 from fieldfare import __version__
 from fieldfare.errors import FieldfareError
 from fieldfare.task import load_task
-from fieldfare_flower import messages as wire
 from fieldfare_server import faults
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.ledger.sql import migrate
@@ -104,6 +103,8 @@ def _text(path: Path) -> str:
 
 def versions() -> dict[str, object]:
     """Return what should be equal on both sides; `wire` and `flwr` must be."""
+    from fieldfare_flower import messages as wire  # imports Flower
+
     return {
         "fieldfare": __version__,
         "flwr": metadata.version("flwr"),

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import httpx
 
-from fieldfare_flower.nodes import admits_unknown_node
 from fieldfare_flower.private import FlowerDiffers
 from fieldfare_server.doctor.finding import Finding, fault, fine, skipped
 
 
 def strangers(address: str, root_certificates: Path | None) -> Finding:
     """Ask the SuperLink at `address` to register a node with a made-up key. One that does is at fault."""
+    from fieldfare_flower.nodes import admits_unknown_node  # imports Flower
+
     check = "strangers"
     try:
         admitted = admits_unknown_node(address, root_certificates, insecure=root_certificates is None)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from fieldfare.accounting import PrivacyLoss
+from fieldfare.lazily import scipy
 from fieldfare.participation import Participation
 
 Float = NDArray[np.float64]
@@ -104,8 +105,6 @@ def describe_point(point: Mapping[str, float]) -> str:
 
 def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> dict[str, float]:
     """Return delta at `epsilon`, in the order of the two worlds that shows more."""
-    from scipy import stats  # half a second, which the page need not wait for
-
     best, at_least = (-math.inf, 0.0), 0.0
     each = FALSE_ALARMS / (4 * len(EPSILONS))
     for p, q in ((included, excluded), (-excluded, -included)):
@@ -115,8 +114,8 @@ def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> 
         variance = (hits + 1) / p.size**2 * (1 - hits / (p.size + 1))
         variance += math.exp(2 * epsilon) * (alarms + 1) / q.size**2 * (1 - alarms / (q.size + 1))
         best = max(best, (hits / p.size - math.exp(epsilon) * alarms / q.size, math.sqrt(variance)))
-        low = float(stats.beta.ppf(each, hits, p.size - hits + 1)) if hits else 0.0
-        high = float(stats.beta.ppf(1 - each, alarms + 1, q.size - alarms)) if alarms < q.size else 1.0
+        low = float(scipy.stats.beta.ppf(each, hits, p.size - hits + 1)) if hits else 0.0
+        high = float(scipy.stats.beta.ppf(1 - each, alarms + 1, q.size - alarms)) if alarms < q.size else 1.0
         at_least = max(at_least, low - math.exp(epsilon) * high)
     return {
         "epsilon": epsilon,
@@ -177,15 +176,13 @@ def threshold_bound(included: Float, excluded: Float, delta: float, confidence: 
 
 def _bound(hits: int, there: int, alarms: int, gone: int, delta: float, confidence: float, cells: int) -> float:
     """Return the largest epsilon such that no rates p <= e^epsilon q + delta explain so many hits and so few alarms."""
-    from scipy import stats
-
     q = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, cells)])
     # Neither chance exceeds what it is at one end of its cell: that of few alarms at the lower, of many hits
     # at the upper.
-    few = stats.binom.cdf(alarms, gone, q[:-1])
+    few = scipy.stats.binom.cdf(alarms, gone, q[:-1])
 
     def refuted(epsilon: float) -> bool:
-        many = stats.binom.sf(hits - 1, there, np.minimum(1.0, math.exp(epsilon) * q[1:] + delta))
+        many = scipy.stats.binom.sf(hits - 1, there, np.minimum(1.0, math.exp(epsilon) * q[1:] + delta))
         # For a given q both chances are independent, and each is at most uniform. A product x of two such is
         # that small with a chance of x (1 - log x) at most (Fisher).
         x = float((few * many).max())

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from fieldfare.accounting.likelihood import public_log_ratios, secret_log_ratios, share
 from fieldfare.cost import Cost
-from fieldfare.lazily import torch
+from fieldfare.lazily import scipy, torch
 from fieldfare.participation import Participation
 from fieldfare.plan import Plan
 from fieldfare_server import optimizers
@@ -168,9 +167,10 @@ def _fault(seen: _Play, participation: Participation, noise_multiplier: float, s
     chance = share(participation) or 0.0
     # Each round's count is binomial, and so nearly is what each of many users' counts adds up to.
     counts, often = seen.taken.sum(axis=1), seen.taken.sum(axis=0)
-    rare = 2 * min(stats.binom.cdf(counts, count, chance).min(), stats.binom.sf(counts - 1, count, chance).min())
+    by_chance = scipy.stats.binom(count, chance)
+    rare = 2 * min(by_chance.cdf(counts).min(), by_chance.sf(counts - 1).min())
     error = float(often.std(ddof=1)) / math.sqrt(count) or math.inf
-    tail = 2 * float(stats.norm.sf(abs(float(often.mean()) - rounds * chance) / error))
+    tail = 2 * float(scipy.stats.norm.sf(abs(float(often.mean()) - rounds * chance) / error))
     if min(rare, tail) < FALSE_ALARMS / (rounds + 1):
         return f"users take part in {often.mean() / rounds:.4f} of the rounds, where {chance:.4f} is charged"
     return ""

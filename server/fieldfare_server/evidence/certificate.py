@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 from sqlalchemy import Connection, bindparam, select
 
 from fieldfare.accounting import PrivacyLoss, discretised
@@ -35,6 +34,7 @@ from fieldfare.arrays import Floats
 from fieldfare.cost import Cost
 from fieldfare.errors import NotAllowed, TooLarge, Unsupported
 from fieldfare.factorization.released import WhitenedTree, chain_bound, climb, released_gram
+from fieldfare.lazily import scipy
 from fieldfare.names import QUESTION
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
@@ -48,7 +48,6 @@ from fieldfare_server.ledger.sql import models, rows
 from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.pricing import stated_noise
-from fieldfare_server.run.round.task_model import model_of
 
 FORMAT = "fieldfare-certificate/2"
 ASSUMPTIONS = {
@@ -188,12 +187,14 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
         return _Priced(row, cost, whole if opened else Price(), 0, 0)
     if cost.plan.privacy.rounding != "discrete":
         return _Priced(row, cost, price(loss, leak), 0, 0)
+    from fieldfare_server.run.round.task_model import model_of  # imports Flower
+
     noise = stated_noise(cost.plan, cost, model_of(cost.plan, root / row.id).schema)
     cells, values = int(noise["scale"]), int(noise["values"])
     if cells <= 6:
         raise Unsupported(f"run {row.id}", f"discrete noise of {cells} cells has no Gaussian price.", "more noise")
     mu_squared = discretised.on_cells(loss, cells)
-    own_leak = values * 4.2 * math.exp(-8 * math.pi**2) / float(ndtr(-math.sqrt(mu_squared) / 2))
+    own_leak = values * 4.2 * math.exp(-8 * math.pi**2) / float(scipy.special.ndtr(-math.sqrt(mu_squared) / 2))
     return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)
 
 

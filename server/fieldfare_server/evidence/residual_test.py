@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from scipy import linalg, stats
 
 from fieldfare.accounting.likelihood import whitening
 from fieldfare.costing import cost_of, implied_noise
 from fieldfare.errors import BadInput, Unsupported
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms import Mechanism
 from fieldfare.participation import Participation
 from fieldfare_server.evidence.canaries import CanaryEstimates, densest_patterns
@@ -144,13 +144,13 @@ def whitened_residual(mechanism: Mechanism, participation: Participation, releas
     rounds, numel = releases.released.shape
     b = mechanism.noising_matrix(rounds)
     noise = (releases.released - releases.known) / releases.std
-    white = linalg.solve_triangular(whitening(b), noise, lower=True)
+    white = scipy.linalg.solve_triangular(whitening(b), noise, lower=True)
     square = float(np.mean(white**2))
     gram = white @ white.T
     lagged = [(white[:, k:] * white[:, :-k]).sum() / math.sqrt(rounds * (numel - k)) for k in range(1, _NEIGHBOURS + 1)]
     # Bonferroni over all that is tested: scale, mean, shape, tails, rounds, pairs of rounds, lags.
     tests = 4 + rounds + rounds * (rounds - 1) // 2 + _NEIGHBOURS
-    limit = float(stats.norm.isf(FALSE_ALARMS / 2 / tests))
+    limit = float(scipy.stats.norm.isf(FALSE_ALARMS / 2 / tests))
     # Every n-th value is enough for the shape, and Kolmogorov-Smirnov sorts all that it is given.
     thinned = white.reshape(-1)[:: max(1, white.size // 200_000)]
     resolution = (limit + 3.1) / math.sqrt(2 * white.size)  # 3.1: the normal quantile of 99.9 %
@@ -164,7 +164,7 @@ def whitened_residual(mechanism: Mechanism, participation: Participation, releas
         row_z=_largest((np.diag(gram) - numel) / math.sqrt(2 * numel)),
         rows_z=_largest(gram[np.triu_indices(rounds, 1)] / math.sqrt(numel)),
         coordinates_z=_largest(np.asarray(lagged)),
-        shape_p=float(stats.kstest(thinned, "norm").pvalue),
+        shape_p=float(scipy.stats.kstest(thinned, "norm").pvalue),
         tail_p=_tail_p(_largest(white), white.size),
         identity_error=_largest(b @ mechanism.strategy_matrix(rounds) - np.eye(rounds)),
         sensitivity_excess=_sensitivity_excess(mechanism, participation, rounds),
@@ -179,7 +179,7 @@ def whitened_residual(mechanism: Mechanism, participation: Participation, releas
 
 def _tail_p(largest: float, size: int) -> float:
     """Return Two-sided p-value of the largest magnitude among `size` independent N(0, 1)."""
-    log_below = size * math.log1p(-2 * float(stats.norm.sf(largest))) if largest > 0 else -math.inf
+    log_below = size * math.log1p(-2 * float(scipy.stats.norm.sf(largest))) if largest > 0 else -math.inf
     return min(1.0, 2 * math.exp(log_below), -2 * math.expm1(log_below))
 
 

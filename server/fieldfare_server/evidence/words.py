@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import ndtr, ndtri
-
 from fieldfare.accounting.filter import Rectangle
+from fieldfare.lazily import scipy
 from fieldfare.text import decimal
 
 # The share of wrong accusations at which an attacker's success is stated.
@@ -20,7 +19,7 @@ def true_positive_rate(mu: float, leak: float = 0.0, false_positives: float = FA
     post-processing of E(mu, leak): the trade-off function of the Gaussian (Dong, Roth and Su 2019, equation
     6), and with probability `leak` the world outright (`fieldfare.accounting.filter`).
     """
-    return leak + (1 - leak) * float(ndtr(ndtri(false_positives) + mu))
+    return leak + (1 - leak) * float(scipy.special.ndtr(scipy.special.ndtri(false_positives) + mu))
 
 
 def bounded_rate(epsilon: float, delta: float, false_positives: float = FALSE_POSITIVES) -> float:

@@ -14,7 +14,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
+
+from fieldfare.lazily import scipy
 
 # The smallest gain that is ever chosen: a filter that takes in nothing new stops the run.
 LEAST_GAIN = 1e-3
@@ -54,7 +55,8 @@ def best_gain(innovation: float, autocovariance: tuple[float, ...] = (1.0,)) -> 
     # The error may have several local minima: the grid finds the right one, and the search refines it.
     least = int(np.argmin([error(float(kappa)) for kappa in grid]))
     low, high = float(grid[max(least - 1, 0)]), float(grid[min(least + 1, grid.size - 1)])
-    refined = float(optimize.minimize_scalar(error, bounds=(low, high), method="bounded", options={"xatol": 1e-10}).x)
+    search = scipy.optimize.minimize_scalar(error, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
+    refined = float(search.x)
     return min(refined, float(grid[least]), key=error)
 
 

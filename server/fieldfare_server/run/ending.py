@@ -21,7 +21,6 @@ from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.run.round.task_model import model_of
 
 log = logging.getLogger("fieldfare.session")
 
@@ -107,6 +106,8 @@ def _named(run: RunView, files: RunFiles, params: torch.Tensor | None) -> dict[s
 
     None where the run's task cannot be loaded here.
     """
+    from fieldfare_server.run.round.task_model import model_of  # imports Flower
+
     try:
         model = model_of(Plan.stored(run.plan), files.directory)
     except (FieldfareError, ImportError):

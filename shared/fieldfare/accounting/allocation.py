@@ -42,11 +42,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from scipy.special import ndtr
 
 from fieldfare.accounting.composition import DiscreteLoss, Vector
 from fieldfare.accounting.sampled import SampledEvent, register, whole
 from fieldfare.errors import OutOfRange
+from fieldfare.lazily import scipy
 from fieldfare.participation import RandomAllocation
 
 MOST_BINS: Final = 1024
@@ -272,16 +272,16 @@ def _single(noise_multiplier: float, step: float) -> _Mean:
     masses = np.zeros(logs.size)
     masses[1:] += upper
     masses[:-1] += mass - upper
-    at_bottom = min(float(ndtr(x[0])), float(ndtr(x[0] - s)) * math.exp(-logs[0]))
+    at_bottom = min(float(scipy.special.ndtr(x[0])), float(scipy.special.ndtr(x[0] - s)) * math.exp(-logs[0]))
     masses[0] += at_bottom
-    beyond, mean_beyond = float(ndtr(-x[-1])), float(ndtr(s - x[-1]))
+    beyond, mean_beyond = float(scipy.special.ndtr(-x[-1])), float(scipy.special.ndtr(s - x[-1]))
     masses[-1] += beyond
-    return _Mean(1, step, power, lowest, masses, float(ndtr(x[0])) - at_bottom, mean_beyond)
+    return _Mean(1, step, power, lowest, masses, float(scipy.special.ndtr(x[0])) - at_bottom, mean_beyond)
 
 
 def _between(x: Vector) -> Vector:
     """Return the normal mass between neighbours of the rising x, to full relative precision in both tails."""
-    below, above = ndtr(x), ndtr(-x)
+    below, above = scipy.special.ndtr(x), scipy.special.ndtr(-x)
     return np.asarray(np.where(x[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1]))
 
 

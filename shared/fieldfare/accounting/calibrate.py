@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import brentq
-
 from fieldfare.accounting.charge import amplification, charge_for, require_charged, require_valid
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.sampled import SMALLEST_DELTA
 from fieldfare.errors import BadInput, BudgetRefused, OutOfRange, TooLarge
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import Adjacency, Participation, adjacency_factor
 from fieldfare.text import decimal
@@ -98,7 +97,7 @@ def calibrate(
         return high
     # Smooth and falling in log sigma. The root finder may stop on either side; only the upper one is enough
     # noise.
-    root = brentq(
+    root = scipy.optimize.brentq(
         lambda log: math.log(cost(math.exp(log)) / epsilon), math.log(low), math.log(high), xtol=_RELATIVE / 4
     )
     sigma = math.exp(float(root))

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from scipy.optimize import brentq
 
 from fieldfare.accounting import balls_in_bins, chained
 from fieldfare.accounting.certified import LARGEST_EPSILON, Certified
@@ -23,6 +22,7 @@ from fieldfare.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fieldfare.accounting.importance import PUBLIC_SEED, Law, Pair, Vector, enough, stake_of, upper_bound
 from fieldfare.accounting.sampling_free import SecondOpinion
 from fieldfare.errors import BudgetRefused, OutOfRange
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import BallsInBins, Participation
 from fieldfare.text import decimal
@@ -242,7 +242,7 @@ def _search(cost: Callable[[float], float], law: Law, epsilon: float, goal: floa
         return math.exp(top)  # so few samples cannot show any amplification
     while off(low) <= 0 and low > top - 12:
         low -= 0.4
-    return math.exp(brentq(off, low, low + 0.4, xtol=tolerance)) if off(low) > 0 else math.exp(low)
+    return math.exp(scipy.optimize.brentq(off, low, low + 0.4, xtol=tolerance)) if off(low) > 0 else math.exp(low)
 
 
 def points_for(law: Law, noise_multiplier: float, epsilon: float, delta: float) -> tuple[float, ...]:
@@ -282,4 +282,4 @@ def estimated_epsilon(law: Law, noise_multiplier: float, delta: float) -> float:
 
     if off(0.0) <= 0 or high <= 1e-6:
         return 0.0
-    return round(high if off(high) >= 0 else float(brentq(off, 0.0, high, xtol=1e-4)), 6)
+    return round(high if off(high) >= 0 else float(scipy.optimize.brentq(off, 0.0, high, xtol=1e-4)), 6)

@@ -16,11 +16,11 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ndtri, ndtri_exp
 
 from fieldfare.accounting.event import ACROSS, CostEvent, Price, Words, cheaper
 from fieldfare.accounting.gaussian import Gaussian, gaussian_delta
 from fieldfare.errors import OutOfRange
+from fieldfare.lazily import scipy
 from fieldfare.participation import BallsInBins, BMinSep, Participation, RandomAllocation
 from fieldfare.text import decimal
 
@@ -156,7 +156,8 @@ class Certified(CostEvent):
         if not inside.any():
             return 0.0
         first = np.minimum((m[inside] - leak) / (1 - leak), 1.0)
-        return max(0.0, float(np.max(ndtri(first) - ndtri_exp(np.log(a[inside]) - math.log1p(-leak)))))
+        apart = scipy.special.ndtri(first) - scipy.special.ndtri_exp(np.log(a[inside]) - math.log1p(-leak))
+        return max(0.0, float(np.max(apart)))
 
     def with_resolution(self, r: float) -> Certified:
         """Return the curve where each world's real release and the exact one are r / 2 GDP apart

@@ -40,10 +40,10 @@ from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from fieldfare.accounting.importance import CommonParts, Tilt, Vector, choose
 from fieldfare.errors import OutOfRange, TooLarge, Unsupported
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import BMinSep, Participation, RandomAllocation
 
@@ -191,7 +191,7 @@ class MinSep(Chain):
         return type(self)(self._c / noise_multiplier, self._bands, self._b, self._p)
 
     def log_z(self, a: float, s: float) -> float:
-        return float(logsumexp(self._starts(self._messages(a, s)))) - math.log1p((self._b - 1) * self._p)
+        return float(scipy.special.logsumexp(self._starts(self._messages(a, s)))) - math.log1p((self._b - 1) * self._p)
 
     def _messages(self, a: float, s: float) -> list[float]:
         """log F_i of (2) with tilted weights instead of a sample's."""
@@ -293,7 +293,7 @@ class AllocationLaw(Chain):
 
     def log_z(self, a: float, s: float) -> float:
         first = self._gains(a, s)[: self._b] + self._messages(a, s)[0]
-        return float(logsumexp(first)) - self._k * math.log(self._b)
+        return float(scipy.special.logsumexp(first)) - self._k * math.log(self._b)
 
     def _messages(self, a: float, s: float) -> list[Vector]:
         """Return, for each block, the log weight of all that follows, by the block's round: shape (b,)."""

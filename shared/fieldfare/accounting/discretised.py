@@ -19,9 +19,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from scipy.special import log_ndtr
-
 from fieldfare.accounting.loss import PrivacyLoss
+from fieldfare.lazily import scipy
 
 # Least scale S of discrete noise, in grid cells.
 SMALLEST_SCALE: Final = 1024
@@ -49,4 +48,4 @@ def on_cells(loss: PrivacyLoss, cells: int) -> float:
 
 def leak(mu_squared: float) -> float:
     """Return d of equation (1) for a run that `as_gaussian` charges `mu_squared`; 0 for no charge."""
-    return math.exp(_LOG_LEAK - float(log_ndtr(-math.sqrt(mu_squared) / 2))) if mu_squared > 0 else 0.0
+    return math.exp(_LOG_LEAK - float(scipy.special.log_ndtr(-math.sqrt(mu_squared) / 2))) if mu_squared > 0 else 0.0

@@ -25,7 +25,6 @@ from typing import Self
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
-from scipy.special import ndtri
 
 from fieldfare.accounting.event import Price
 from fieldfare.accounting.filter import RUN_SHARE
@@ -33,6 +32,7 @@ from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.accounting.sealed import MOST_TRIALS, least_mu, mu_of_curve
 from fieldfare.errors import Unknown
+from fieldfare.lazily import scipy
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
@@ -104,7 +104,7 @@ class Foreign(Table):
             return Price(mu * mu)
         if self.epsilon is not None:
             # Round-off of the quantile is added on top.
-            mu = max(0.0, -2.0 * float(ndtri(1.0 / (1.0 + math.exp(self.epsilon))))) * (1 + 1e-12)
+            mu = max(0.0, -2.0 * float(scipy.special.ndtri(1.0 / (1.0 + math.exp(self.epsilon))))) * (1 + 1e-12)
             return Price(mu * mu, self.delta or 0.0)
         assert self.rate is not None
         assert self.noise_multiplier is not None

@@ -26,10 +26,10 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import erfcx, ndtr
 
 from fieldfare.accounting.event import CostEvent, Price, Words
 from fieldfare.errors import OutOfRange
+from fieldfare.lazily import scipy
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _NODES, _WEIGHTS = (each.tolist() for each in np.polynomial.legendre.leggauss(8))
@@ -37,7 +37,7 @@ _NODES, _WEIGHTS = (each.tolist() for each in np.polynomial.legendre.leggauss(8)
 
 def _mills(s: float) -> float:
     """Return the Mills ratio R(s) for s > -35; smaller arguments overflow."""
-    return math.sqrt(math.pi / 2) * float(erfcx(s / math.sqrt(2)))
+    return math.sqrt(math.pi / 2) * float(scipy.special.erfcx(s / math.sqrt(2)))
 
 
 def _mills_slope(s: float) -> float:
@@ -76,7 +76,7 @@ def gaussian_log_delta(mu: float, epsilon: float) -> float:
     if x < -1:
         # Phi(-x) > 0.8 and the second term is below phi(x) R(x + mu): no cancellation, no overflow of R(x).
         second = math.exp(_log_density(x)) * _mills(x + mu)
-        return math.log1p(-(float(ndtr(x)) + second))
+        return math.log1p(-(float(scipy.special.ndtr(x)) + second))
     if mu > 1e150 or x > 1e150:
         return -math.inf
     return _log_density(x) + _log_bracket(x, mu)

@@ -38,7 +38,8 @@ from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+
+from fieldfare.lazily import scipy
 
 Vector: TypeAlias = NDArray[np.float64]
 
@@ -297,7 +298,7 @@ def _noise(seed: bytes, stream: int, chunk: int, shape: tuple[int, int], turns: 
     philox = np.random.Philox(key=int.from_bytes(seed, "little"), counter=[0, 0, chunk, stream])
     uniforms = np.random.Generator(philox).random(shape)
     uniforms += 2.0**-54  # to the middle of its cell: the normal of 0 would be infinite
-    return uniforms[:, :turns].copy(), np.asarray(ndtri(uniforms[:, turns:]))
+    return uniforms[:, :turns].copy(), np.asarray(scipy.special.ndtri(uniforms[:, turns:]))
 
 
 # A search asks for the same noise at every step. Four chunks are at most 40 MB.

@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import linalg
-from scipy.special import logsumexp
 
 from fieldfare.accounting import chained
 from fieldfare.accounting.importance import Vector
 from fieldfare.errors import Unsupported
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.participation import (
     BallsInBins,
@@ -42,7 +41,7 @@ def whitening(b: Vector) -> Vector:
     Args:
         b: rows of the noising matrix, shape (rounds, rows of z).
     """
-    upper = np.asarray(linalg.qr(b.T, mode="r")[0])[: b.shape[0]]
+    upper = np.asarray(scipy.linalg.qr(b.T, mode="r")[0])[: b.shape[0]]
     signs = np.where(np.diag(upper) < 0, -1.0, 1.0)
     return np.asarray((upper * signs[:, None]).T)
 
@@ -56,7 +55,7 @@ def public_log_ratios(b: Vector, shifts: Vector, released: Vector) -> Vector:
         released: along each user's own direction, in the same unit, (rounds, n).
     """
     factor = whitening(b)
-    moved, white = (linalg.solve_triangular(factor, values, lower=True) for values in (shifts, released))
+    moved, white = (scipy.linalg.solve_triangular(factor, values, lower=True) for values in (shifts, released))
     return np.asarray((moved * white).sum(axis=0) - (moved**2).sum(axis=0) / 2)
 
 
@@ -74,8 +73,8 @@ def secret_log_ratios(mechanism: Mechanism, participation: Participation, shifts
     """
     rounds = len(released)
     factor = whitening(mechanism.noising_matrix(rounds))
-    columns = linalg.solve_triangular(factor, np.diag(shifts), lower=True)
-    u = columns.T @ linalg.solve_triangular(factor, released, lower=True)
+    columns = scipy.linalg.solve_triangular(factor, np.diag(shifts), lower=True)
+    u = columns.T @ scipy.linalg.solve_triangular(factor, released, lower=True)
     own = np.square(columns).sum(axis=0)[:, None]
     if isinstance(participation, BallsInBins):
         patterns = np.arange(participation.bins)[:, None] == np.arange(rounds) % participation.bins
@@ -113,4 +112,4 @@ def share(participation: Participation) -> float | None:
 
 def _log_mean(logs: Vector) -> Vector:
     """Return log of the mean of exp over the first axis."""
-    return np.asarray(logsumexp(logs, axis=0) - math.log(len(logs)))
+    return np.asarray(scipy.special.logsumexp(logs, axis=0) - math.log(len(logs)))

@@ -26,12 +26,12 @@ from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
-from scipy.special import erfcx, ndtr, ndtri, ndtri_exp
 
 from fieldfare.accounting.composition import Composition, DiscreteLoss, Vector
 from fieldfare.accounting.event import ACROSS, CostEvent, Price, Words, cheaper
 from fieldfare.accounting.gaussian import Gaussian
 from fieldfare.errors import OutOfRange
+from fieldfare.lazily import scipy
 from fieldfare.participation import Participation
 
 # Largest grid of a composed distribution: 32 MB, about a second.
@@ -342,7 +342,7 @@ def _least_mu(order: Composition, leak: float) -> float:
         return 0.0
     first = np.minimum((m[inside] - leak) / (1 - leak), 1.0)
     second = log_other[inside] - rest
-    return max(0.0, float(np.max(ndtri(first) - ndtri_exp(second))))
+    return max(0.0, float(np.max(scipy.special.ndtri(first) - scipy.special.ndtri_exp(second))))
 
 
 @lru_cache(maxsize=4)
@@ -420,7 +420,7 @@ def _gaussian_deltas(epsilons: Vector, mu: float) -> Vector:
     size = np.abs(epsilons)
     x = np.clip(size / mu - mu / 2, -1e8, 1e8)
     density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-    out = ndtr(-x) - density * _mills(x + mu)
+    out = scipy.special.ndtr(-x) - density * _mills(x + mu)
     far = x > 0
     out[far] = density[far] * (_mills(x[far]) - _mills(x[far] + mu))
     return np.asarray(np.where(epsilons >= 0, out, 1 - np.exp(-size) * (1 - out)), dtype=np.float64)
@@ -431,4 +431,4 @@ def _log_complement(rate: float) -> float:
 
 
 def _mills(s: Vector) -> Vector:
-    return np.asarray(math.sqrt(math.pi / 2) * erfcx(s / math.sqrt(2)), dtype=np.float64)
+    return np.asarray(math.sqrt(math.pi / 2) * scipy.special.erfcx(s / math.sqrt(2)), dtype=np.float64)

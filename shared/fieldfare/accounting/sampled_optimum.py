@@ -18,12 +18,12 @@ import math
 from collections.abc import MutableMapping
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
 
 from fieldfare.accounting import balls_in_bins, chained
 from fieldfare.accounting.certification import estimate_delta, estimate_noise
 from fieldfare.accounting.importance import Law, Vector
 from fieldfare.factorization import rational, toeplitz
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.banded import BandedSpec
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.blt import MOST_BUFFERS, BltSpec
@@ -119,7 +119,7 @@ class _Objective:
 
     def best_rate(self) -> float:
         """Return r of the best strategy with s = 1/2."""
-        search = minimize_scalar(
+        search = scipy.optimize.minimize_scalar(
             lambda log: self.value(family(1 - math.exp(log), 0.5, self._n)),
             bounds=(math.log(1e-3), math.log(0.999)),
             method="bounded",
@@ -134,7 +134,7 @@ class _Objective:
             forget, shift = 1 / (1 + np.exp(-np.clip(point, -12.0, 12.0)))
             return 1 - float(forget), float(shift)
 
-        search = minimize(
+        search = scipy.optimize.minimize(
             lambda point: self.value(family(*pair(point), min(bands, self._n))),
             np.array([-1.5, 0.3]),
             method="Nelder-Mead",

@@ -30,8 +30,6 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtr
 
 from fieldfare.accounting import sampled
 from fieldfare.accounting.allocation import Allocation
@@ -39,6 +37,7 @@ from fieldfare.accounting.certified import Certified
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fieldfare.accounting.importance import Law, Vector
 from fieldfare.errors import Differs
+from fieldfare.lazily import scipy
 from fieldfare.text import decimal
 
 _THRESHOLDS: Final = np.linspace(-10.0, 40.0, 4001)
@@ -87,7 +86,7 @@ class SecondOpinion:
         high = min(plain, sampled.epsilon(*self._split, delta)) if self._split else plain
         off: Callable[[float], float] = lambda epsilon: self.at_least(epsilon) - delta  # noqa: E731
         # What the root finder may be off by is taken away: a limit from below stays one.
-        return (0.0 if off(0.0) <= 0 else brentq(off, 0.0, high, xtol=1e-9) - 1e-9), high
+        return (0.0 if off(0.0) <= 0 else scipy.optimize.brentq(off, 0.0, high, xtol=1e-9) - 1e-9), high
 
     def require(self, curve: Certified) -> None:
         """Raise `BadInput` where a point of `curve`, that of this law, lies below what the pair reaches."""
@@ -115,6 +114,6 @@ class SecondOpinion:
         values, weights = values[held], weights[held]
         above, below = np.zeros(len(_THRESHOLDS)), np.zeros(len(_THRESHOLDS))
         for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-            above += weight * ndtr(value - _THRESHOLDS)
-            below += weight * ndtr(_THRESHOLDS - value)
-        return ndtr(-_THRESHOLDS), above, below, ndtr(_THRESHOLDS)
+            above += weight * scipy.special.ndtr(value - _THRESHOLDS)
+            below += weight * scipy.special.ndtr(_THRESHOLDS - value)
+        return scipy.special.ndtr(-_THRESHOLDS), above, below, scipy.special.ndtr(_THRESHOLDS)

@@ -38,10 +38,10 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from fieldfare.accounting.gaussian import gaussian_delta
 from fieldfare.arrays import Floats
+from fieldfare.lazily import scipy
 
 MOST_TRIALS = 64
 _CELLS, _CURVE = 20_000, 400
@@ -73,9 +73,9 @@ def curve(mu: float, chances: Floats, epsilons: Floats) -> Floats:
     # Right ends of cells, closer together near 1, where the loss is large.
     ends = np.unique(np.concatenate([np.linspace(0, 1, _CELLS + 1)[1:], 1 - np.geomspace(1e-16, 0.5, _CELLS)]))
     left = np.concatenate([[0.0], ends[:-1]])
-    whole, loss = density(chances, ends), mu * mu / 2 + mu * ndtri(ends)
+    whole, loss = density(chances, ends), mu * mu / 2 + mu * scipy.special.ndtri(ends)
     # No less than r at the right end: both parts of the quotient at the end of the cell that makes it larger.
-    ratio = np.maximum.accumulate(whole / density(chances, ndtr(ndtri(left) - mu)))
+    ratio = np.maximum.accumulate(whole / density(chances, scipy.special.ndtr(scipy.special.ndtri(left) - mu)))
     expected, shift = float(chances @ np.arange(1, chances.size + 1)), math.log(ratio[-1])
     found = []
     for epsilon in epsilons.tolist():
@@ -108,7 +108,7 @@ def mu_of_curve(epsilons: Floats, above: Floats) -> float:
         a = (d0 - d1) / (x1 - x0)  # on this segment delta = m - x a
         m = d0 + x0 * a
         if 0 < a < 1 and 0 < m < 1:
-            mu = max(mu, float(ndtri(m) - ndtri(a)))
+            mu = max(mu, float(scipy.special.ndtri(m) - scipy.special.ndtri(a)))
     return math.nextafter(mu * (1 + 1e-9), math.inf)
 
 

@@ -18,12 +18,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
-from scipy.special import betainc
-
 from fieldfare.accounting.composition import DiscreteLoss
 from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.accounting.sampled import SampledEvent, number, register, whole
 from fieldfare.errors import OutOfRange
+from fieldfare.lazily import scipy
 from fieldfare.participation import TruncatedPoisson
 from fieldfare.text import decimal
 
@@ -97,7 +96,7 @@ def excess(rate: float, cap: int, enrolled: int) -> float:
         cap: places in a round.
         enrolled: how many users may be drawn.
     """
-    return float(betainc(cap, enrolled - cap, rate)) if cap < enrolled else 0.0
+    return float(scipy.special.betainc(cap, enrolled - cap, rate)) if cap < enrolled else 0.0
 
 
 def least_cap(rate: float, enrolled: int, rounds: int, most: float) -> int:

@@ -24,12 +24,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.fft import dctn
-from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrf, dpotri
 
 from fieldfare.arrays import Floats, Indices
 from fieldfare.factorization.objective import Objective
+from fieldfare.lazily import scipy
 
 # Pairs of steps and gradient changes that L-BFGS keeps.
 _MEMORY = 6
@@ -120,10 +118,10 @@ def prefix_errors(gram: Floats) -> Floats:
 
 def _prefix_parts(gram: Floats) -> tuple[Floats, Floats] | None:
     """Return (errors, A X^-1), or None where X is not positive definite."""
-    factor, failed = dpotrf(gram.T, lower=1, clean=0)
+    factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, clean=0)
     if failed:
         return None
-    inverse, failed = dpotri(factor, lower=1, overwrite_c=1)
+    inverse, failed = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
     if failed:
         return None
     sums = np.tril(inverse)
@@ -199,16 +197,16 @@ class _Search:
         value = top * mean ** (1.0 / self.power)
         slopes = value / mean * relative / errors / len(errors)
         sums *= np.sqrt(slopes)[:, None]
-        lower = dsyrk(-1.0, sums.T, lower=1)
+        lower = scipy.linalg.blas.dsyrk(-1.0, sums.T, lower=1)
         gradient = np.tril(lower)
         gradient += np.tril(lower, -1).T
         return value, self.constraint.project(gradient)
 
     def precondition(self, gradient: Floats) -> Floats:
         """Return the module's approximate inverse Hessian times a symmetric matrix, projected onto the constraint."""
-        inside = dctn(gradient, type=4, norm="ortho")
+        inside = scipy.fft.dctn(gradient, type=4, norm="ortho")
         inside *= self.weights
-        return self.constraint.project(np.asarray(dctn(inside, type=4, norm="ortho", overwrite_x=True)))
+        return self.constraint.project(np.asarray(scipy.fft.dctn(inside, type=4, norm="ortho", overwrite_x=True)))
 
     def direction(self, gradient: Floats) -> Floats:
         """Return the direction -H gradient by the two-loop recursion."""

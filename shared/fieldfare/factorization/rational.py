@@ -26,11 +26,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from fieldfare.arrays import Floats, Indices
 from fieldfare.errors import OutOfRange
 from fieldfare.factorization.toeplitz import evenly_spaced_norm, prefix_row_norms
+from fieldfare.lazily import scipy
 from fieldfare.participation import Participation
 
 # More buffers are never needed in double precision for up to 1e6 rounds at the tolerances that are offered.
@@ -93,7 +93,8 @@ def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
 
     m = buffers
     log_rate, logits = _start(prefix, m)
-    free = least_squares(
+    fitted = scipy.optimize.least_squares
+    free = fitted(
         lambda x: residual(np.exp(x[:m]), x[m:]),
         np.concatenate([log_rate, logits]),
         lambda x: np.hstack(jacobian(np.exp(x[:m]), x[m:])),
@@ -107,7 +108,7 @@ def fit(noising_coefs: Floats, buffers: int) -> Exponentials:
     rate = -np.log(theta)
     logits = free.x[m:] if len(rate) == m else _start(prefix, len(rate))[1]
     order = np.concatenate([[0], 1 + np.argsort(free.x[:m])]) if len(rate) == m else np.arange(len(rate) + 1)
-    bound = least_squares(lambda x: residual(rate, x), logits[order], lambda x: jacobian(rate, x)[1], **_TIGHT)
+    bound = fitted(lambda x: residual(rate, x), logits[order], lambda x: jacobian(rate, x)[1], **_TIGHT)
     omega = _float32(_softmax(bound.x)[1:] * (1 - theta))
     return Exponentials(omega=-omega[omega > 0], theta=theta[omega > 0])
 

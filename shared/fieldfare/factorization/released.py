@@ -24,10 +24,10 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from fieldfare.factorization.few_patterns import in_step_patterns
 from fieldfare.factorization.sensitivity import Sensitivity
+from fieldfare.lazily import scipy
 from fieldfare.participation import Participation
 
 Matrix = NDArray[np.float64]
@@ -55,7 +55,7 @@ def released_gram(noising: Matrix) -> Matrix:
     Raises numpy.linalg.LinAlgError where B has not full rank.
     """
     factor = np.linalg.cholesky(noising @ noising.T)
-    whitening = solve_triangular(factor, np.eye(len(factor)), lower=True)
+    whitening = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
     return np.asarray(whitening.T @ whitening, dtype=np.float64)
 
 

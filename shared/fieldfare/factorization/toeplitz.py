@@ -29,11 +29,11 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import toeplitz as _toeplitz
 
 from fieldfare.arrays import Floats, Indices, fftconvolve, lfilter
 from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
+from fieldfare.lazily import scipy
 from fieldfare.participation import IN_STEP, Participation
 
 # t -> (||C_t||^2, (|<C_0, C_t>|, ..., |<C_{t-1}, C_t>|)), all rows of C; an empty array where all are zero.
@@ -79,7 +79,7 @@ def matrix(c: Floats, n: int) -> Floats:
     first = coefficients(c, n)
     row = np.zeros(n)
     row[0] = first[0]
-    return np.asarray(_toeplitz(first, row), dtype=np.float64)
+    return np.asarray(scipy.linalg.toeplitz(first, row), dtype=np.float64)
 
 
 def inverse(c: ArrayLike, n: int) -> Floats:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import cholesky
 
 from fieldfare.arrays import Floats
 from fieldfare.factorization.sensitivity import require_increasing
+from fieldfare.lazily import scipy
 
 # Patterns whose products are gathered together: bounds the memory.
 _AT_A_TIME = 4096
@@ -28,7 +28,7 @@ def factor(gram: Floats) -> Floats:
 
     Raises `numpy.linalg.LinAlgError` when `gram` is not positive definite.
     """
-    flipped = cholesky(gram[::-1, ::-1], lower=True, check_finite=False)
+    flipped = scipy.linalg.cholesky(gram[::-1, ::-1], lower=True, check_finite=False)
     return np.ascontiguousarray(flipped.T[::-1, ::-1], dtype=np.float64)
 
 

@@ -20,8 +20,6 @@ from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 from pydantic import Field
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.optimize import minimize
 
 from fieldfare.arrays import Floats, lfilter
 from fieldfare.errors import OutOfRange
@@ -30,6 +28,7 @@ from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.triangular import best_separated
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
@@ -69,7 +68,7 @@ def optimise(loss: PrefixLoss, bands: int) -> Floats:
 def _minimise(fun: object, start: Floats, bound: tuple[float, None] | None) -> Floats:
     bounds = None if bound is None else [bound] * len(start)
     options = {"maxiter": 500, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8}
-    result = minimize(fun, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    result = scipy.optimize.minimize(fun, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return np.asarray(result.x, dtype=np.float64)
 
 
@@ -91,8 +90,8 @@ def _free(tail: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
     if bands <= _FEW:
         through_b = np.array([back[j:] @ b[: n - j] for j in range(1, bands)])
     else:
-        size = next_fast_len(2 * n, True)
-        through_b = irfft(rfft(back, size) * np.conj(rfft(b, size)), size)[1:bands]
+        size = scipy.fft.next_fast_len(2 * n, True)
+        through_b = scipy.fft.irfft(scipy.fft.rfft(back, size) * np.conj(scipy.fft.rfft(b, size)), size)[1:bands]
     return log_sensitivity + log_error, of_c[1:bands] - through_b
 
 

@@ -21,13 +21,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy.optimize import minimize
 
 from fieldfare.arrays import Floats, lfilter
 from fieldfare.errors import OutOfRange
 from fieldfare.factorization import toeplitz
 from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.stamping import block_rounds
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.nu import noising_coefficients
 from fieldfare.mechanisms.optimum import recall
@@ -50,7 +50,7 @@ def optimise(loss: PrefixLoss, bands: int) -> Floats:
     if bands == 1:
         return start
     options = {"maxiter": 500, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8}
-    result = minimize(_log_loss, start[1:], args=(loss,), jac=True, method="L-BFGS-B", options=options)
+    result = scipy.optimize.minimize(_log_loss, start[1:], args=(loss,), jac=True, method="L-BFGS-B", options=options)
     end = toeplitz.round_to_float32(np.concatenate([[1.0], result.x]))
     return min(start, end, key=lambda b: _charged(b, loss))
 

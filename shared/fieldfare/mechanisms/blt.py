@@ -36,14 +36,13 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.optimize import minimize
 
 from fieldfare.arrays import Floats, lfilter
 from fieldfare.errors import OutOfRange
 from fieldfare.factorization.objective import Objective, PrefixLoss
 from fieldfare.factorization.rational import Exponentials, towards_zero
 from fieldfare.factorization.stamping import block_rounds
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall_exponentials
 from fieldfare.mechanisms.registry import register
@@ -169,7 +168,9 @@ def _log_spaced(low: float, high: float, m: int) -> Floats:
 def _minimise(loss: PrefixLoss, start: Floats, iterations: int) -> tuple[float, Floats]:
     bounds = [(-_WIDEST, 8.0)] + [_STEPS] * (len(start) - 1)
     options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-8}
-    result = minimize(_log_loss, start, args=(loss,), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    result = scipy.optimize.minimize(
+        _log_loss, start, args=(loss,), jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
     return float(result.fun), np.asarray(result.x, dtype=np.float64)
 
 
@@ -190,12 +191,12 @@ def _log_loss(variables: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
     log_error, of_b = loss.log_error_squared(b)
     # r_k = sum_t of_c_t c_{t-1-k} - of_b_t b_{t-1-k}: then d(loss)/dt_i = sum_k t_i^k r_k, and minus that for
     # h.
-    size = next_fast_len(2 * n, True)
+    size = scipy.fft.next_fast_len(2 * n, True)
     padded = np.zeros((4, size))
     padded[:, :n] = of_c, c, of_b, b
-    first, second, third, fourth = rfft(padded)  # one call: of four transforms this short, half is calling
+    first, second, third, fourth = scipy.fft.rfft(padded)  # one call: of four transforms this short, half is calling
     spectrum = first * np.conj(second) - third * np.conj(fourth)
-    correlation = irfft(spectrum, size)[1:n]
+    correlation = scipy.fft.irfft(spectrum, size)[1:n]
     of_decay = np.exp(np.arange(n - 1) * log_p[:, None]) @ correlation
     of_decay[1::2] *= -1.0
     of_logit = of_decay * (-p * q)

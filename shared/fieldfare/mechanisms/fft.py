@@ -33,14 +33,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy.linalg import solve_triangular
-from scipy.linalg import toeplitz as symmetric_toeplitz
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import OutOfRange
 from fieldfare.factorization.released import ReleasedBounds
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import block_rounds
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall
 from fieldfare.mechanisms.registry import register
@@ -122,9 +121,9 @@ class FftMechanism(MatrixMechanism):
             raise OutOfRange(f"ones = {ones}", f"must be at least {rounds}.", str(rounds))
         self.ones, self._bounds = ones, ReleasedBounds()
         self._x = gram_coefficients(rounds, ones)
-        cholesky = np.linalg.cholesky(np.asarray(symmetric_toeplitz(self._x)))
+        cholesky = np.linalg.cholesky(np.asarray(scipy.linalg.toeplitz(self._x)))
         c = np.ascontiguousarray(cholesky[::-1, ::-1].T)
-        super().__init__("fft", c, np.asarray(solve_triangular(c, np.eye(rounds), lower=True)), engine)
+        super().__init__("fft", c, np.asarray(scipy.linalg.solve_triangular(c, np.eye(rounds), lower=True)), engine)
 
     def __repr__(self) -> str:
         return f"FftMechanism(rounds={self.rounds}, ones={self.ones})"

@@ -39,13 +39,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
-from scipy.optimize import minimize_scalar
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import OutOfRange
 from fieldfare.factorization import rational
 from fieldfare.factorization.stamping import block_rounds
 from fieldfare.factorization.toeplitz import inverse, round_to_float32
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
 from fieldfare.mechanisms.optimum import recall, recall_exponentials
 from fieldfare.mechanisms.registry import register
@@ -142,7 +142,7 @@ def least_nu(loss: Callable[[float], float], rounds: int) -> float:
     values = [loss(float(np.exp(x))) for x in exponents]
     best = int(np.argmin(values))
     bracket = (float(exponents[max(best - 1, 0)]), float(exponents[min(best + 1, len(exponents) - 1)]))
-    search = minimize_scalar(
+    search = scipy.optimize.minimize_scalar(
         lambda x: loss(float(np.exp(x))), bounds=bracket, method="bounded", options={"xatol": 1e-6}
     )
     candidates = {0.0: loss(0.0), 1.0: values[-1], float(np.exp(search.x)): float(search.fun)}

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import Differs, OutOfRange, Unreadable
 from fieldfare.factorization.sensitivity import Sensitivity, require_increasing
 from fieldfare.factorization.stamping import best_split, block_lengths, block_rounds, tight_patterns
-from fieldfare.lazily import torch
+from fieldfare.lazily import scipy, torch
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.mechanisms.toeplitz import ToeplitzMechanism
 from fieldfare.noise import SecureNoise
@@ -73,10 +72,12 @@ class Stamped(Mechanism):
         return block * self.block.rounds + self.block.birth(inside)
 
     def strategy_matrix(self, n: int) -> Floats:
-        return np.asarray(block_diag(*[self.block.strategy_matrix(m) for m in self.lengths(n)]), dtype=np.float64)
+        blocks = [self.block.strategy_matrix(m) for m in self.lengths(n)]
+        return np.asarray(scipy.linalg.block_diag(*blocks), dtype=np.float64)
 
     def noising_matrix(self, n: int) -> Floats:
-        return np.asarray(block_diag(*[self.block.noising_matrix(m) for m in self.lengths(n)]), dtype=np.float64)
+        blocks = [self.block.noising_matrix(m) for m in self.lengths(n)]
+        return np.asarray(scipy.linalg.block_diag(*blocks), dtype=np.float64)
 
     def row_norms(self, n: int | None = None) -> Floats:
         return np.concatenate([self.block.row_norms(m) for m in self.lengths(n)])

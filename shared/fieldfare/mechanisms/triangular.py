@@ -13,7 +13,6 @@ from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import OutOfRange, WrongForm
@@ -27,6 +26,7 @@ from fieldfare.factorization.triangular import (
     pattern_sums,
     triangle_bound,
 )
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import Mechanism
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import IN_STEP, MinSeparation, Participation, Poisson, Single
@@ -131,7 +131,7 @@ class TriangularMechanism(MatrixMechanism):
             raise WrongForm(f"strategy matrix of shape {c.shape}", "must be square and finite.")
         if np.triu(c, 1).any() or not (np.diag(c) > 0).all():
             raise WrongForm("strategy matrix", "must be lower-triangular with a positive diagonal.")
-        super().__init__(kind, c, np.tril(solve_triangular(c, np.eye(len(c)), lower=True)), engine)
+        super().__init__(kind, c, np.tril(scipy.linalg.solve_triangular(c, np.eye(len(c)), lower=True)), engine)
         below, column = np.nonzero(c)
         self._bands = int((below - column).max()) + 1
         self._horizon_sensitivity = horizon_sensitivity

@@ -36,6 +36,7 @@ noise_multiplier = 4
 delta = 1e-4
 """
 HEAVY = ("torch", "scipy.stats", "scipy.signal", "scipy.optimize", "alembic", "fastapi", "flwr", "matplotlib", "httpx")
+NO_HELP = {*HEAVY, "scipy", "uvicorn", "starlette", "prometheus_client", "grpc", "ray", "pandas", "pyarrow", "sklearn"}
 PROGRAM = """
 import json, os, sys
 from fieldfare_server.cli import main
@@ -130,15 +131,32 @@ def test_a_question_imports_what_it_needs_without_looking_for_garbage(tmp_path: 
     assert not ({*HEAVY, "ray", "pandas", "pyarrow", "sklearn"} - needed) & {*modules}
 
 
-@pytest.mark.parametrize("command", ["plan", "budget", "population", "ledger", "mechanisms", "runs", "init"])
-def test_help_on_what_prices_and_reads_imports_neither_torch_nor_flower(command: str) -> None:
-    modules, _ = imported(command, "--help")
-    assert not modules & (set(HEAVY) - {"scipy.optimize", "httpx"})
+def test_help_on_any_command_imports_nothing_that_works_trains_or_serves() -> None:
+    """All commands in one process: what none of them imports, no help does."""
+    code = "import sys; from fieldfare_server.cli.application import assemble, COMMANDS, GROUPS\n"
+    code += "for name in (*COMMANDS, *GROUPS): assemble(name)\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert NO_HELP & {*done.stdout.split()} == {"httpx"}  # of `doctor` and `nodes`
 
 
-def test_help_on_the_service_needs_no_statistics() -> None:
-    modules, _ = imported("serve", "--help")
-    assert not modules & {"torch", "flwr", "scipy.stats", "matplotlib"}
+def test_a_service_and_its_page_need_no_flower_and_of_scipy_its_functions_alone(tmp_path: Path) -> None:
+    code = """
+import sys
+from fastapi.testclient import TestClient
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.ledger import Ledger
+with Ledger.open("ledger.sqlite3", create=True) as ledger:
+    ledger.create_population("people", 2.0, 1e-5, actor="test")
+service = create_app("sqlite:///ledger.sqlite3", Settings())
+with TestClient(service, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+    for path in ("/", "/v1/populations", "/v1/populations/people"):
+        assert client.get(path).status_code == 200, path
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    modules = {*done.stdout.splitlines()[-1].split()}
+    assert not modules & {"torch", "flwr", "scipy.optimize", "scipy.linalg", "scipy.stats", "pandas"}
+    assert "scipy.special" in modules
 
 
 ABSENT = """
@@ -209,11 +227,18 @@ assert not {"torch", "scipy.stats", "scipy.signal", "flwr", "sqlalchemy"} & set(
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_what_needs_torch_says_so_where_it_is_missing() -> None:
-    code = "from fieldfare.lazily import torch; torch.zeros(3)"
-    done = subprocess.run([sys.executable, "-c", ABSENT + code], capture_output=True, text=True)
-    assert "NotInstalled: PyTorch: is not installed" in done.stderr
-    assert "pip install 'fieldfare[torch]'" in done.stderr
+@pytest.mark.parametrize(
+    ("module", "use", "said"),
+    [
+        ("torch", "torch.zeros(3)", ("PyTorch: is not installed", "fieldfare[torch]")),
+        ("scipy", "scipy.special.ndtr(0.0)", ("SciPy: is not installed", "fieldfare[accounting]")),
+    ],
+)
+def test_what_is_imported_late_says_so_where_it_is_missing(module: str, use: str, said: tuple[str, str]) -> None:
+    code = ABSENT.replace('"torch"', repr(module)) + f"from fieldfare.lazily import {module}; {use}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"NotInstalled: {said[0]}" in done.stderr
+    assert f"pip install '{said[1]}'" in done.stderr
 
 
 def test_the_overview_says_what_each_command_says_of_itself() -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from fieldfare.errors import BadInput, Conflict
 from fieldfare.hashing import uniforms
+from fieldfare.lazily import scipy
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import AvailabilitySpec
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
@@ -74,7 +74,8 @@ class SimulatedAvailability:
         """Return simulated seconds until each of `users` answers, shape (n,); infinite for a user who never does."""
         spec, names = self._spec, self._names(users)
         # The middle of a cell of 2^-53 is never 0, whose normal quantile is infinite.
-        seconds = spec.response_seconds * np.exp(spec.speed_spread * ndtri(self._draw(names, _SPEED) + 2.0**-54))
+        speeds = scipy.special.ndtri(self._draw(names, _SPEED) + 2.0**-54)
+        seconds = spec.response_seconds * np.exp(spec.speed_spread * speeds)
         seconds[self._draw(names, _LATE, round) < spec.stragglers] *= spec.straggler_slowdown
         seconds[(self._draw(names, _DROP, round) < spec.dropout) | (seconds > self._timeout)] = np.inf
         return np.asarray(seconds)
