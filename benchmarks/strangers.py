@@ -269,8 +269,8 @@ def drowned(file: Path, rows: dict[str, list[float]], keep: Callable[[], None]) 
     """Make the rows of `signal` that are missing: more noise, at the plan's rate and at one that is as much smaller."""
     from fieldfare.plan import Plan
     from fieldfare_client.app import forget_users
-    from fieldfare_server.planning.signal import noise_share
     from fieldfare_server.run.pricing import price, size_of_model
+    from fieldfare_server.run.signal import noise_share
 
     forget_users()
     base = starter(file, beside=True)

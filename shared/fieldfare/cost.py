@@ -24,8 +24,7 @@ from fieldfare.participation import MinSeparation, Participation, Single, adjace
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
 
-PRICED_SHARES = (0.01, 0.1, 0.3)
-"""Leaks, in units of delta, at which `Cost.priced` shows a run's price."""
+PRICED_SHARES = (0.01, 0.1, 0.3)  # leaks, in units of delta, at which `Cost.priced` shows a run's price
 
 ASSUMPTION = (
     "users are called at will, and who was called stays secret: only releases are seen, not traffic, times or nodes"

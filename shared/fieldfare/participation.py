@@ -284,8 +284,7 @@ class TruncatedPoisson(Participation):
 
 IN_STEP = (FixedOrder, CyclicPoisson, BallsInBins)
 """Where all rounds of one user leave the same remainder on division by the separation."""
-BINNED = (BallsInBins, RandomAllocation)
-"""Where each user draws one round of a block, uniformly."""
+BINNED = (BallsInBins, RandomAllocation)  # where each user draws one round of a block, uniformly
 SAMPLED = (Poisson, CyclicPoisson, TruncatedPoisson, BMinSep, *BINNED)
 """Where secret coins decide who takes part, for each user independently of all others."""
 CALLED = frozenset({"balls-in-bins", "random-allocation", "b-min-sep", "truncated-poisson"})

@@ -151,6 +151,7 @@ class RunSpec(Table):
     )
     seed: int = Field(default=0, ge=0, description="of the initial model and the order of local batches; public")
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
+    accept_noise: bool | None = Field(default=None, description="run it although its noise is above its signal")
     noise_seed: int | None = Field(default=None, ge=0, description="fixed noise: NOT PRIVATE, never charged")
 
     @field_validator("task")

@@ -7,7 +7,7 @@ charged, should bring about as many users as the planned cohort, by which every 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from decimal import ROUND_DOWN, Context, Decimal
 from typing import TYPE_CHECKING
 
 from fieldfare.errors import OutOfRange
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WIDEST = 2.0
 # The same, warned of.
 NOTICED = 1.2
+Finding = tuple[OutOfRange, bool]  # whether it is refused
 
 
 def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> list[str]:
@@ -35,10 +36,10 @@ def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> 
             cohort.
     """
     found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users), *_judge_enrolled(plan, users)]
-    for each in found:
-        if each.refused and not accepted:
-            raise OutOfRange(each.what, each.why, f"{each.near}, or --accept-delta")
-    return [str(each) for each in found]
+    for each, refused in found:
+        if refused and not accepted:
+            raise OutOfRange(each.what, each.why, f"{each.nearest}, or --accept-delta")
+    return [_told(each) for each, _ in found]
 
 
 def population_size_warnings(delta: float, users: int | None, plan: Plan | None = None) -> list[str]:
@@ -48,30 +49,27 @@ def population_size_warnings(delta: float, users: int | None, plan: Plan | None 
     """
     if not users:
         return []
-    return [str(each) for each in [*_judge_delta(delta, users), *(_judge_rate(plan, users) if plan else [])]]
+    return [_told(each) for each, _ in [*_judge_delta(delta, users), *(_judge_rate(plan, users) if plan else [])]]
 
 
-@dataclass(frozen=True)
-class _Finding:
-    what: str
-    why: str
-    near: str
-    refused: bool
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.why} Better: {self.near}."
+def _told(each: OutOfRange) -> str:
+    return f"{each.what}: {each.why} Better: {each.nearest}."
 
 
-def _judge_delta(delta: float, users: int) -> list[_Finding]:
+def largest_delta(users: int) -> float:
+    """Return the largest delta of two digits that so many users need no warning of: at most a tenth of 1 / users."""
+    return float(Context(prec=2, rounding=ROUND_DOWN).divide(Decimal(1), Decimal(10 * users)))
+
+
+def _judge_delta(delta: float, users: int) -> list[Finding]:
     if delta * users <= 0.1:
         return []
     why = f"publishing one user at random of {users} has delta {decimal(1 / users, 3)}."
-    return [
-        _Finding(f"privacy.delta = {decimal(delta)}", why, f"at most {decimal(0.1 / users, 2)}", delta * users >= 1)
-    ]
+    near = f"at most {decimal(largest_delta(users))}"
+    return [(OutOfRange(f"privacy.delta = {decimal(delta)}", why, near), delta * users >= 1)]
 
 
-def _judge_rate(plan: Plan, users: int) -> list[_Finding]:
+def _judge_rate(plan: Plan, users: int) -> list[Finding]:
     spec = plan.participation
     rate = 1 / spec.bins if spec.bins else spec.rate
     if not plan.samples or rate is None:
@@ -83,12 +81,15 @@ def _judge_rate(plan: Plan, users: int) -> list[_Finding]:
         return []
     why = f"it brings about {expected:.3g} of {users} users a round, and run.cohort is {plan.run.cohort}."
     key = f"participation.bins = {spec.bins}" if spec.bins else f"participation.rate = {spec.rate:g}"
-    return [_Finding(key, why, f"cohort = {max(1, round(expected))}", factor > WIDEST)]
+    near = f"cohort = {max(1, round(expected))}"
+    if not 1 / NOTICED <= expected / max(1, round(expected)) <= NOTICED:  # no cohort is near 0.3 users, or 1.4
+        near += ", and a rate that brings as many"
+    return [(OutOfRange(key, why, near), factor > WIDEST)]
 
 
-def _judge_enrolled(plan: Plan, users: int) -> list[_Finding]:
+def _judge_enrolled(plan: Plan, users: int) -> list[Finding]:
     enrolled = plan.participation.enrolled
     if enrolled is None or users <= enrolled:
         return []
     why = f"there are {users} users, and the cap on a round's users is charged for no more than the plan states."
-    return [_Finding(f"participation.enrolled = {enrolled}", why, f"{users} or more", True)]
+    return [(OutOfRange(f"participation.enrolled = {enrolled}", why, f"{users} or more"), True)]

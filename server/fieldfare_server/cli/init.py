@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import random
-from math import exp
+from math import ceil, exp
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +14,7 @@ import typer
 
 from fieldfare.errors import AlreadyThere, BadInput, TooFew, Unwritable
 from fieldfare.plan import Plan
+from fieldfare.population_size import largest_delta
 from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import on_home
@@ -25,7 +26,7 @@ from fieldfare_server.planning import reference
 from fieldfare_server.planning.suggest import Suggested, suggest
 
 POPULATION, EPSILON, DELTA = "example", 24.0, 1e-5
-"""The budget of the made-up people: enough for three runs of the plan."""
+"""The budget of the made-up people, with a smaller delta for more of them: enough for three runs of the plan."""
 PEOPLE, MOST_PEOPLE, ROWS = 1000, 40_000, 8  # the most fill the rounds of every plan that is suggested here
 CHOSEN: dict[str, object] = {
     "privacy.population": POPULATION,
@@ -73,7 +74,7 @@ def init(
             _write(directory / name, text)
     except OSError as error:
         raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
-    _make_population(home, made_up)
+    _make_population(home, made_up, found.best.plan.privacy.delta if found else DELTA)
     step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
     if found:
         print_reasons(found)
@@ -86,12 +87,16 @@ def init(
 
 
 def fitted(trained: int) -> tuple[dict[str, object], Suggested]:
-    """Return `CHOSEN` with what `suggest` changes for so many people, those of a file whom the task trains on."""
-    starter = Plan.from_toml(reference.template(CHOSEN))
+    """Return `CHOSEN` with delta and what `suggest` changes for so many people, those whom the task trains on."""
+    from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
+
+    delta = min(DELTA, largest_delta(ceil(trained / (1 - CsvParameters().held_out))))
+    start = CHOSEN | {"privacy.delta": delta}
+    starter = Plan.from_toml(reference.template(start))
     found = suggest(starter, users=trained)
     tables = [plan.model_dump(mode="json", exclude_none=True) for plan in (starter, found.best.plan)]
     old, new = ({f"{name}.{key}": v for name, keys in whole.items() for key, v in keys.items()} for whole in tables)
-    return {**CHOSEN, **{path: new.get(path) for path in {**old, **new} if new.get(path) != old.get(path)}}, found
+    return {**start, **{path: new.get(path) for path in {**old, **new} if new.get(path) != old.get(path)}}, found
 
 
 def count_trained(file: Path) -> int:
@@ -140,12 +145,12 @@ def _people(people: int) -> str:
     return text.getvalue()
 
 
-def _make_population(home: StateDirectory, made_up: bool) -> None:
+def _make_population(home: StateDirectory, made_up: bool, delta: float) -> None:
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
         if any(view.name == POPULATION for view in opened.populations()):
             out.print(f"population {POPULATION}: is there, left as it is", markup=False)
             return
-        made = opened.create_population(POPULATION, EPSILON, DELTA, simulated=made_up, actor=actor())
+        made = opened.create_population(POPULATION, EPSILON, delta, simulated=made_up, actor=actor())
         whose = "of made-up people" if made_up else "to try: agree on one for your people"
         out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {whose}")

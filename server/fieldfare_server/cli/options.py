@@ -25,9 +25,6 @@ AcceptDeltaOption = Annotated[
     bool,
     typer.Option("--accept-delta", help="accept a delta of 1/users or more, or a sampling rate far from the cohort"),
 ]
-AcceptNoiseOption = Annotated[
-    bool, typer.Option("--accept-noise", help="accept a plan whose noise is above its signal, or that cannot move")
-]
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="where runs and the SQLite ledger live [FIELDFARE_HOME, else the account's data]"),

@@ -15,12 +15,12 @@ from fieldfare.plan import Plan
 from fieldfare.population_size import check_population_size
 from fieldfare.task import parameters_of
 from fieldfare_server.cli.command import CommandResult, command
-from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, PlanArgument
+from fieldfare_server.cli.options import AcceptDeltaOption, PlanArgument
 from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, told_if_slow
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
-from fieldfare_server.run.pricing import price, size_of_model
+from fieldfare_server.run.pricing import price
 
 # A sampled run whose price is this many times its own epsilon is pointed out.
 DEAR = 1.25
@@ -46,7 +46,6 @@ def plan(
         ),
     ] = None,
     accept_delta: AcceptDeltaOption = False,
-    accept_noise: AcceptNoiseOption = False,
 ) -> CommandResult | None:
     """What a plan will cost and how much noise it adds. Needs no ledger, writes nothing, and touches no data
     unless --users task asks for a count.
@@ -73,10 +72,10 @@ def plan(
         warnings += check_population_size(planned, count, accepted=accept_delta)
     with told_if_slow():
         cost = price(planned)
-    if count is not None and (numel := size_of_model(planned)):
-        from fieldfare_server.planning.signal import require_signal  # imports the optimizers
+    if count is not None:
+        from fieldfare_server.run.signal import require_signal  # imports the optimizers
 
-        warnings += require_signal(cost, numel, accepted=accept_noise)
+        warnings += require_signal(cost)
     priced = {str(share): value for share, value in cost.priced().items()}
     shown = cost.to_json() | ({"epsilon_priced": priced} if priced else {})
     _, most = cost.participation.separation_and_count(planned.run.rounds)

@@ -135,12 +135,9 @@ def users_of() -> UsersOf:
 
 def priced_here(home: StateDirectory, plan: Plan) -> tuple[Cost, dict[str, bytes]] | None:
     """Return (The plan's cost, what optimisers decided for it), if its population admits it with the users of
-    its task.
+    its task. Raises as `admit`.
 
     None for a certified plan: its price is drawn when its run is started, which judges it.
-
-    Raises:
-        BadInput, BudgetRefused: as `admit`.
     """
     from fieldfare_client.app import user_names  # imports PyTorch
 

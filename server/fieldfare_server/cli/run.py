@@ -13,12 +13,14 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, trusted
-from fieldfare_server.cli.output import out, print_progress
+from fieldfare_server.cli.output import out, print_progress, print_warnings
 from fieldfare_server.cli.progress import check_known_users
 from fieldfare_server.deployment.submit import FlowerError, follow, submit
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan, require_task
 from fieldfare_server.ledger import Ledger, new_run_id
+from fieldfare_server.run.pricing import price
+from fieldfare_server.run.signal import require_signal
 
 
 @on_home
@@ -47,6 +49,8 @@ def run(
         plan = read_plan(path)
         if plan.availability is not None:
             raise Conflict("availability", "describes simulated users.", "fieldfare simulate, or a plan without it")
+        if not plan.draws_its_price:
+            print_warnings(require_signal(price(plan)))  # the coordinator asks too; here a person reads it
         text, task = path.read_text(), plan.task_reference
         if create_population and plan.privacy.epsilon is not None:
             _create_population(directory, plan, plan.privacy.epsilon)

@@ -13,7 +13,7 @@ from fieldfare.text import decimal
 from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
-from fieldfare_server.cli.options import AcceptDeltaOption, AcceptNoiseOption, JsonOption, PlanArgument
+from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption, PlanArgument
 from fieldfare_server.cli.output import out, print_progress, print_text, print_warnings, told_if_slow
 from fieldfare_server.cli.progress import check_first, grid_of, priced_here, run_here, simulated_nodes, users_of
 from fieldfare_server.cli.task import is_simulated, judge
@@ -22,7 +22,7 @@ from fieldfare_server.files.home import SHAREABLE, StateDirectory
 from fieldfare_server.files.plan_file import plan_path, read_plan
 from fieldfare_server.ledger import Ledger, new_run_id
 from fieldfare_server.ledger.holders import SIMULATION
-from fieldfare_server.planning.signal import noise_in_model
+from fieldfare_server.run.signal import noise_in_model
 
 if TYPE_CHECKING:
     from fieldfare_server.run.session import Session
@@ -41,7 +41,6 @@ def simulate(
         typer.Option(help="write the rounds to this file as they come: .csv, .parquet, or a TensorBoard directory"),
     ] = None,
     accept_delta: AcceptDeltaOption = False,
-    accept_noise: AcceptNoiseOption = False,
     nodes: Annotated[
         int | None,
         typer.Option(min=1, max=10_000, help="simulated nodes the users are spread over [1; more for masked sums]"),
@@ -76,10 +75,10 @@ def simulate(
         with live_export(directory.ledger, run_id, export):
             run_flower_simulation(directory, path, resume, nodes or 1, run_id=run_id, ray=ray)
     else:
-        planned = read_plan(path) if path else _resumed(directory, resume)
+        planned = read_plan(path) if path else plan_of_run(directory, resume)
         spread = simulated_nodes(planned, nodes)
         session = (
-            _begin(directory, planned, accept_delta, accept_noise, json_)
+            _begin(directory, planned, accept_delta, json_)
             if path
             else sessions().resume(directory, resume, True, users=users_of())
         )
@@ -91,18 +90,19 @@ def simulate(
     return _ended(directory, run_id, noise)
 
 
-def _resumed(directory: StateDirectory, run: str) -> Plan:
-    with Ledger.open(directory.ledger) as ledger:
+def plan_of_run(home: StateDirectory, run: str) -> Plan:
+    """Return the plan of a run in the ledger."""
+    with Ledger.open(home.ledger) as ledger:
         return Plan.stored(ledger.run(run).plan)
 
 
-def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, accept_noise: bool, quiet: bool) -> Session:
+def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, quiet: bool) -> Session:
     report = check_first(plan, accept_delta=accept_delta, quiet=quiet)
     directory.prepare()
     with told_if_slow():
         priced = priced_here(directory, plan)
         if priced is not None:  # a certified plan's price is drawn when it starts
-            print_warnings(judge(priced[0], report, is_simulated(directory, plan), accept_noise))
+            print_warnings(judge(priced[0], report, is_simulated(directory, plan)))
         return sessions().begin(
             directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced, users=users_of()
         )

@@ -15,13 +15,13 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli import importing
 from fieldfare_server.cli.command import CommandResult, on_home
-from fieldfare_server.cli.options import AcceptNoiseOption, JsonOption
+from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_warnings
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.planning.signal import require_signal
 from fieldfare_server.run.pricing import price
+from fieldfare_server.run.signal import require_signal
 
 if TYPE_CHECKING:
     from fieldfare_client.check import TaskReport
@@ -48,7 +48,6 @@ def check(
     data_is_public: Annotated[
         bool, typer.Option("--data-is-public", help="state that: what the check sees may then decide about the plan")
     ] = False,
-    accept_noise: AcceptNoiseOption = False,
     json_: JsonOption = False,
 ) -> CommandResult:
     """Try data, model, loss, training, score and reply of a task. Charges nothing and sends nothing.
@@ -66,7 +65,7 @@ def check(
     report = check_here(name or "", planned.client if planned else None, quiet=json_)
     if planned is not None and name == planned.task_reference:
         public = data_is_public or is_simulated(home, planned)
-        report.warnings += judge(price(planned), report, public, accept_noise)
+        report.warnings += judge(price(planned), report, public)
     shown = {"task": name, "right": report.lines, "warnings": report.warnings, "seconds": report.seconds}
 
     def tell() -> None:
@@ -88,10 +87,10 @@ def is_simulated(home: StateDirectory, plan: Plan) -> bool:
         return False
 
 
-def judge(cost: Cost, report: TaskReport, public: bool, accepted: bool) -> list[str]:
+def judge(cost: Cost, report: TaskReport, public: bool) -> list[str]:
     """Return `require_signal` with what a check saw, as far as it may decide: no norm of people's updates."""
     norm = report.update_norm if public else None
-    return require_signal(cost, report.numel, norm, accepted=accepted)
+    return require_signal(cost, report.numel, norm)
 
 
 def _is_planned(name: str) -> bool:

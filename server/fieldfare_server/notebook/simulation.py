@@ -18,7 +18,9 @@ from fieldfare_client.app import forget_users, user_names
 from fieldfare_client.main_guard import check_main_guard, require_main_guard
 from fieldfare_client.training.cores import processes
 from fieldfare_server.cli.compare import label_of
+from fieldfare_server.cli.output import print_warnings
 from fieldfare_server.cli.progress import check_first, grid_of, run_here, simulated_nodes
+from fieldfare_server.cli.simulate import plan_of_run
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
@@ -27,6 +29,7 @@ from fieldfare_server.notebook.runs import Runs, SimulatedRun
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.run.pricing import price_with_model, require_plans
 from fieldfare_server.run.session import Session
+from fieldfare_server.run.signal import require_signal
 
 Budget = float | tuple[float, float]
 
@@ -96,7 +99,7 @@ def simulate(
         raise OutOfRange(f"nodes = {nodes!r}", "must be a whole number, at least 1.", "1")
     require_main_guard()
     home, kept = home_of(ledger)
-    if any(map(_starts_workers, plans or [_resumed(home, resume)])):
+    if any(map(_starts_workers, plans or [plan_of_run(home, resume)])):
         check_main_guard()
     runs: list[SimulatedRun] = []
     try:
@@ -125,11 +128,6 @@ def _starts_workers(plan: Plan) -> bool:
     return plan.client.workers != "auto" and processes(plan.client, plan.run.task) > 1
 
 
-def _resumed(home: StateDirectory, run: str) -> Plan:
-    with Ledger.open(home.ledger) as ledger:
-        return Plan.stored(ledger.run(run).plan)
-
-
 def home_of(ledger: str | Path | None) -> tuple[StateDirectory, object]:
     """Return (the state directory, what keeps a temporary one alive)."""
     if ledger is None:
@@ -153,6 +151,8 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         for name, its in wanted.items():
             costs = [price_with_model(plan, Decisions(plan, home.root)) for plan in its]
+            for cost in costs:
+                print_warnings(require_signal(cost))
             make_population(ledger, name, its, costs, budget)
             runs = list(zip(its, costs, strict=True))
             for number, (plan, cost) in enumerate(runs):

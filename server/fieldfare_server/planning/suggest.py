@@ -23,9 +23,9 @@ from fieldfare.mechanisms import build
 from fieldfare.participation import BMinSep, MinSeparation, Single
 from fieldfare.plan import Plan
 from fieldfare_server.planning.feasibility import is_feasible, require_feasible
-from fieldfare_server.planning.signal import clipped_length, noise_share
 from fieldfare_server.planning.what_if import changed
 from fieldfare_server.run.pricing import price
+from fieldfare_server.run.signal import clipped_length, noise_share
 
 MOST_ROUNDS = 2048  # of a plan to compare: a grid of longer ones takes minutes
 WORK = 4.0  # times the plan's own visits that a suggestion may ask for

@@ -35,6 +35,7 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.questions import Asked
 from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.run.signal import require_signal
 
 # Trials are compared by the task's own score, on the public data that its author declares.
 HELD_OUT = "held-out"
@@ -155,6 +156,8 @@ class Tuning:
         # they were admitted before it began.
         for final in () if begun else self.finals:
             admit(final, price_with_model(final), ledger, names)
+        for _, cost in () if begun else first[: len(plans)]:
+            require_signal(cost)
 
     def size(self, names: NDArray[np.uint64]) -> int:
         """Return how many of these users, by pseudonym, tune."""

@@ -18,6 +18,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fieldfare.errors import FieldfareError, NotGiven
+from fieldfare.names import QUESTION
 from fieldfare_flower import logs
 from fieldfare_flower.server_errors import outlast_server_errors
 from fieldfare_flower.waits import shorten_part_waits
@@ -28,6 +29,7 @@ from fieldfare_server.run.presence.availability import require_simulated
 from fieldfare_server.run.presence.identity import identity_is_stable
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
+from fieldfare_server.run.signal import require_signal
 
 log = logging.getLogger("fieldfare.app")
 
@@ -62,7 +64,11 @@ def _open_session(grid: Grid, plan_source: str, resume: str, run_id: str) -> Ses
     plan = plan_of(plan_source)
     require_simulated(plan, grid)
     actor = SIMULATION if os.environ.get("FIELDFARE_NODE_AUTH") == "simulated" else "coordinator"
-    return Session.begin(home, plan, stable, actor, run_id or None)
+    session = Session.begin(home, plan, stable, actor, run_id or None)
+    if plan.run.task != QUESTION and session.cost is not None:  # a question is judged by `questions.require_clear`
+        for warning in require_signal(session.cost, session.schema.numel, accepted=True):
+            log.warning("%s", warning)  # who submits with `fieldfare run` was refused
+    return session
 
 
 def _log_round(report: RoundReport) -> None:

@@ -38,6 +38,7 @@ task = "digits"
 rounds = 3
 cohort = 12
 min_reports = 6
+accept_noise = true
 [participation]
 scheme = "min-separation"
 separation = 2
@@ -216,6 +217,16 @@ def test_submitting_a_first_plan_makes_ledger_and_population(
     assert (again.exit_code, "would forget" in again.stdout) == (2, True), again.output
 
 
+def test_a_plan_that_drowns_is_not_submitted_and_makes_no_population(
+    fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *arguments, **options: "")
+    path = plan_file(**{"accept_noise = true\n": ""})
+    refused = fieldfare("run", path, "--insecure", "--create-population", "--detach", "--json")
+    assert (refused.exit_code, said(refused)["code"]) == (2, "signal-below-noise"), refused.output
+    assert not (tmp_path / "home").exists()
+
+
 def test_a_plan_makes_a_population_of_its_own_adjacency(
     fieldfare: Run, plan_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,17 +243,17 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
     assert said(created)["spent"]["epsilon"] == 0
     # All 100 writers take part in the first two rounds, and 50 of them in the third as well.
     everyone = plan_file(**{"cohort = 12": "cohort = 50", "min_reports = 6": "min_reports = 50"})
-    done = fieldfare("simulate", everyone, "--accept-noise", "--nodes", "2", "--json")
+    done = fieldfare("simulate", everyone, "--nodes", "2", "--json")
     assert done.exit_code == 0, done.output
     run = said(done)
     assert (run["state"], run["rounds"]) == ("done", 3)
     assert run["epsilon"] <= 4.0
     assert Path(run["model"]).exists()
 
-    refused = fieldfare("simulate", everyone, "--accept-noise")
+    refused = fieldfare("simulate", everyone)
     assert refused.exit_code == 3
     assert "50 of 100 users have left what one round costs them" in " ".join(refused.stderr.split())
-    worst = fieldfare("simulate", plan_file(**{"[privacy]": '[privacy]\naccounting = "worst-case"'}), "--accept-noise")
+    worst = fieldfare("simulate", plan_file(**{"[privacy]": '[privacy]\naccounting = "worst-case"'}))
     assert worst.exit_code == 3
     assert "would come to" in worst.stderr
     budget = said(fieldfare("budget", "writers", "--json"))[0]
@@ -260,7 +271,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
 
     raised = fieldfare("population", "raise", "writers", "--epsilon", "20", "--reason", "a second study", "--json")
     assert said(raised)["epsilon"] == 20
-    assert fieldfare("simulate", plan_file(), "--accept-noise", "--json").exit_code == 0
+    assert fieldfare("simulate", plan_file(), "--json").exit_code == 0
     assert said(fieldfare("population", "close", "writers", "--reason", "over", "--json"))["state"] == "closed"
     assert fieldfare("simulate", plan_file()).exit_code == 2
 
@@ -272,7 +283,7 @@ def test_the_life_of_a_budget(fieldfare: Run, plan_file: Callable[..., Path], tm
 
 def test_a_changed_ledger_is_named(fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path) -> None:
     fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
-    assert fieldfare("simulate", plan_file(), "--accept-noise", "--json").exit_code == 0
+    assert fieldfare("simulate", plan_file(), "--json").exit_code == 0
     with sqlite3.connect(tmp_path / "home" / "ledger.sqlite3") as raw:
         change = "UPDATE rounds SET spent = replace(spent, '0.', '0.0') WHERE \"index\" = 1"
         with pytest.raises(sqlite3.IntegrityError, match="does not change"):
@@ -325,7 +336,7 @@ def test_no_key_is_in_the_ledger_or_in_any_output(
     monkeypatch.setenv("FIELDFARE_KEY_WRAP", json.dumps(["tee", str(tmp_path / "copy.key")]))
     monkeypatch.setenv("FIELDFARE_KEY_UNWRAP", json.dumps(["cat"]))
     fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
-    result = fieldfare("simulate", plan_file(), "--accept-noise", "--json")
+    result = fieldfare("simulate", plan_file(), "--json")
     key = (tmp_path / "copy.key").read_bytes()
     assert len(key) == 32
     with Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}"):
@@ -337,10 +348,10 @@ def test_no_key_is_in_the_ledger_or_in_any_output(
 
 
 def test_plan_compares_delta_with_the_users_that_it_is_told(fieldfare: Run, plan_file: Callable[..., Path]) -> None:
-    fits = fieldfare("plan", plan_file(), "--users", "task", "--accept-noise", "--json")
+    fits = fieldfare("plan", plan_file(), "--users", "task", "--json")
     assert said(fits)["users"] == len(user_names("digits"))
     assert [each for each in said(fits)["warnings"] if "delta" in each] == []
-    warned = fieldfare("plan", plan_file(), "--users", "20000", "--accept-noise", "--json")
+    warned = fieldfare("plan", plan_file(), "--users", "20000", "--json")
     assert warned.exit_code == 0
     assert [each for each in said(warned)["warnings"] if "delta" in each] == [
         "privacy.delta = 1e-5: publishing one user at random of 20000 has delta 5e-5. Better: at most 5e-6."
@@ -348,7 +359,7 @@ def test_plan_compares_delta_with_the_users_that_it_is_told(fieldfare: Run, plan
     refused = fieldfare("plan", plan_file(), "--users", "100000")
     assert refused.exit_code == 2
     assert "1e-6, or --accept-delta" in refused.stderr
-    accepted = fieldfare("plan", plan_file(), "--users", "100000", "--accept-delta", "--accept-noise")
+    accepted = fieldfare("plan", plan_file(), "--users", "100000", "--accept-delta")
     assert accepted.exit_code == 0
     assert "warning: privacy.delta" in accepted.stderr
     assert "here 100000" in accepted.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
+from fieldfare.population_size import largest_delta
 from fieldfare.task import Task
 from fieldfare_client.check import check
 from fieldfare_client.task_faults import Faulty
@@ -219,6 +221,19 @@ def test_the_plan_is_fitted_to_the_file_that_is_there(tmp_path: Path, fieldfare:
         assert unfit.exit_code == 0, unfit.output
         assert "Not fitted to its people" in unfit.stdout
         assert Plan.from_toml((tmp_path / name / "plan.toml").read_text()).run.cohort == CHOSEN["run.cohort"]
+
+
+def test_many_people_get_a_delta_that_is_small_enough_for_them(
+    tmp_path: Path, fieldfare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 1e-5 of 120 000 people, `plan` refused the plan that `init` had written for them."""
+    monkeypatch.setattr("fieldfare_server.cli.init.MOST_PEOPLE", 10)  # made-up rows, which nothing here reads
+    assert fieldfare("init", "--users", "120000").exit_code == 0
+    assert Plan.from_toml((tmp_path / "plan.toml").read_text()).privacy.delta == largest_delta(120_000)
+    with Ledger.open(f"sqlite:///{tmp_path / 'runs' / 'ledger.sqlite3'}") as ledger:
+        assert ledger.population("example").delta == largest_delta(120_000)
+    planned = fieldfare("plan", "--users", "120000", "--json")
+    assert (planned.exit_code, json.loads(planned.stdout)["warnings"]) == (0, []), planned.output
 
 
 @pytest.mark.parametrize("people", [300, pytest.param(35_000, marks=pytest.mark.slow)])

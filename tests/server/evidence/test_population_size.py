@@ -6,7 +6,7 @@ import pytest
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
-from fieldfare.population_size import check_population_size
+from fieldfare.population_size import check_population_size, largest_delta
 from support.refusals import coded
 
 
@@ -32,6 +32,16 @@ def test_delta_must_be_below_one_in_the_number_of_users() -> None:
     assert len(check_population_size(plan(0.00101), 100)) == 1
     assert check_population_size(plan(0.001), 100) == []
     assert len(check_population_size(plan(0.5), 100, accepted=True)) == 1
+
+
+@pytest.mark.parametrize("users", [*range(1, 200), 1_500, 99_999, 120_000, 10**9])
+def test_the_delta_that_is_suggested_needs_no_warning_and_the_next_one_does(users: int) -> None:
+    """Rounded to the nearest, that of 15 users was .0067, which the rule itself warns of."""
+    (warning,) = check_population_size(plan(min(0.9, 0.5 / users)), users)
+    delta = float(warning.rpartition("at most ")[2].rstrip("."))
+    assert delta == largest_delta(users)
+    assert check_population_size(plan(delta), users) == []
+    assert len(check_population_size(plan(delta * 1.11), users)) == 1
 
 
 @pytest.mark.parametrize(("rate", "groups"), [(1.0, None), (1.0, 4)])

@@ -21,9 +21,9 @@ from fieldfare_server.cli.application import assemble
 from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.planning import suggest as planning
 from fieldfare_server.planning.feasibility import is_feasible
-from fieldfare_server.planning.signal import noise_share
 from fieldfare_server.planning.suggest import suggest
 from fieldfare_server.run.pricing import price
+from fieldfare_server.run.signal import noise_share
 from support.refusals import Coded, coded
 
 ROOT = Path(__file__).parents[3]

@@ -105,6 +105,7 @@ def final(model: OwnModel) -> dict[str, np.ndarray]:
 def test_an_app_of_a_stranger_becomes_private_by_its_strategy_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Three users a round drown in their noise, and it says so before the first one is asked."""
     private = strategy(tmp_path)
     assert private.privacy_spent() is None
     config = ConfigRecord({"lr": 0.01})
@@ -113,6 +114,8 @@ def test_an_app_of_a_stranger_becomes_private_by_its_strategy_alone(
             LocalGrid(flower_app.app, 6, {}), initial(), num_rounds=3, train_config=config, evaluate_fn=evaluate
         )
     assert dict(config) == {"lr": 0.01}  # FedAvg would write the round into the caller's record
+    (told,) = (record for record in caplog.records if "signal below noise" in record.message)
+    assert caplog.records.index(told) < next(i for i, r in enumerate(caplog.records) if "[ROUND 1/3]" in r.message)
     assert list(result.evaluate_metrics_serverapp) == [0, 1, 2, 3]
     assert list(result.train_metrics_clientapp) == [1, 2, 3]
     assert result.evaluate_metrics_clientapp == {}

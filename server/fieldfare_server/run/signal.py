@@ -12,16 +12,14 @@ from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare_server import optimizers
 from fieldfare_server.optimizers.base import StepInfo
+from fieldfare_server.run.pricing import size_of_model
 
-FOLLOWED = 2048
-"""Most rounds whose steps are followed one by one."""
-LEAST_REACH = 0.1
-"""Of one user's update: a run that cannot move the model farther shows the initial one."""
+FOLLOWED = 2048  # most rounds whose steps are followed one by one
+LEAST_REACH = 0.1  # of one user's update: a run that cannot move the model farther shows the initial one
 DROWNED, FAINT = 1.0, 0.3
 """Length of the noise, in that of all updates together, above which a plan is refused, and warned of: above 1
 measured plans keep a tenth to two fifths of what they can learn (docs/evidence/defaults.md)."""
-WIDE = 2.0
-"""A clip norm of more than so many typical updates is pointed out."""
+WIDE = 2.0  # a clip norm of more than so many typical updates is pointed out
 
 
 def clipped_length(plan: Plan, update_norm: float | None = None) -> float:
@@ -103,36 +101,43 @@ def _last_model(plan: Plan, updates: torch.Tensor) -> torch.Tensor:
     return params
 
 
-def require_signal(cost: Cost, numel: int, update_norm: float | None = None, *, accepted: bool = False) -> list[str]:
-    """Return warnings about a plan that may not learn.
+def require_signal(
+    cost: Cost, numel: int | None = None, update_norm: float | None = None, *, accepted: bool = False
+) -> list[str]:
+    """Return warnings about a plan that may not learn. If that is accepted, or `run.accept_noise`, it is never refused.
 
     Args:
-        numel: trained parameters.
+        numel: trained parameters; None: of the model of the plan's task; where that is not here, nothing is judged.
         update_norm: of a typical update. Only of public or made-up data: a look at people's updates that
             nothing charges must decide nothing. None: the plan is judged by its own numbers, whatever the
             data.
-        accepted: a person said `--accept-noise`: what would be refused is a warning.
 
     Raises:
         BadInput: noise is expected to be `DROWNED` times as long as what all updates add up to, or the whole
             run cannot move the model by `LEAST_REACH` of one user's update.
     """
+    if (numel := numel or size_of_model(cost.plan)) is None:
+        return []
     drowned = noise_share(cost, update_norm) * math.sqrt(numel)
-    norm, found = cost.plan.clipping.norm, list[BadInput]()
-    moves = not cost.plan.clipping.counts
+    norm, found, anyway = cost.plan.clipping.norm, list[BadInput](), "or run.accept_noise = true"
+    moves, faster = not cost.plan.clipping.counts, "a larger server_optimizer.learning_rate"
     lower = moves and update_norm is not None and norm > WIDE * update_norm
+    farthest = reach(cost.plan, numel) if update_norm is not None and moves else math.inf
+    slow = farthest < LEAST_REACH * norm  # whatever the norm, for steps are scaled by it
     if drowned > DROWNED:
-        near = f"clipping.norm = {update_norm:.3g}" if lower else "more users a round, more rounds, a larger epsilon"
+        near = [f"clipping.norm = {update_norm:.3g}"] if lower else []
+        if not lower or drowned * (update_norm or norm) > DROWNED * norm:
+            near.append("more users a round, more rounds, a larger epsilon")
+        near += [faster] if lower and slow else []
         why = f"noise is {drowned:.3g} times as long as all updates together if users agree: little would be learned."
-        found.append(BadInput("signal below noise", why, f"{near}, or --accept-noise", code="signal-below-noise"))
-    if update_norm is not None and moves and (farthest := reach(cost.plan, numel)) < LEAST_REACH * update_norm:
-        why = (
-            f"the whole run moves the model by at most {farthest:.3g}, and one user's update is {update_norm:.3g} long."
-        )
-        near = f"clipping.norm = {update_norm:.3g}, or a larger server_optimizer.learning_rate, or --accept-noise"
-        found.append(BadInput(f"clipping.norm = {norm:g}", why, near, code="model-cannot-move"))
+        told = f"{' and '.join(near)}, {anyway}"
+        found.append(BadInput("signal below noise", why, told, code="signal-below-noise"))
+    if farthest < LEAST_REACH * (update_norm or 0.0):
+        why = f"the run moves the model by at most {farthest:.3g}, and one user's update is {update_norm:.3g} long."
+        told = f"{faster}, {anyway}" if slow else f"clipping.norm = {update_norm:.3g}, or {faster}, {anyway}"
+        found.append(BadInput(f"clipping.norm = {norm:g}", why, told, code="model-cannot-move"))
     for each in found:
-        if not accepted:
+        if not (accepted or cost.plan.run.accept_noise):
             raise each
     warnings = [f"{each.what}: {each.why}" for each in found]
     if FAINT < drowned <= DROWNED:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,12 @@ from typer.testing import CliRunner
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.plan_tables import RunSpec
 from fieldfare_server import optimizers
 from fieldfare_server.cli.application import application
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers.base import StepInfo
-from fieldfare_server.planning.signal import noise_in_model, noise_share, reach, require_signal
+from fieldfare_server.run.signal import noise_in_model, noise_share, reach, require_signal
 from support.refusals import coded
 
 MOMENTUM = {"kind": "sgd", "learning_rate": 0.5, "momentum": 0.9, "schedule": {"kind": "cool-down", "share": 0.5}}
@@ -81,7 +84,8 @@ def test_a_plan_that_drowns_whatever_the_data_is_refused_without_a_look() -> Non
     with pytest.raises(BadInput, check=coded("signal-below-noise", "signal below noise")) as refused:
         require_signal(cost, numel + 1)
     assert refused.value.code == "signal-below-noise"
-    (warning,) = require_signal(cost, numel + 1, accepted=True)
+    anyway = cost.plan.model_copy(update={"run": RunSpec(rounds=12, cohort=20, accept_noise=True)})
+    (warning,) = require_signal(replace(cost, plan=anyway), numel + 1)
     assert "little would be learned" in warning
 
 
@@ -121,6 +125,29 @@ def _clip(norm: float) -> None:
     Path("plan.toml").write_text("\n".join([*(head + table).splitlines(), *lines]) + "\n")
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_refusal_of_clip_or_rate_names_is_admitted(seed: int) -> None:
+    """A clip norm was named where the step was too small, and where noise stayed above the signal with it."""
+    draw = random.Random(seed)
+    tables: dict[str, dict[str, Any]] = {
+        "clipping": {"kind": "flat", "norm": 10 ** draw.uniform(-4, 3)},
+        "server_optimizer": {"kind": "sgd", "learning_rate": 10 ** draw.uniform(-5, 1)},
+        "privacy": {"population": "people", "epsilon": draw.choice([0.1, 1.0, 8.0]), "delta": 1e-5},
+    }
+    norm, numel, near = 10 ** draw.uniform(-2, 1), draw.choice([5, 41, 410]), "a larger server_optimizer.learning_rate"
+    while near == "a larger server_optimizer.learning_rate":  # until it is larger enough
+        try:
+            require_signal(cost_of(plan(**tables)), numel, norm)
+            return
+        except BadInput as refused:
+            near = refused.nearest.removesuffix(", or run.accept_noise = true")
+        tables["server_optimizer"]["learning_rate"] *= 2.0
+    if near.startswith("clipping.norm = ") and " and " not in near:
+        tables["server_optimizer"]["learning_rate"] /= 2.0
+        tables["clipping"]["norm"] = float(near.removeprefix("clipping.norm = ").partition(",")[0])
+        require_signal(cost_of(plan(**tables)), numel, norm)
+
+
 def ask(*arguments: str) -> Result:
     return CliRunner().invoke(application, arguments)
 
@@ -129,9 +156,11 @@ def test_made_up_people_decide_and_real_ones_do_not(started: Path) -> None:
     refused = ask("task", "check", "--json")
     assert refused.exit_code == 2
     assert json.loads(refused.stdout)["code"] == "model-cannot-move"
-    assert ask("task", "check", "--accept-noise").exit_code == 0
-    assert ask("population", "create", "patients", "--epsilon", "9", "--delta", "1e-5").exit_code == 0
     text = Path("plan.toml").read_text()
+    Path("plan.toml").write_text(text.replace("# accept_noise = (not set)", "accept_noise = true"))
+    assert ask("task", "check").exit_code == 0
+    Path("plan.toml").write_text(text)
+    assert ask("population", "create", "patients", "--epsilon", "9", "--delta", "1e-5").exit_code == 0
     Path("plan.toml").write_text(text.replace('population = "example"', 'population = "patients"'))
     shown = ask("task", "check")
     assert shown.exit_code == 0, shown.output
