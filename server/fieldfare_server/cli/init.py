@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import AlreadyThere, BadInput, TooFew, Unwritable
+from fieldfare.errors import AlreadyThere, BadInput, NotFound, TooFew, Unwritable
 from fieldfare.plan import Plan
 from fieldfare.population_size import largest_delta
 from fieldfare.text import decimal
@@ -47,6 +47,8 @@ def init(
     home: StateDirectory,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="where to write; made if there is none")] = Path(),
     users: Annotated[int | None, typer.Option(min=10, max=10**9, help="people in your file, a public number")] = None,
+    user: Annotated[str, typer.Option(help="the column of your people.csv that says whose row it is")] = "",
+    target: Annotated[str, typer.Option(help="its column to predict, of 0 and 1")] = "",
 ) -> None:
     """Write a commented plan and a task over a CSV file into a directory: they run at once.
 
@@ -57,15 +59,21 @@ def init(
     from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
 
     plan, file = directory / "plan.toml", directory / str(CHOSEN["task.file"])
-    chosen, found, made_up = CHOSEN, None, not file.exists()
-    if users and plan.exists():
-        raise AlreadyThere(f"--users {users}", f"{plan} is there.", "fieldfare suggest --users task")
+    found, made_up = None, not file.exists()
+    columns = {key: name for key, name in (("user", user), ("target", target)) if name}
+    chosen = CHOSEN | {f"task.{key}": name for key, name in columns.items()}
+    if (users or columns) and plan.exists():
+        raise AlreadyThere("the plan", f"{plan} is there.", "its table [task], then fieldfare suggest --users task")
+    if columns and made_up:
+        raise NotFound(str(file), "is not there, whose columns --user and --target name.", "a CSV file of that name")
     if users:
-        chosen, found = fitted(users - max(1, round(CsvParameters().held_out * users)))
+        chosen, found = fitted(users - max(1, round(CsvParameters().held_out * users)), chosen)
     elif not made_up and not plan.exists():
         try:
-            chosen, found = fitted(count_trained(file))
+            chosen, found = fitted(count_trained(file, **columns), chosen)
         except BadInput as error:
+            if columns:
+                raise
             out.print(f"Not fitted to its people, which fieldfare suggest --users task will do: {error}", markup=False)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -86,12 +94,12 @@ def init(
     out.print("Or first a clip norm from its users' updates, charged: fieldfare ask --clip-of plan.toml", markup=False)
 
 
-def fitted(trained: int) -> tuple[dict[str, object], Suggested]:
-    """Return `CHOSEN` with delta and what `suggest` changes for so many people, those whom the task trains on."""
+def fitted(trained: int, chosen: dict[str, object] = CHOSEN) -> tuple[dict[str, object], Suggested]:
+    """Return `chosen` with delta and what `suggest` changes for so many people, those whom the task trains on."""
     from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
 
     delta = min(DELTA, largest_delta(ceil(trained / (1 - CsvParameters().held_out))))
-    start = CHOSEN | {"privacy.delta": delta}
+    start = chosen | {"privacy.delta": delta}
     starter = Plan.from_toml(reference.template(start))
     found = suggest(starter, users=trained)
     tables = [plan.model_dump(mode="json", exclude_none=True) for plan in (starter, found.best.plan)]
@@ -99,11 +107,14 @@ def fitted(trained: int) -> tuple[dict[str, object], Suggested]:
     return {**start, **{path: new.get(path) for path in {**old, **new} if new.get(path) != old.get(path)}}, found
 
 
-def count_trained(file: Path) -> int:
-    """Return how many people of `file` the starter's task trains on. Raises `BadInput` for one that it cannot read."""
+def count_trained(file: Path, **columns: str) -> int:
+    """Return how many people of `file` the starter's task trains on. columns: its user and target, if they differ.
+
+    Raises `BadInput` for a file that it cannot read.
+    """
     from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask  # imports PyTorch
 
-    trained = len(CsvTask(**CsvParameters(file=str(file.absolute())).model_dump()).users())
+    trained = len(CsvTask(**CsvParameters(file=str(file.absolute()), **columns).model_dump()).users())
     if trained < 8:  # of ten
         raise TooFew(file.name, f"has {trained} people to train.", "8")
     return trained

@@ -223,6 +223,24 @@ def test_the_plan_is_fitted_to_the_file_that_is_there(tmp_path: Path, fieldfare:
         assert Plan.from_toml((tmp_path / name / "plan.toml").read_text()).run.cohort == CHOSEN["run.cohort"]
 
 
+def test_columns_of_other_names_are_said_at_init(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
+    """Hardly any file calls them person and label: the plan then fitted nobody, before somebody edited it."""
+    file = tmp_path / "people.csv"
+    columns = ("--user", "patient", "--target", "late")
+    assert fieldfare("init", *columns).exit_code == 2
+    header = HEADER.replace("person", "patient").replace("label", "late")
+    file.write_text(header + "".join(f"p{i},1,1,{i % 2}\n" for i in range(300)))
+    wrong = fieldfare("init", *columns[:3], "sex")
+    assert (wrong.exit_code, "column 'sex'" in wrong.stderr) == (2, True)
+    assert [path.name for path in tmp_path.glob("*.*")] == ["people.csv"]
+    made = fieldfare("init", *columns)
+    assert (made.exit_code, "240 users" in made.stdout) == (0, True), made.output
+    task = Plan.from_toml((tmp_path / "plan.toml").read_text()).task
+    assert (task["user"], task["target"]) == ("patient", "late")
+    assert fieldfare("task", "check").exit_code == 0
+    assert fieldfare("init", *columns).exit_code == 2
+
+
 def test_many_people_get_a_delta_that_is_small_enough_for_them(
     tmp_path: Path, fieldfare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
