@@ -72,7 +72,7 @@ def init(
         try:
             chosen, found = fitted(count_trained(file, **columns), chosen)
         except BadInput as error:
-            if columns:
+            if columns and isinstance(error, NotFound):  # a column
                 raise
             out.print(f"Not fitted to its people, which fieldfare suggest --users task will do: {error}", markup=False)
     try:
@@ -87,7 +87,7 @@ def init(
     if found:
         print_reasons(found)
         out.print("The plan tells how many people it is for; under zero_out that is no secret.", markup=False)
-    else:
+    elif made_up:
         own = "Your own file as people.csv before this, or --users N"
         out.print(f"{own}, fits the plan to its people; later fieldfare suggest --users task does.", markup=False)
     out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
