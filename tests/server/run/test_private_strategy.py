@@ -295,6 +295,14 @@ def test_what_cannot_be_honoured_is_refused_before_any_charge(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
+def test_participation_that_needs_more_rounds_than_flowers_three_waits_for_start(tmp_path: Path) -> None:
+    grid, often = LocalGrid(vector_app, 3, {}), {"scheme": "min-separation", "separation": 1, "max_participations": 4}
+    made = strategy(tmp_path, participation=often)
+    with pytest.raises(BadInput, check=coded("participation-does-not-fit", "3 rounds")):
+        made.start(grid, vector_arrays())
+    assert len(made.start(grid, vector_arrays(), num_rounds=4).train_metrics_clientapp) == 4
+
+
 def test_a_delta_that_publishes_a_node_is_refused_or_accepted_by_a_person(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

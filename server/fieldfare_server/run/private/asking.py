@@ -105,7 +105,7 @@ class Asking(PrivateStrategy):
         super().__init__(budget=budget, dialect=dialect, home=home.root, accept_delta=accept_delta)  # type: ignore[arg-type]
         self._home = home
 
-    def _make_plan(self, rounds: int | None, timeout: float | None, nodes: int | None) -> Plan:
+    def _make_plan(self, rounds: int | None, timeout: float | None, nodes: int | None, default: int = 1) -> Plan:
         return self._plan_of(nodes or 1)
 
     def _make_dialect(self, model: OwnModel | None, config: ConfigRecord, there: There, plan: Plan) -> Dialect:

@@ -247,8 +247,9 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         self._log_summary: Callable[[], None] | None = None
         self._configure(run_config or {})
         if not self._resume:
-            # Faults of the plan are found here, where no node is needed; rounds may still come from `start`.
-            self._make_plan(None, None, None)
+            # Faults of the plan are found here, where no node is needed. How many rounds may still come from `start`:
+            # of so many, no participation is too long.
+            self._make_plan(None, None, None, default=2048)
 
     def __init_subclass__(cls, **keywords: object) -> None:
         """Refuse a subclass with a method that `start` would never call. Raises `BadInput`, with its line."""
@@ -391,9 +392,11 @@ class PrivateStrategy(Strategy, metaclass=Shown):
 
     # -- what a run is started with --------------------------------------------------------------------------
 
-    def _make_plan(self, rounds: int | None, timeout: float | None, nodes: int | None) -> Plan:
+    def _make_plan(
+        self, rounds: int | None, timeout: float | None, nodes: int | None, default: int = FLOWERS_ROUNDS
+    ) -> Plan:
         has_rounds = self._plan is not None or "rounds" in {**self._keywords, **self._overrides}
-        wanted = FLOWERS_ROUNDS if rounds is None and not has_rounds else rounds
+        wanted = default if rounds is None and not has_rounds else rounds
         fraction = self._fraction_evaluate
         plan = plan_from(
             self._plan, self._keywords, self._overrides, rounds=wanted, timeout=timeout, nodes=nodes, evaluate=fraction
