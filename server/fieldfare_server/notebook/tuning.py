@@ -35,12 +35,12 @@ def tune(
 
     Example:
         >>> import fieldfare as ff
-        >>> plan = ff.Plan(task="digits", epsilon=4, delta=1e-3, rounds=2, cohort=20, mechanism="nu", population="demo")
+        >>> plan = ff.Plan(task="digits", epsilon=24, delta=1e-3, rounds=4, cohort=20, mechanism="nu", population="p")
         >>> ways = ff.tune(plan, {"server_optimizer.learning_rate": [0.3, 1.0]}, share=0.3, dry_run=True)
         >>> print(ways)
-        2 trials and a final run, epsilon 4 at delta 0.001 for each user in all; compared by: public held-out score. ...
+        2 trials and a final run, epsilon 24 at delta 0.001 for each user in all; compared by: public held-out ...
           on a share of 0.3: noise of the final model 1.43 times that of one run on all users, ...
-        >>> tuned = ff.tune(plan, {"server_optimizer.learning_rate": [0.3, 1.0]}, share=0.3, budget=4, progress=False)
+        >>> tuned = ff.tune(plan, {"server_optimizer.learning_rate": [0.3, 1.0]}, share=0.3, budget=24, progress=False)
         >>> tuned.plan.server_optimizer.learning_rate in (0.3, 1.0)
         True
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.fft
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -307,12 +308,12 @@ def test_gradients(participation: Participation | None, objective: str) -> None:
 @pytest.mark.parametrize("n", [2, 3, 17, 40, 1024, 2000, 2053])
 def test_transforms_made_together_have_the_bits_of_each_alone(n: int) -> None:
     """So a search ends where it ended when they were made one by one, and prices stay."""
-    size = blt.next_fast_len(2 * n, True)
+    size = scipy.fft.next_fast_len(2 * n, True)
     vectors = np.random.default_rng(n).normal(size=(4, n)) * np.exp(-np.arange(n) / 50)
     padded = np.zeros((4, size))
     padded[:, :n] = vectors
-    for together, vector in zip(blt.rfft(padded), vectors, strict=True):
-        assert np.array_equal(together, blt.rfft(vector, size))
+    for together, vector in zip(scipy.fft.rfft(padded), vectors, strict=True):
+        assert np.array_equal(together, scipy.fft.rfft(vector, size))
 
 
 def test_overlapping_columns_get_monotone_coefficients() -> None:

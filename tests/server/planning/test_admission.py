@@ -56,6 +56,7 @@ def drawn_plan(random: np.random.Generator, largest: float) -> Plan:
         run__cohort=cohort,
         run__min_reports=cohort,
         run__noise_seed=None,
+        run__accept_noise=True,
         participation={"scheme": "min-separation", "separation": separation, "max_participations": most},
         mechanism=[{"kind": "independent"}, {"kind": "nu", "nu": 0.1}][int(random.integers(2))],
     )
