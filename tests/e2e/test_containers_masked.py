@@ -64,6 +64,7 @@ cohort = 24
 min_reports = 8
 min_available = 99
 round_timeout = 180
+accept_noise = true
 [participation]
 scheme = "min-separation"
 separation = 3

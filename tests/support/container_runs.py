@@ -32,6 +32,7 @@ min_reports = {min_reports}
 min_available = {min_available}
 round_timeout = {timeout}
 noise_seed = 7
+accept_noise = true
 
 [participation]
 scheme = "min-separation"
