@@ -26,6 +26,7 @@ from support.refusals import coded
 from support.stranger import stranger
 
 PLAN: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-4, "rounds": 4, "cohort": 10, "task": "digits"}
+PLAN |= {"accept_noise": True}  # small, so mostly noise
 RUN: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5, "cohort": 3, "population": "p", "budget": 8.0}
 
 

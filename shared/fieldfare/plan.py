@@ -449,7 +449,7 @@ class Plan(Table, metaclass=PlanType):
             del table["privacy"]["rounding"]
         if self.privacy.accounting == "individual" or self.privacy.adjacency == "add_remove":
             del table["privacy"]["accounting"]
-        for key in ("name", "tags", "round_seconds"):
+        for key in ("name", "tags", "round_seconds", "accept_noise"):
             if not table["run"][key]:
                 del table["run"][key]
         return json.dumps(table, sort_keys=True, separators=(",", ":"))
