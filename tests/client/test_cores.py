@@ -186,7 +186,8 @@ UNGUARDED = """
 import os
 os.cpu_count = lambda: 2
 import fieldfare as ff
-plan = ff.Plan(task="digits", epsilon=4, delta=1e-5, rounds=2, cohort=10, mechanism="nu", client={"workers": 2})
+plan = ff.Plan(task="digits", epsilon=4, delta=1e-5, rounds=2, cohort=10, mechanism="nu", accept_noise=True,
+               client={"workers": 2})
 ff.simulate(plan, population="demo", budget=10, progress=False)
 """
 

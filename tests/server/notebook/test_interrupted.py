@@ -69,6 +69,7 @@ def interrupt(root: Path, moments: list[Any], first: float, others: list[Any], r
         mechanism="independent",
         participation={"scheme": "min-separation", "separation": 1},
         evaluate_every=rounds,
+        accept_noise=True,
     )
     moments[:] = [first, *others]
     reached, run = list[int](), ""
