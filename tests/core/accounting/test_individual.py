@@ -16,7 +16,9 @@ from fieldfare.accounting import gaussian_epsilon
 from fieldfare.accounting.individual import UNIT, from_units, units_up
 from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
+from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from support.refusals import coded
 
 NU = {"kind": "nu", "nu": 0.1}
 
@@ -174,5 +176,5 @@ def test_units_are_rounded_up_and_come_back_rounded_up() -> None:
     for units in (1, 2**44, 2**53 + 1, 2**61 + 3):
         assert Fraction(from_units(units)) >= Fraction(units) * Fraction(UNIT)
     for bad in (-1.0, math.nan, math.inf, 1e9):
-        with pytest.raises(ValueError, match="charge"):
+        with pytest.raises(BadInput, check=coded("out-of-range", "for one user")):
             units_up(np.array([bad]))
