@@ -57,7 +57,7 @@ def _told(each: OutOfRange) -> str:
 
 
 def largest_delta(users: int) -> float:
-    """Return the largest delta of two digits that so many users need no warning of: at most a tenth of 1 / users."""
+    """Return the largest delta, to two digits, that warns nobody with so many users: at most a tenth of 1 / users."""
     return float(Context(prec=2, rounding=ROUND_DOWN).divide(Decimal(1), Decimal(10 * users)))
 
 

@@ -77,7 +77,6 @@ def test_of_many_cases_a_few_are_drawn_and_always_the_same(tmp_path: Path) -> No
 
 SHARED = """
 import os
-import re
 import subprocess
 import time
 import pytest

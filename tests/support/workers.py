@@ -173,7 +173,7 @@ def listen(session: pytest.Session, workers: dict[Connection, int], queue: int, 
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say at the very end what time did not suffice for."""
+    """Say last what there was no time for."""
     if LEFT_OUT in config.stash:
         print(config.stash[LEFT_OUT])
 

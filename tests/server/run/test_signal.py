@@ -127,7 +127,7 @@ def _clip(norm: float) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_a_refusal_of_clip_or_rate_names_is_admitted(seed: int) -> None:
-    """A clip norm was named where the step was too small, and where noise stayed above the signal with it."""
+    """A refusal named a clip norm where the step was too small, or where noise stayed above the signal even with it."""
     draw = random.Random(seed)
     tables: dict[str, dict[str, Any]] = {
         "clipping": {"kind": "flat", "norm": 10 ** draw.uniform(-4, 3)},
