@@ -11,13 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from fieldfare.arrays import Floats
 from fieldfare.factorization.rational import Exponentials
-
-# Limits BLAS to one thread: sums are then made in one order, whatever OMP_NUM_THREADS says.
-ONE_THREAD = ThreadpoolController()
 
 
 def recall(cache: MutableMapping[str, bytes], name: str, optimise: Callable[[], Floats]) -> Floats:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, MutableMapping
 from numbers import Integral
 from typing import TypeVar
 
+from threadpoolctl import threadpool_limits
+
 from fieldfare.errors import OutOfRange
+from fieldfare.lazily import scipy
 from fieldfare.mechanisms.base import About, Mechanism, MechanismSpec
-from fieldfare.mechanisms.optimum import ONE_THREAD
 from fieldfare.participation import Participation
 from fieldfare.registry import Registry
 
@@ -59,7 +61,9 @@ def build(
     if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
         raise OutOfRange(f"rounds = {rounds!r}", "must be at least 1, and an integer.", "1")
     parsed = parse(spec)
-    with ONE_THREAD.limit(limits=1, user_api="blas"):
+    _ = scipy.linalg  # its BLAS is one of its own, and only what is loaded is limited
+    # One thread: sums are then made in one order, whatever OMP_NUM_THREADS says.
+    with threadpool_limits(1, "blas"):
         if cache is None:
             return parsed.build(rounds, participation)
         return parsed.build_cached(rounds, participation, cache)
