@@ -90,25 +90,26 @@ class Answers(RunAnswers, JournalAnswers):
             names = [name for name in snapshot.population_names() if only is None or name in only]
             names = [name for name in names if search.casefold() in name.casefold()]
             head = snapshot.head()
-            return part(names, lambda name: self._population(snapshot, name, head), order, cursor, limit)
+            return part(names, lambda name: self._population(snapshot, name, head, only), order, cursor, limit)
 
-    def population(self, name: str) -> Population:
-        """Return one population."""
+    def population(self, name: str, only: Container[str] | None = None) -> Population:
+        """Return one population; `only` as in `populations`."""
         with self._ledger.snapshot() as snapshot:
             with known():
                 head = snapshot.head(name)
-            return self._population(snapshot, name, head)
+            return self._population(snapshot, name, head, only)
 
-    def _population(self, snapshot: Reader, name: str, head: Head) -> Population:
+    def _population(self, snapshot: Reader, name: str, head: Head, only: Container[str] | None = None) -> Population:
         def read() -> tuple[Population, views.RunInBrief | None]:
             view = snapshot.population(name)
             return Population.of(view, outlook(snapshot, view, self._demand), snapshot.together(view)), view.active_run
 
         # All but the end that is expected changes only with a row of the journal, and calendar windows at midnight.
         answer, active = self._populations.get(head, f"{name} {day_of(snapshot.now())}", read)
-        return (
-            answer if active is None else answer.model_copy(update={"projected_end": projected_end(snapshot, active)})
-        )
+        end = None if active is None else projected_end(snapshot, active)
+        # Less one's own, a sum over populations tells what the others may spend.
+        together = answer.together if only is None else None
+        return answer.model_copy(update={"projected_end": end, "together": together})
 
     def _demand(self, snapshot: Reader, run: views.RunInBrief) -> Demand:
         """Return what the plan of `run` asks of single users, worked out once."""
@@ -175,12 +176,18 @@ class Answers(RunAnswers, JournalAnswers):
                 made = close(name, key, actor=actor, anyones=anyones)
         return Charge.of(made)
 
-    def change(self, name: str, secret: str | None, change: Callable[[Ledger], views.PopulationView]) -> Population:
-        """Change a population's budget. Raises `ProblemError` 409 where the ledger refuses it."""
+    def change(
+        self,
+        name: str,
+        secret: str | None,
+        only: Container[str] | None,
+        change: Callable[[Ledger], views.PopulationView],
+    ) -> Population:
+        """Change a population's budget, and return `population`. Raises `ProblemError` 409 where the ledger refuses it."""
         self._require(name)
         with allowed(), self._ledger.presenting(secret):
             change(self._ledger)
-        return self.population(name)
+        return self.population(name, only)
 
     def proposal_population(self, proposal: str) -> str:
         """Return the population that a raise is proposed for."""

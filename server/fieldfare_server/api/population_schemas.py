@@ -80,7 +80,7 @@ class Population(Answer):
     together: TogetherAnswer | None = Field(
         default=None,
         description="the guarantee of a user who is also in all other populations of the ledger with which its users "
-        "cannot be compared, because presence is secret; null: there is none",
+        "cannot be compared, because presence is secret; null: there is none, or the token may not see them",
     )
     ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
     ceiling_delta: float | None = Field(default=None, description="the same for delta")

@@ -110,13 +110,13 @@ class RunAnswers:
             separation=facts.separation if facts else None,
         )
 
-    def report(self, run_id: str, as_: Written) -> str:
-        """Return the privacy statement of a run."""
+    def report(self, run_id: str, as_: Written, *, alone: bool = False) -> str:
+        """Return the privacy statement of a run; `alone` as in `privacy_statement`."""
         from fieldfare_server.evidence.statement import privacy_statement
 
         self.population_of(run_id)
         with self._ledger.snapshot() as snapshot:
-            statement = privacy_statement(snapshot, run_id, self._root)
+            statement = privacy_statement(snapshot, run_id, self._root, alone=alone)
         if as_ == "json":
             return json.dumps(statement.to_json(), ensure_ascii=False, allow_nan=False)
         return statement.to_html() if as_ == "html" else statement.to_markdown()

@@ -26,10 +26,12 @@ from fieldfare_server.ledger.views import ChargeView, PopulationView
 HIDDEN = f"not shown under {PRESENCE}: who took part is what is protected"
 
 
-def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None) -> Statement:
+def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None, *, alone: bool = False) -> Statement:
     """Return the statement of a run as the ledger stands now. Raises `BadInput` if there is no such run.
 
-    root: the state directory, in which the run's strategy is stored; see `plan_facts`.
+    Args:
+        root: the state directory, in which the run's strategy is stored; see `plan_facts`.
+        alone: for a reader who may not see other populations: without what their budgets add up to.
     """
     evidence = gather(ledger, run_id, root)
     return Statement(
@@ -38,7 +40,7 @@ def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None) -> 
         private=evidence.private,
         sections=(
             _setting(evidence),
-            _formal_guarantee(evidence),
+            _formal_guarantee(evidence, alone),
             _mechanism(evidence),
             _participation(evidence),
             _released(evidence),
@@ -71,13 +73,13 @@ _ACROSS = (
 )
 
 
-def _formal_guarantee(evidence: RunEvidence) -> Section:
+def _formal_guarantee(evidence: RunEvidence, alone: bool) -> Section:
     run, population = evidence.run, evidence.population
     rows = [
         ("Spent by this run", _epsilon(run.spent_epsilon, run.delta)),
         ("Planned for this run", _epsilon(run.planned_epsilon, run.delta)),
         ("Guarantee for all runs of the population", _epsilon(population.bound_epsilon, population.bound_delta)),
-        *_together(evidence),
+        *([] if alone else _together(evidence)),
         ("Gauge: spent of it by all runs", _epsilon(population.spent_epsilon, population.delta)),
         ("Gauge: committed of it by all runs", _epsilon(population.committed_epsilon, population.delta)),
         ("Set aside of delta for sampled runs", decimal(population.leak, 3)),

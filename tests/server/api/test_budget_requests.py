@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ledger_data
 import pytest
@@ -118,6 +119,31 @@ def test_a_token_for_one_population_sees_that_one(client: TestClient, ledger: Le
         assert client.post(f"/v1/populations/aircraft/{path}", json=body, headers=theirs).status_code == 403
     assert client.get("/v1/runs?population=aircraft", headers=mine).status_code == 200
     assert client.post("/v1/runs/run-1/stop", headers=mine).status_code == 202
+
+
+def test_a_token_for_one_population_is_not_told_what_budgets_add_up_to(client: TestClient, ledger: Ledger) -> None:
+    """Less one's own budget, the sum is another's."""
+    ledger.create_population("secret", 1.0, 1e-6, adjacency="add_remove", actor="officer")
+    run, at = ledger_data.start(ledger, "run-1"), "/v1/populations/aircraft"
+    whole, mine = bearer(ledger, "all", "admin"), bearer(ledger, "one", "admin", populations=("aircraft",))
+
+    def told(headers: dict[str, str]) -> list[Any]:
+        note = client.post(f"{at}/note", json={"text": "looked at"}, headers=headers).json()
+        (listed,) = client.get("/v1/populations?search=aircraft", headers=headers).json()["items"]
+        (nearest,) = client.get("/v1/populations?search=aircraft&order=nearness", headers=headers).json()["items"]
+        views = [client.get(at, headers=headers).json(), listed, nearest, note]
+        assert all(view["active_run"] == run.id and view["bound_epsilon"] == 8.0 for view in views)
+        return [view["together"] and view["together"]["populations"] for view in views]
+
+    def statement(headers: dict[str, str]) -> str:
+        return client.get(f"/v1/runs/{run.id}/report?format=markdown", headers=headers).text
+
+    assert told(whole) == [2, 2, 2, 2]
+    assert told(mine) == [None] * 4
+    assert told(whole) == [2, 2, 2, 2], "the answer that is kept stays whole"
+    assert "all 2 populations" in statement(whole)
+    assert "populations of this ledger" not in statement(mine)
+    assert "Guarantee for all runs of the population" in statement(mine)
 
 
 OF_THE_SERVICE = ("/healthz", "/readyz", "/v1/me")

@@ -61,7 +61,7 @@ def populations(
 def population(request: Request, caller: Reader, answers: AnswersOf, name: PopulationName) -> Response:
     """One population: budget, spent, reserved, remaining, rounds left, projected end."""
     caller.require(name)
-    return conditional(request, answers.population(name))
+    return conditional(request, answers.population(name, caller.populations))
 
 
 @router.get("/{name}/history", response_model=History, responses=CSV | responses(304, 401, 403, 404, 422, 429, 503))
@@ -176,7 +176,7 @@ def _changed(
     """Change population `name` for its caller, by a method of `Ledger`. of: the proposal that it is about, if any."""
     caller.require(name)
     change = partial(how, actor=_actor(caller), **given)
-    return answers.change(name, caller.secret, lambda ledger: change(ledger, of or name))
+    return answers.change(name, caller.secret, caller.populations, lambda ledger: change(ledger, of or name))
 
 
 def _actor(caller: Caller) -> str:

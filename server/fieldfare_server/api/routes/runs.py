@@ -109,10 +109,10 @@ def run_participation(request: Request, _: RunReader, answers: AnswersOf, run_id
     },
 )
 def run_report(
-    _: RunReader, answers: AnswersOf, run_id: RunId, as_: Annotated[Written, Query(alias="format")] = "json"
+    caller: RunReader, answers: AnswersOf, run_id: RunId, as_: Annotated[Written, Query(alias="format")] = "json"
 ) -> Response:
     """The privacy statement of a run: every number in it comes from the ledger."""
-    text = answers.report(run_id, as_)
+    text = answers.report(run_id, as_, alone=caller.populations is not None)
     if as_ == "json":
         return Response(text, media_type="application/json")
     # An HTML statement contains its style; it may run nothing and fetch nothing.
