@@ -29,7 +29,7 @@ def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> 
 
     Args:
         users: at least 1.
-        accepted: a person said `--accept-delta`: what would be refused is a warning.
+        accepted: a person said so, by `--accept-delta`: what would be refused is a warning.
 
     Raises:
         BadInput: delta >= 1 / users, or a Poisson rate that brings more than twice or less than half the
@@ -38,7 +38,7 @@ def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> 
     found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users), *_judge_enrolled(plan, users)]
     for each, refused in found:
         if refused and not accepted:
-            raise OutOfRange(each.what, each.why, f"{each.nearest}, or --accept-delta")
+            raise OutOfRange(each.what, each.why, f"{each.nearest}, or --accept-delta (in Python accept_delta=True)")
     return [_told(each) for each, _ in found]
 
 

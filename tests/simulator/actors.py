@@ -1,6 +1,6 @@
 """The clients of one history: coordinators and their nodes, trainers, an officer, readers and their tokens.
 
-Each keeps to docs/architecture.md as the product does: durable before it is sent, charged before it is shown.
+Each keeps to docs/walks.md as the product does: durable before it is sent, charged before it is shown.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class Federation:
             raise Violation(f"{who.id}: a node refuses the head: {refused}") from refused
 
     def _sum(self, handle: RunHandle, job: Job, index: int, attempt: int, users: Any, indices: Any) -> dict[str, Any]:
-        """The round's sum, its nonce (spec of docs/noise.md: bound to the sum) and its outcome."""
+        """The round's sum, its nonce (docs/walks.md: bound to the sum) and its outcome."""
         came = np.array([self.rng.random() < 0.8 for _ in range(users.size)], dtype=bool)
         participants, names = indices[came], users[came]
         total = hashlib.sha256(f"{job.id} {index} {attempt} {names.tolist()} {self.rng.random()}".encode()).hexdigest()

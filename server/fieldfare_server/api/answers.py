@@ -183,7 +183,7 @@ class Answers(RunAnswers, JournalAnswers):
         only: Container[str] | None,
         change: Callable[[Ledger], views.PopulationView],
     ) -> Population:
-        """Change a population's budget, and return `population`. Raises `ProblemError` 409 where the ledger refuses it."""
+        """Change a population's budget, and return it. Raises `ProblemError` 409 where the ledger refuses it."""
         self._require(name)
         with allowed(), self._ledger.presenting(secret):
             change(self._ledger)

@@ -29,8 +29,8 @@ def ask(
     population: str = "",
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
-    delta: float = 1e-5,
-    adjacency: str = "zero_out",
+    delta: float | None = None,
+    adjacency: str | None = None,
     client: Mapping[str, object] | None = None,
     budget: Budget | None = None,
     ledger: str | Path | None = None,
@@ -66,8 +66,8 @@ def ask(
         parameters: of a task that is named.
         population: whose budget is charged.
         epsilon, delta: what the question may cost, taken alone; or `noise_multiplier` in place of epsilon:
-            the noise of one user's contribution.
-        adjacency: the population's.
+            the noise of one user's contribution. delta is 1e-5 if left out, of `clip_of` its plan's.
+        adjacency: the population's; None: "zero_out", of `clip_of` its plan's.
         client: the local training of measure "update-norm", as a plan's `[client]` table.
         budget, ledger: as for `ff.simulate`. A question about a released model needs the ledger of its run.
         dry_run: say what it would cost and how wide the answer would be; ask and charge nothing.
@@ -93,10 +93,9 @@ def ask(
         BudgetRefused: the budget does not hold it.
         Interrupted: Ctrl-C. In a named ledger the question can be resumed.
     """
-    privacy: dict[str, object] = {"population": population, "delta": delta, "adjacency": adjacency}
-    for name, value in (("epsilon", epsilon), ("noise_multiplier", noise_multiplier)):
-        if value is not None:
-            privacy[name] = value
+    given = {"delta": delta, "adjacency": adjacency, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
+    said = {name: value for name, value in given.items() if value is not None}
+    privacy: dict[str, object] = {"population": population, "delta": 1e-5, "adjacency": "zero_out", **said}
     size = {} if cohort is None else {"cohort": cohort}
     if grid is not None:
         if question is None or resume or task or parameters or client or clip_of is not None or dry_run:
@@ -117,7 +116,8 @@ def ask(
             raise NotGiven("ask", "needs a question, or resume=RUN with its ledger, and not both.", "ff.ask({...})")
         return resumed(home, resume)
     if clip_of is not None:
-        named = clip_of.privacy.model_copy(update={"population": population or clip_of.privacy.population})
+        own = {"population": population or clip_of.privacy.population, **said}
+        named = clip_of.privacy.model_copy(update=own)
         of = clip_of.model_copy(update={"privacy": named})
         wanted = Asked.clip_of(of) if epsilon is None else Asked.clip_of(of, epsilon)
         return _put(home, wanted, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta, clip=True)

@@ -29,7 +29,7 @@ from fieldfare_server.run.presence.availability import require_simulated
 from fieldfare_server.run.presence.identity import identity_is_stable
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.signal import require_signal
+from fieldfare_server.run.signal import log_signal
 
 log = logging.getLogger("fieldfare.app")
 
@@ -65,9 +65,8 @@ def _open_session(grid: Grid, plan_source: str, resume: str, run_id: str) -> Ses
     require_simulated(plan, grid)
     actor = SIMULATION if os.environ.get("FIELDFARE_NODE_AUTH") == "simulated" else "coordinator"
     session = Session.begin(home, plan, stable, actor, run_id or None)
-    if plan.run.task != QUESTION and session.cost is not None:  # a question is judged by `questions.require_clear`
-        for warning in require_signal(session.cost, session.schema.numel, accepted=True):
-            log.warning("%s", warning)  # who submits with `fieldfare run` was refused
+    if plan.run.task != QUESTION:  # a question is judged by `questions.require_clear`
+        log_signal(session.cost, session.schema.numel, log)  # who submits with `fieldfare run` was refused
     return session
 
 

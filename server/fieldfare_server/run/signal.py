@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import numpy as np
@@ -99,6 +100,12 @@ def _last_model(plan: Plan, updates: torch.Tensor) -> torch.Tensor:
     for round, update in enumerate(updates):
         params, state = optimizer.step(state, params, update, StepInfo(round, len(updates), 0.0))
     return params
+
+
+def log_signal(cost: Cost | None, numel: int, log: logging.Logger) -> None:
+    """Log what `require_signal` says of a run that begins. Refuses nothing: apps that run must go on running."""
+    for warning in require_signal(cost, numel, accepted=True) if cost else ():
+        log.warning("%s", warning)
 
 
 def require_signal(

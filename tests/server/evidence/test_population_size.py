@@ -24,7 +24,9 @@ def plan(delta: float, rate: float | None = None, groups: int | None = None) -> 
 
 
 def test_delta_must_be_below_one_in_the_number_of_users() -> None:
-    with pytest.raises(BadInput, check=coded("out-of-range", "privacy.delta", "0.5", "--accept-delta")):
+    with pytest.raises(
+        BadInput, check=coded("out-of-range", "privacy.delta", "0.5", "--accept-delta", "accept_delta=True")
+    ):
         check_population_size(plan(0.5), 100)
     with pytest.raises(BadInput, check=coded("out-of-range", "privacy.delta")):
         check_population_size(plan(0.01), 100)

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -152,3 +152,14 @@ def test_a_full_disk_leaves_the_plan_as_it_was_and_the_answer_that_was_paid_for_
     monkeypatch.setattr(ask, "put", lambda *_, **__: found)
     ask.ask_clip(state, path, 0.1, dry_run=False, accept_delta=False)
     assert Plan.from_toml(path.read_text()).clipping.norm == 0.123
+
+
+def test_a_delta_and_an_adjacency_that_are_given_are_the_questions(tmp_path: Path) -> None:
+    """Both were dropped for the plan's."""
+    keys: dict[str, Any] = {"clip_of": plan(), "epsilon": 200.0, "population": "people", "dry_run": True}
+    own, other = ff.ask(**keys), ff.ask(**keys, delta=1e-7)
+    assert (own.delta, other.delta) == (1e-5, 1e-7)
+    assert other.noise_multiplier > own.noise_multiplier
+    assert ff.ask(**keys, adjacency="replace_one").noise_multiplier > 1.9 * own.noise_multiplier  # type: ignore[union-attr]
+    with pytest.raises(BadInput):
+        ff.ask(**keys, delta=0.0)

@@ -94,7 +94,9 @@ def test_a_second_question_that_the_budget_does_not_hold_is_refused(tmp_path: Pa
 
 def test_a_delta_that_publishes_a_node_is_refused_unless_a_person_accepts_it(tmp_path: Path) -> None:
     app = querying_app(lambda partition, _: told(age=50))
-    with pytest.raises(BadInput, check=coded("out-of-range", "privacy.delta = 0.5", "--accept-delta")):
+    with pytest.raises(
+        BadInput, check=coded("out-of-range", "privacy.delta = 0.5", "--accept-delta", "accept_delta=True")
+    ):
         ask(app, MEAN, tmp_path, delta=0.5)
     assert ask(app, MEAN, tmp_path, delta=0.5, accept_delta=True).users == 4
 

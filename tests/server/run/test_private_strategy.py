@@ -308,7 +308,9 @@ def test_a_delta_that_publishes_a_node_is_refused_or_accepted_by_a_person(
 ) -> None:
     """Only the commands refused it: an app released at delta .9 for three users, without a word."""
     grid, large = LocalGrid(vector_app, 3, {}), {"epsilon": 1.0, "delta": 0.5}
-    with pytest.raises(BadInput, check=coded("out-of-range", "privacy.delta = 0.5", "of 3", "--accept-delta")):
+    with pytest.raises(
+        BadInput, check=coded("out-of-range", "privacy.delta = 0.5", "of 3", "--accept-delta", "accept_delta=True")
+    ):
         strategy(tmp_path, **large).start(grid, vector_arrays(), num_rounds=1)
     assert not list(tmp_path.iterdir())
     strategy(tmp_path, **large, accept_delta=True).start(grid, vector_arrays(), num_rounds=1)

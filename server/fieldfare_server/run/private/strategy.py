@@ -74,7 +74,7 @@ from fieldfare_server.run.round.own_model import OwnModel
 from fieldfare_server.run.round.roles import Buffers, Model, assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from fieldfare_server.run.signal import require_signal
+from fieldfare_server.run.signal import log_signal
 
 # Flower's own logger: inside of a user's ServerApp only its lines are shown.
 log = logging.getLogger("flwr")
@@ -540,8 +540,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         except BudgetRefused as refusal:
             raise budget_exhausted(refusal, result) from None
         self._session = session
-        for warning in require_signal(session.cost, model.schema.numel, accepted=True) if session.cost else ():
-            log.warning("%s", warning)  # no refusal: apps that run must go on running
+        log_signal(session.cost, model.schema.numel, log)
         # Nodes with a budget of their own leave out whom it no longer allows: they are no other users.
         budgets = self._charge_on_nodes or "FIELDFARE_BUDGET" in os.environ
         session.has_all_users = there.kind == "local" and not budgets
