@@ -142,7 +142,8 @@ class Blinder:
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
         with transaction(self._journal) as journal:
-            approved, noise = _approved(journal, plan), _noise_of(journal, plan)
+            approved = _approved(journal, plan)
+            noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
             head = self._head(journal)
             nodes = frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
@@ -177,8 +178,7 @@ class Blinder:
         """
         asked, running = MasksAsked.read(content), None
         with transaction(self._journal) as journal:
-            _admit(journal, asked)
-            noise = _noise_of(journal, asked.plan)
+            noise = _admit(journal, asked)
             known = _answered(journal, asked, noise is not None)
             # Before it is written down: a question with a wrong box must not take the place of the right one.
             seeds = list(self._open(asked))
@@ -232,7 +232,8 @@ class Blinder:
                 raise asked.refused("masks-box") from None
 
 
-def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> None:
+def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> BlinderNoise | None:
+    """The noise of its plan. Raises `MasksRefused` unless plan, number of nodes and their keys are as approved."""
     approved = _approved(journal, asked.plan)
     if approved is None or approved[1] != asked.numel:
         raise asked.refused("masks-plan")
@@ -245,16 +246,14 @@ def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> None:
     admitted = {key for (key,) in journal.execute("SELECT key FROM nodes")}
     if len(keys) < len(asked.seals) or not keys <= admitted:
         raise asked.refused("masks-node")
+    return approved[2]
 
 
-def _approved(journal: sqlite3.Connection, plan: str) -> Any:
-    """(fewest nodes, numbers of a sum) with which `plan` was approved; None: it was not."""
-    return journal.execute("SELECT least_nodes, numel FROM plans WHERE plan = ?", (plan,)).fetchone()
-
-
-def _noise_of(journal: sqlite3.Connection, plan: str) -> BlinderNoise | None:
-    found = journal.execute("SELECT noise FROM noises WHERE plan = ?", (plan,)).fetchone()
-    return found and BlinderNoise.from_json(json.loads(found[0]))
+def _approved(journal: sqlite3.Connection, plan: str) -> tuple[int, int, BlinderNoise | None] | None:
+    """(fewest nodes, numbers of a sum, noise) with which `plan` was approved; None: it was not."""
+    query = "SELECT least_nodes, numel, noise FROM plans LEFT JOIN noises USING (plan) WHERE plan = ?"
+    found = journal.execute(query, (plan,)).fetchone()
+    return found and (*found[:2], found[2] and BlinderNoise.from_json(json.loads(found[2])))
 
 
 def _budget(journal: sqlite3.Connection) -> Terms | None:
@@ -282,8 +281,7 @@ def _charge(journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise)
         raise asked.refused("masks-plan")
     if not _fits(journal, asked.run, asked.plan, noise):
         raise asked.refused("masks-budget")
-    values = (asked.run, asked.plan, noise.mu_squared)
-    journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", values)
+    journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", (asked.run, asked.plan, noise.mu_squared))
 
 
 def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tuple[int, str] | None:

@@ -21,7 +21,7 @@ from fieldfare.atomic import make_file
 from fieldfare.errors import BadInput, Refused, Unreadable
 from fieldfare.masking.boxes import Purpose, read_key, seal, write_node_key
 from fieldfare.masking.receipts import BlinderHead, BlinderWentBack
-from fieldfare.masking.words import add_mask_, encode, fresh_seed
+from fieldfare.masking.words import RINGS, add_mask_, encode, fresh_seed
 from fieldfare_client.witness import keep
 from fieldfare_flower.masked import Masking, Seal, write_reply
 from fieldfare_flower.messages import Occasion
@@ -126,9 +126,17 @@ def mask_reply(
     """
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.
     ring, queries = (2.0**masking.spacing_log2, masking.bits), update.reshape(len(masking.shares), -1)
-    parts = [encode(query, *ring, math.sqrt(share)) for query, share in zip(queries, masking.shares, strict=True)]
-    riding, seed = encode(np.asarray(counts, np.float64) * masking.weights, *ring), fresh_seed()
-    words = add_mask_(np.concatenate([*parts, riding]), seed)
+    try:
+        with np.errstate(over="ignore"):
+            parts = [
+                encode(query, *ring, math.sqrt(share)) for query, share in zip(queries, masking.shares, strict=True)
+            ]
+            parts.append(encode(np.asarray(counts, np.float64) * masking.weights, *ring))
+    except BadInput:
+        # The server chose this ring, and an error in place of the reply would tell it how large one update is.
+        parts = [np.zeros(update.size + len(counts), RINGS[masking.bits][0])]
+    seed = fresh_seed()
+    words = add_mask_(np.concatenate(parts), seed)
     purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, words.size, masking.plan)
     box = seal(read_key(masking.blinder)[0], seed, purpose)
     return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, node_key(_file(context))))

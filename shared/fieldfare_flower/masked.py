@@ -121,11 +121,10 @@ class Masking:
         if record is None:
             return None
         blinder, log2, bits, plan, shares, weights = _fields(record, _MASKING)
-        # Beyond 2^900 the spacing would leave float64's range in a product.
-        if abs(log2) > 900 or bits not in RINGS:
-            raise BadReply("schema", "no ring")
-        if not shares or not all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights)):
-            raise BadReply("schema", "no shares and weights")
+        numbers = bool(shares) and all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights))
+        # Beyond 2^900 the spacing would leave float64's range in a product; shares above 1 would outweigh the clip.
+        if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12:
+            raise BadReply("schema", "no ring, shares and weights")
         return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights), str(record.get("head", "")))
 
 
@@ -206,12 +205,10 @@ class MasksAsked:
         """Raises `BadReply` on anything but a well-formed question about distinct nodes."""
         record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
         run, round, attempt, numel, bits, plan, nodes, seals = _fields(record, _ASKED)
-        if bits not in RINGS or not all(0 <= number < _MOST for number in (round, attempt, numel)):
-            raise BadReply("schema", "no round")
-        if not all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes):
-            raise BadReply("schema", "no ids of nodes")
-        if len(nodes) != len(seals):
-            raise BadReply("schema", "not one seal for each node")
+        numbers = bits in RINGS and all(0 <= number < _MOST for number in (round, attempt, numel))
+        ids = all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes)
+        if not numbers or not ids or len(nodes) != len(seals):
+            raise BadReply("schema", "no round, or not one id and one seal for each node")
         asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
         try:
             asked.digest()

@@ -35,7 +35,7 @@ from fieldfare.accounting.filter import leak_of_run, reserve
 from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
-from fieldfare.errors import AlreadyThere, BadInput, OutOfRange
+from fieldfare.errors import AlreadyThere
 from fieldfare.hashing import all_differ
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
 from fieldfare.text import decimal
@@ -130,11 +130,12 @@ class Charges:
                 why = "users were asked for it, or for a later round, before."
                 near = "the newest copy of the ledger and of the coordinator's directory"
                 raise NodeBudgetRefused(what, why, near, reason="asked-again")
-            if singly:
-                units = _increments(cost, round, patterns, what)
-            else:
-                _require_pattern(cost, round, patterns, what)
-                units = [0] * len(new)
+            for pattern in patterns:
+                taken = [each for each in pattern if each != _WHOLE]
+                if not cost.participation.allows([*taken, round], cost.mechanism.rounds):
+                    why = "the plan does not ask a user so often, or so soon."
+                    raise NodeBudgetRefused(what, why, reason="too-often")
+            units = _increments(cost, round, patterns) if singly else [0] * len(new)
             more = [Fraction(each) * Fraction(UNIT) for each in units]
             if not self._fit(connection, agreed, new, more).all():
                 raise _exceeds(agreed)
@@ -240,32 +241,13 @@ def _price(connection: sqlite3.Connection, agreed: Agreed, cost: Cost, settings:
     return reserve(cost.loss, leak)
 
 
-def _increments(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]], what: str) -> list[int]:
+def _increments(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]]) -> list[int]:
     """Return what `round` costs users who took part in `patterns`, in units: the increment of the ledger's odometer."""
     setting = (cost.mechanism, cost.participation, cost.noise_multiplier, cost.plan.privacy.adjacency)
-    users = np.arange(len(patterns), dtype=np.int64)
-    try:
-        if not 0 <= round < cost.mechanism.rounds:
-            raise OutOfRange(f"round {round}", f"the run has {cost.mechanism.rounds}.")
-        # The whole charge is given, so that none is computed.
-        realised = RealisedCharge.restored(*setting, patterns, round, whole=cost.loss)
-        growth = realised.growth(round, users)
-        realised.add(round, users)
-    except BadInput as error:
-        raise NodeBudgetRefused(what, f"the plan does not allow it: {error}", reason="too-often") from None
+    # The whole charge is given, so that none is computed.
+    realised = RealisedCharge.restored(*setting, patterns, round, whole=cost.loss)
+    growth = realised.growth(round, np.arange(len(patterns), dtype=np.int64))
     return [int(each) for each in cost.increments(growth)]
-
-
-def _require_pattern(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]], what: str) -> None:
-    """Refuse a round that the plan's participation allows no user of `patterns`, whose whole run is charged."""
-    separation, most = cost.participation.separation_and_count(cost.mechanism.rounds)
-    for pattern in patterns:
-        taken = [each for each in pattern if each != _WHOLE]
-        if not 0 <= round < cost.mechanism.rounds or len(taken) >= most or (taken and round - taken[-1] < separation):
-            raise NodeBudgetRefused(what, "the plan does not ask a user so often, or so soon.", reason="too-often")
-
-
-# -- the file ------------------------------------------------------------------------------------------------
 
 
 def _signed(names: Names) -> list[int]:

@@ -22,6 +22,7 @@ from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key, mask_reply
 from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, Seal
 from fieldfare_flower.messages import SEAL, UPDATE, Occasion
+from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.cli.progress import simulated_nodes
 from fieldfare_server.evidence.residual_test import run_residual_test
@@ -186,6 +187,30 @@ def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
     words = [np.array(content[MASKED]["words"].numpy()) for content in (one, two)]  # type: ignore[index]
     assert (words[0] != words[1]).all()
     assert one["fieldfare"][SEAL] != two["fieldfare"][SEAL]
+
+
+def test_no_ring_that_the_server_names_tells_how_large_an_update_is(tmp_path: Path) -> None:
+    """An error in place of a reply would, and attempts cost nothing: the node answers, with zeros under its mask."""
+    make_node_key(tmp_path / "key")
+    node = Context(1, 1, {NODE_KEY: str(tmp_path / "key")}, RecordDict(), {})
+    for log2, weight in ((-70, 1.0), (-20, 1e308)):
+        masking = Masking(write_key(bytes(32)), log2, 32, "0" * 64, weights=(weight,))
+        for size in (0.0, 1.0):
+            update = np.full(4, size, np.float32)
+            reply = mask_reply(masking, Occasion("run", 0, 0), node, update, 1, (size,))
+            assert np.array(reply[MASKED]["words"].numpy()).shape == (5,)  # type: ignore[index]
+
+
+def test_shares_that_outweigh_the_clip_are_refused() -> None:
+    for shares, fits in (((0.5, 0.5), True), ((0.5, 0.6), False), ((1e308, 1e308), False)):
+        content = RecordDict({"fieldfare": ConfigRecord(Occasion("run", 0, 0).to_config())})
+        masking = Masking(write_key(bytes(32)), -20, 32, "0" * 64, shares)
+        masking.write(content)
+        if fits:
+            assert Masking.read(content) == masking
+        else:
+            with pytest.raises(BadReply):
+                Masking.read(content)
 
 
 @pytest.mark.parametrize(
@@ -530,8 +555,6 @@ def test_the_blinders_file_is_its_own(tmp_path: Path) -> None:
 
 def test_fuzzed_questions_cost_themselves(asked: tuple[Blinder, list[MasksAsked]]) -> None:
     """No exception but the two that the blinder names; nothing is written down."""
-    from fieldfare_flower.npy import BadReply
-
     blinder, (question, *_) = asked
     generator = np.random.default_rng(3)
     values: list[Any] = [-1, 0, 2**63, 2**64, 1.5, "", "x", "9" * 30, b"", bytes(80), [], [1], ["1"], [b"1"], True]

@@ -363,6 +363,19 @@ def test_a_void_rounds_next_attempt_costs_nothing_more(tmp_path: Path, monkeypat
     assert node.say(0, slice(1, 2), attempt=0) == "asked-again"
 
 
+def test_a_round_that_the_plans_participation_never_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far enough from the first, and not in step with it, of a run that charges all users alike."""
+    order = {"scheme": "fixed-order", "period": 2}
+    node = Node(
+        tmp_path, monkeypatch, plan(run__noise_seed=None, participation=order, privacy__accounting="worst-case")
+    )
+    settings = NodeBudget.read(node.file)
+    assert Charges(settings).admit(node.terms, settings.populations["people"], node.names).all()
+    assert [node.say(round) for round in (0, 3, 4)] == ["", "too-often", ""]
+
+
 def test_one_user_who_has_spent_everything_costs_the_others_no_charge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -219,7 +219,7 @@ class MaskedSums:
         # First the file, then the row: whatever crash comes between, a round that the log calls closed has its set.
         digest = closed.write(self._files)
         opened = self._account.close_round(opened, digest, len(nodes))
-        self.closed = ClosedSum(opened, total, closed.nodes, closed.reported)
+        self.closed = replace(closed, opened=opened)
         return opened
 
     def left_closed(self, opened: OpenRound) -> None:
