@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption, PlanArgument
 from fieldfare_server.cli.output import print_progress, print_text
 from fieldfare_server.cli.progress import check_first, local_grid, run_here
+from fieldfare_server.cli.sealed import require_sealed, search
 from fieldfare_server.evidence.looks import Look
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
@@ -29,7 +29,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.ledger.views import RunView
-from fieldfare_server.planning.tuning import HELD_OUT, Tried, Tuned, Tuning
+from fieldfare_server.planning.tuning import HELD_OUT, Tried, Tuned, Tuning, behind
 
 
 @on_home
@@ -49,6 +49,10 @@ def tune(
     to: Annotated[Path, typer.Option("--out", help="the plan for the others, with the best values")] = Path(
         "tuned.toml"
     ),
+    sealed: Annotated[
+        bool,
+        typer.Option("--sealed", help="charge all users first, and show nothing but the best trial: the final model"),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print what the ways of tuning cost; run and charge nothing")
     ] = False,
@@ -58,19 +62,22 @@ def tune(
     """Try settings of a plan on a share of its users, and write the best into a plan for the others.
 
     The same command again goes on where it was interrupted, or shows what it found: nothing is charged twice.
+    With --sealed it is another search, charged anew, and the plan is the one that the best model was trained by.
     """
-    tuning = Tuning.of(read_plan(plan_path(path)), dict(map(_values, over or [])), share=share, score=score)
+    values = dict(map(_values, over or []))
+    tuning = Tuning.of(read_plan(plan_path(path)), values, share=share, score=score, sealed=sealed)
     offer = tuning.offer()
     if dry_run:
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            require_admitted(opened, tuning)
+            (require_sealed if sealed else require_admitted)(opened, tuning)
         return CommandResult(asdict(offer), lambda: print_text(f"{offer}\nNothing was run or charged."))
     print_progress(str(offer))
-    tuned = try_all(directory, tuning, accept_delta=accept_delta, quiet=json_)
+    tuned = (search if sealed else try_all)(directory, tuning, accept_delta=accept_delta, quiet=json_)
     write_out(to, plan_text(tuned.plan))
-    text = f"{tuned}\n{to}: the plan for the others, with the values of the first line."
-    trials = [asdict(tried) for tried in tuned.trials]
-    return CommandResult({"trials": trials, "plan": str(to)}, lambda: print_text(text))
+    whose = f"of the model {tuned.model}" if sealed else "for the others, with the values of the first line"
+    shown: dict[str, object] = {"trials": [asdict(tried) for tried in tuned.trials], "plan": str(to)}
+    shown |= {"model": tuned.model} if sealed else {}
+    return CommandResult(shown, lambda: print_text(f"{tuned}\n{to}: the plan {whose}."))
 
 
 def try_all(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, quiet: bool = False) -> Tuned:
@@ -162,16 +169,11 @@ def _tuned(home: StateDirectory, tuning: Tuning, runs: Sequence[RunView], look: 
             for values, run, last in zip(tuning.settings, runs, series, strict=True)
         ]
         order, name, declared = (
-            sorted(range(len(tried)), key=lambda at: _behind(tried[at].score, task.least_is_best)),
+            sorted(range(len(tried)), key=lambda at: behind(tried[at].score, task.least_is_best)),
             task.score_name,
             f"public data, the {'least' if task.least_is_best else 'largest'} score first. {task.held_out}",
         )
     return Tuned(tuning.finals[order[0]], tuple(tried[at] for at in order), name, declared, str(home.root))
-
-
-def _behind(score: float | None, least_is_best: bool) -> float:
-    """Return what trials are sorted by: a score that is missing, or no number, is the worst."""
-    return math.inf if score is None or math.isnan(score) else score if least_is_best else -score
 
 
 def _values(text: str) -> tuple[str, list[JsonValue]]:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
 from fieldfare_client.app import forget_users
+from fieldfare_server.cli.sealed import require_sealed, search
 from fieldfare_server.cli.tune import require_admitted, try_all
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import Budget, home_of, make_population
@@ -26,6 +27,7 @@ def tune(
     score: str = HELD_OUT,
     population: str | None = None,
     budget: Budget | None = None,
+    sealed: bool = False,
     ledger: str | Path | None = None,
     dry_run: bool = False,
     accept_delta: bool = False,
@@ -45,7 +47,9 @@ def tune(
         True
 
     Guarantee: a trial is an ordinary run, and so is the question that compares trials; no user pays more for
-    all of it than the plan's own epsilon, and the users of the two parts are disjoint.
+    all of it than the plan's own epsilon, and the users of the two parts are disjoint. Sealed, all users are
+    charged that epsilon before the first trial, and nothing but the best one's settings, score and model is
+    shown or kept; how long the search takes is not hidden.
 
     Args:
         plan: what is trained in the end, at its own epsilon.
@@ -54,22 +58,26 @@ def tune(
         score: "held-out": the task's own, on data that its author declares public. "correct", or a measure
             with its bounds such as "loss=0,4": a question to the users of the share, charged.
         population, budget, ledger: as for `ff.simulate`.
+        sealed: make as many trials as there are combinations, each of a combination that is drawn, and show the
+            best of a secret number of them alone. Its model is the final one.
         dry_run: what the ways of tuning would cost; runs and charges nothing.
         accept_delta: run although delta is large for so many users, with a warning.
         progress: show a bar on a terminal, lines elsewhere.
 
     Returns:
-        The trials, the best first, and the plan for the others (`Tuned`); of a dry run the price (`Ways`).
+        The trials, the best first, and the plan for the others (`Tuned`); sealed, the best one, the plan that it
+        was trained by, and the file of its model (`Tuned.model`); of a dry run the price (`Ways`).
 
     Raises:
         BadInput: fewer than two trials, a key that no plan has, a population that charges all users alike.
         BudgetRefused: the budget does not hold all of it.
-        Interrupted: Ctrl-C. In a named ledger the same call goes on.
+        Interrupted: Ctrl-C. In a named ledger the same call goes on. Sealed, the search stays charged, and
+            nothing of it is kept.
     """
     require_plans("ff.tune", (plan,))
     if population is not None:
         plan = plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"population": population})})
-    tuning = Tuning.of(plan, over, share=share, score=score)
+    tuning = Tuning.of(plan, over, share=share, score=score, sealed=sealed)
     if dry_run and ledger is None:
         return tuning.offer()
     home, kept = home_of(ledger)
@@ -79,9 +87,11 @@ def tune(
             finals = list(tuning.finals[:1])
             make_population(opened, plan.privacy.population, finals, [price_with_model(finals[0])], budget)
             if dry_run:
-                require_admitted(opened, tuning)
+                (require_sealed if sealed else require_admitted)(opened, tuning)
                 return tuning.offer()
-        return replace(try_all(home, tuning, accept_delta=accept_delta, quiet=not progress), kept=kept)
+        return replace(
+            (search if sealed else try_all)(home, tuning, accept_delta=accept_delta, quiet=not progress), kept=kept
+        )
     finally:
         if plan.run.task.startswith(OBJECT):
             forget_users()

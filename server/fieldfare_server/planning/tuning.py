@@ -8,6 +8,9 @@ of such a run.
 user of the share mu^2 / k, or mu^2 / (k + 1). Prices add (`fieldfare.accounting.filter`), and no user is in
 both parts: nobody pays more than mu^2 for all of it. Charging everybody for k trials and a final run leaves
 mu^2 / (k + 1) to each.
+
+*Sealed* trials (`Tuning.sealed`) are no runs: nobody ever sees one but the best, which is the final model, and
+all users are charged for the search before it begins (`fieldfare.accounting.sealed`).
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from fieldfare.accounting.filter import RUN_SHARE, default_leak
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.accounting.sealed import largest_mu
 from fieldfare.cost import Cost
@@ -42,7 +46,7 @@ HELD_OUT = "held-out"
 _RANGES: Mapping[str, tuple[float, float]] = {"correct": (0.0, 1.0)}
 _LEFT_ALONE = ("privacy", "tuning")
 MOST_TRIALS = 64
-SEALED = "sealed, the best trial being the final model; not run here, where nodes see every trial"
+SEALED = "sealed, the best trial being the final model"
 SHARE = 0.1
 
 
@@ -61,22 +65,32 @@ class Tuning:
 
     @classmethod
     def of(
-        cls, plan: Plan, over: Mapping[str, Sequence[JsonValue]], *, share: float | None = None, score: str = HELD_OUT
+        cls,
+        plan: Plan,
+        over: Mapping[str, Sequence[JsonValue]],
+        *,
+        share: float | None = None,
+        score: str = HELD_OUT,
+        sealed: bool = False,
     ) -> Tuning:
         """Return every combination of the values `over`, such as {"server_optimizer.learning_rate": [0.1, 0.3]}.
 
         Args:
             share: of the users; None: the plan's, or a tenth.
             score: "held-out", "correct", or a measure with its public bounds, such as "loss=0,4".
+            sealed: whether trials are to be sealed.
 
         Raises:
-            BadInput: no or too many trials, a key that no plan has or that trials may not change, or an
-                unknown score.
+            BadInput: no or too many trials, a key that no plan has or that trials may not change, an unknown
+                score, or sealed trials on a share or by another score than the public one.
         """
-        if plan.tuning is None or share is not None:
+        if sealed and (share is not None or plan.tuning is not None or score != HELD_OUT):
+            why = "they train all users, and only a public score may choose among them."
+            raise Conflict("sealed trials", why, "no share, no [tuning] table, and score = 'held-out'")
+        if not sealed and (plan.tuning is None or share is not None):
             tuning = {"share": SHARE if share is None else share}
             plan = Plan.parse({**plan.model_dump(mode="json", exclude_none=True), "tuning": tuning})
-        if plan.tuning is None or plan.tuning.users != "others":
+        if not sealed and (plan.tuning is None or plan.tuning.users != "others"):
             raise Conflict("tuning.users = 'share'", "the plan that is tuned trains the others.", "users = 'others'")
         for key in over:
             if key.partition(".")[0] in _LEFT_ALONE or "." not in key:
@@ -104,11 +118,28 @@ class Tuning:
             for name in ("cohort", "min_reports", "min_available")
             if (value := getattr(run, name)) is not None
         }
-        sigma = price_with_model(final).noise_multiplier * math.sqrt(self.parts) * _ROUNDING
-        privacy = final.privacy.model_copy(update={"epsilon": None, "noise_multiplier": sigma})
         tuning = final.tuning.model_copy(update={"users": "share"})
-        changed = {"run": run.model_copy(update=scaled), "privacy": privacy, "tuning": tuning}
-        return Plan.parse(final.model_copy(update=changed).model_dump(mode="json", exclude_none=True))
+        sigma = price_with_model(final).noise_multiplier * math.sqrt(self.parts)
+        return _noised(final, sigma, run=run.model_copy(update=scaled), tuning=tuning)
+
+    def sealed(self) -> tuple[list[tuple[Plan, Cost]], Foreign]:
+        """Return a sealed trial of each setting, with its cost, and the loss of the best of as many trials.
+
+        All users take part, and the whole search costs each of them what the dearest setting's run would.
+
+        Raises `BadInput` where trials cannot stay sealed, or the theorem of their price does not hold.
+        """
+        wholes = [price_with_model(plan) for plan in self.finals]
+        for plan, whole in zip(self.finals, wholes, strict=True):
+            _require_sealable(plan, whole)
+        mu = _sealed_mu(max(whole.loss.mu for whole in wholes), len(wholes), self.plan.privacy.delta)
+        trials = []
+        for plan, whole in zip(self.finals, wholes, strict=True):
+            # Other processes would share memory by files, which stay where this one is killed.
+            alone = plan.client.model_copy(update={"workers": 1})
+            trial = _noised(plan, whole.noise_multiplier * max(1.0, whole.loss.mu / mu), client=alone)
+            trials.append((trial, price_with_model(trial)))
+        return trials, Foreign.of({"mu": max(cost.loss.mu for _, cost in trials), "trials": len(trials)})
 
     def question(self, runs: Sequence[str], users: int) -> Asked | None:
         """Return what compares the released models of `runs` on the share, of `users` users; None: public scores do."""
@@ -165,13 +196,42 @@ class Tuning:
 
     def offer(self) -> Ways:
         """Return what the ways of tuning would cost and leave, side by side. Charges nothing."""
-        plan, tuning = self.plan, self.plan.tuning
-        assert tuning is not None
-        return Ways.of(price_with_model(plan).loss.mu_squared, plan.privacy.delta, tuning.share, self)
+        plan = self.plan
+        share = SHARE if plan.tuning is None else plan.tuning.share
+        return Ways.of(price_with_model(plan).loss.mu_squared, plan.privacy.delta, share, self)
 
 
 # What trials have more of noise, so that their prices, each rounded up, add up to no more than the final run's.
 _ROUNDING = 1.0 + 1e-4
+
+
+def _noised(plan: Plan, sigma: float, **tables: BaseModel) -> Plan:
+    """Return `plan` with the noise multiplier `sigma`, and a little more, and other `tables`."""
+    privacy = plan.privacy.model_copy(update={"epsilon": None, "noise_multiplier": sigma * _ROUNDING})
+    changed = plan.model_copy(update={"privacy": privacy, **tables})
+    return Plan.parse(changed.model_dump(mode="json", exclude_none=True))
+
+
+def _sealed_mu(mu: float, trials: int, delta: float) -> float:
+    """Return the mu of each of so many sealed trials whose best costs `mu`."""
+    return largest_mu(mu, trials, RUN_SHARE * default_leak("zero_out", delta))
+
+
+def _require_sealable(plan: Plan, cost: Cost) -> None:
+    """Raise `BadInput` where a loser could be seen or made again, or a trial costs other than mu says."""
+    if plan.presence_is_secret:
+        why = "who is there is secret, and the time that trials take would tell."
+        raise Unsupported("sealed trials under adjacency 'add_remove'", why, "adjacency = 'zero_out'")
+    if plan.aggregation.rings:
+        why = "nodes see the model of every round, and so the losers."
+        raise Unsupported(
+            "sealed trials with masked sums", why, "aggregation.kind = 'plain', all users in this process"
+        )
+    if plan.run.noise_seed is not None:
+        raise Unsupported("sealed trials with run.noise_seed", "whoever knows it can make the losers again.", "no seed")
+    if not cost.loss.gaussian or cost.leak:
+        why = "what the best of them costs is proven for losses that mu describes."
+        raise Unsupported("sealed trials of this noise or sampler", why, "rounding = 'grid', and no sampler")
 
 
 @dataclass(frozen=True)
@@ -201,8 +261,7 @@ class Ways:
         mu, parts = math.sqrt(mu_squared), tuning.parts
         whole = gaussian_epsilon(mu, delta)
         before = gaussian_epsilon(mu * math.sqrt(parts / (parts + 1)), delta)
-        leak = RUN_SHARE * default_leak("zero_out", delta)
-        sealed = mu / largest_mu(mu, len(tuning.settings), leak)
+        sealed = mu / _sealed_mu(mu, len(tuning.settings), delta)
         alone, alike = math.sqrt(parts) / share, math.sqrt(parts + 1)
         ways = (
             TuningWay(f"on a share of {share:g}", 1 / (1 - share), alone, whole, 0.0),
@@ -249,6 +308,7 @@ class Tuned:
     # On whose data trials were compared, and why that costs nothing, or by which run it was charged.
     declared: str
     ledger: str  # where they were charged: a state directory
+    model: str | None = None  # of the best of sealed trials: its file
     kept: object = None  # what keeps a temporary ledger
 
     def __str__(self) -> str:
@@ -259,6 +319,11 @@ class Tuned:
             return f"  {values}: {self.score_name} {score}{band}, run {tried.run}, epsilon {tried.epsilon:.4g}"
 
         return "\n".join([*map(words, self.trials), f"Compared on: {self.declared}"])
+
+
+def behind(score: float | None, least_is_best: bool) -> float:
+    """Return what trials are sorted by: a score that is missing, or no number, is the worst."""
+    return math.inf if score is None or math.isnan(score) else score if least_is_best else -score
 
 
 def _changed(plan: Plan, values: Mapping[str, JsonValue]) -> Plan:

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import secrets
 from functools import lru_cache
 
 import numpy as np
@@ -52,6 +53,14 @@ def law(trials: int) -> Floats:
     weights = 1.0 / np.arange(1, trials + 1, dtype=np.float64)
     chances: Floats = np.asarray(weights / weights.sum(), np.float64)
     return chances
+
+
+def draw(trials: int) -> int:
+    """Return K of `law`, exactly, from fresh secret bits. Nobody may be told it."""
+    whole = math.lcm(*range(1, trials + 1))
+    ends = list(itertools.accumulate(whole // k for k in range(1, trials + 1)))
+    place = secrets.randbelow(ends[-1])
+    return next(k for k, end in enumerate(ends, start=1) if place < end)
 
 
 def density(chances: Floats, rank: Floats) -> Floats:
