@@ -820,6 +820,17 @@ def test_no_width_scrolls_sideways_and_the_chart_begins_on_the_first_screens(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_long_name_pushes_no_column_out_of_sight(browser: Any, url: str, ledger: Ledger, run: RunHandle) -> None:
+    for name in ("one", "two", "three", "a-population-of-" + "a-very-long-name-" * 4):
+        ledger.create_population(name, 4.0, 1e-6, actor="officer")
+    with new_page(browser) as page:
+        page.goto(url)
+        for table in ("Populations", "Ledger rows"):
+            region = page.get_by_role("region", name=table)
+            region.locator("tbody tr").first.wait_for()
+            assert region.evaluate("(shown) => shown.scrollWidth <= shown.clientWidth"), table
+
+
 @pytest.mark.parametrize("view", ["", "#population=aircraft", "#run=live"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_and_controls_have_names(
