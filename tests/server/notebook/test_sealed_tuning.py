@@ -41,6 +41,13 @@ RATES = {"server_optimizer.learning_rate": [0.1, 1.0, 4.0]}
 pytestmark = pytest.mark.skipif(bool(forked.why_not()), reason="processes cannot be forked here")
 
 
+@pytest.fixture(autouse=True)
+def _no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test of this process may have loaded it; no child here uses it."""
+    for module in forked._OWN_THREADS:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+
 class Spy(TinyTask):
     """Notes every model and score where only these tests look, and says them aloud in every way there is."""
 
