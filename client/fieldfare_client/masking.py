@@ -133,7 +133,7 @@ def mask_reply(
             ]
             parts.append(encode(np.asarray(counts, np.float64) * masking.weights, *ring))
     except BadInput:
-        # The server chose this ring, and an error in place of the reply would tell it how large one update is.
+        # The server chose this ring. An error in place of the reply would tell it that this update is larger.
         parts = [np.zeros(update.size + len(counts), RINGS[masking.bits][0])]
     seed = fresh_seed()
     words = add_mask_(np.concatenate(parts), seed)

@@ -303,7 +303,7 @@ class Federation:
             raise Violation(f"{who.id}: a node refuses the head: {refused}") from refused
 
     def _sum(self, handle: RunHandle, job: Job, index: int, attempt: int, users: Any, indices: Any) -> dict[str, Any]:
-        """The round's sum, its nonce (docs/walks.md: bound to the sum) and its outcome."""
+        """The round's sum, its nonce (bound to the sum: docs/walks.md) and its outcome."""
         came = np.array([self.rng.random() < 0.8 for _ in range(users.size)], dtype=bool)
         participants, names = indices[came], users[came]
         total = hashlib.sha256(f"{job.id} {index} {attempt} {names.tolist()} {self.rng.random()}".encode()).hexdigest()

@@ -107,7 +107,7 @@ class Answers(RunAnswers, JournalAnswers):
         # All but the end that is expected changes only with a row of the journal, and calendar windows at midnight.
         answer, active = self._populations.get(head, f"{name} {day_of(snapshot.now())}", read)
         end = None if active is None else projected_end(snapshot, active)
-        # Less one's own, a sum over populations tells what the others may spend.
+        # Whoever knows the budget of one population could take it from the sum, and has that of the others.
         together = answer.together if only is None else None
         return answer.model_copy(update={"projected_end": end, "together": together})
 

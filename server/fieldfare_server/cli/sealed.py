@@ -43,10 +43,10 @@ Trials = Sequence[tuple[Plan, Cost]]
 
 
 def require_sealed(ledger: Ledger, tuning: Tuning) -> tuple[Trials, Foreign]:
-    """Return `Tuning.sealed`, if its trials can run here and on their population.
+    """Return `Tuning.sealed`: its trials, and what all of them cost together.
 
     Raises:
-        BadInput: they cannot; names what would do.
+        BadInput: trials cannot be sealed on this machine or with this population; names what would do.
         BudgetRefused: the budget does not hold one trial. Whether it holds the search, its charge says.
     """
     from fieldfare_client import forked
@@ -76,10 +76,8 @@ def search(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, 
     key, privacy = f"sealed-{secrets.token_hex(6)}", tuning.plan.privacy
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         trials, loss = require_sealed(ledger, tuning)
-        what, why = (
-            f"a search over {', '.join(tuning.settings[0])}",
-            f"{len(trials)} sealed trials, and the best of them",
-        )
+        what = f"a search over {', '.join(tuning.settings[0])}"
+        why = f"{len(trials)} sealed trials, and the best of them"
         ledger.reserve_charge(privacy.population, key, loss, what=what, why=why, actor=actor())
         # Spent before anything is trained: what is only reserved could be given back.
         charge = ledger.commit_charge(privacy.population, key, actor=actor())
@@ -104,13 +102,15 @@ def search(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, 
 
 def _best(trials: Trials, least_is_best: bool) -> tuple[int, float | None, bytes] | None:
     """Return (its setting, its score, its model) of the best of K trials; None without one, and after Ctrl-C."""
+    from fieldfare_client import forked  # imports PyTorch
+
     counted, best = draw(len(trials)), None
     try:
         # Always as many trials as there are settings, so that neither their number nor the time tells K.
         for number in range(len(trials)):
             at, told = secrets.randbelow(len(trials)), None
             with contextlib.suppress(OSError):
-                told = _in_child(partial(_train, *trials[at]))
+                told = forked.ask_once(partial(_train, *trials[at]))
             if told is not None and number < counted:
                 # Ties are broken by coins.
                 rank = behind(told["score"], least_is_best), secrets.randbits(64)
@@ -119,12 +119,6 @@ def _best(trials: Trials, least_is_best: bool) -> tuple[int, float | None, bytes
     except KeyboardInterrupt:
         return None  # and K and scores end with this frame, which an error that goes on would show
     return None if best is None else (best[1][0], best[1][1], base64.b64decode(best[1][2]))
-
-
-def _in_child(work: Callable[[Callable[[dict[str, Any]], None]], None]) -> dict[str, Any] | None:
-    from fieldfare_client import forked
-
-    return forked.ask_once(work)
 
 
 def _train(plan: Plan, cost: Cost, tell: Callable[[dict[str, Any]], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -66,18 +66,24 @@ def tune(
     """
     values = dict(map(_values, over or []))
     tuning = Tuning.of(read_plan(plan_path(path)), values, share=share, score=score, sealed=sealed)
+    require, run_trials = way_of(sealed)
     offer = tuning.offer()
     if dry_run:
         with Ledger.open(directory.ledger, head_file=directory.head_file) as opened:
-            (require_sealed if sealed else require_admitted)(opened, tuning)
+            require(opened, tuning)
         return CommandResult(asdict(offer), lambda: print_text(f"{offer}\nNothing was run or charged."))
     print_progress(str(offer))
-    tuned = (search if sealed else try_all)(directory, tuning, accept_delta=accept_delta, quiet=json_)
+    tuned = run_trials(directory, tuning, accept_delta=accept_delta, quiet=json_)
     write_out(to, plan_text(tuned.plan))
     whose = f"of the model {tuned.model}" if sealed else "for the others, with the values of the first line"
     shown: dict[str, object] = {"trials": [asdict(tried) for tried in tuned.trials], "plan": str(to)}
     shown |= {"model": tuned.model} if sealed else {}
     return CommandResult(shown, lambda: print_text(f"{tuned}\n{to}: the plan {whose}."))
+
+
+def way_of(sealed: bool) -> tuple[Callable[[Ledger, Tuning], object], Callable[..., Tuned]]:
+    """Return what refuses trials that may not run, and what runs them: `require_sealed` and `search`, or ours."""
+    return (require_sealed, search) if sealed else (require_admitted, try_all)
 
 
 def try_all(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, quiet: bool = False) -> Tuned:

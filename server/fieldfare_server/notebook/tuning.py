@@ -11,8 +11,7 @@ from pydantic import JsonValue
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
 from fieldfare_client.app import forget_users
-from fieldfare_server.cli.sealed import require_sealed, search
-from fieldfare_server.cli.tune import require_admitted, try_all
+from fieldfare_server.cli.tune import way_of
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import Budget, home_of, make_population
 from fieldfare_server.planning.tuning import HELD_OUT, Tuned, Tuning, Ways
@@ -78,6 +77,7 @@ def tune(
     if population is not None:
         plan = plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"population": population})})
     tuning = Tuning.of(plan, over, share=share, score=score, sealed=sealed)
+    require, run_trials = way_of(sealed)
     if dry_run and ledger is None:
         return tuning.offer()
     home, kept = home_of(ledger)
@@ -87,11 +87,9 @@ def tune(
             finals = list(tuning.finals[:1])
             make_population(opened, plan.privacy.population, finals, [price_with_model(finals[0])], budget)
             if dry_run:
-                (require_sealed if sealed else require_admitted)(opened, tuning)
+                require(opened, tuning)
                 return tuning.offer()
-        return replace(
-            (search if sealed else try_all)(home, tuning, accept_delta=accept_delta, quiet=not progress), kept=kept
-        )
+        return replace(run_trials(home, tuning, accept_delta=accept_delta, quiet=not progress), kept=kept)
     finally:
         if plan.run.task.startswith(OBJECT):
             forget_users()

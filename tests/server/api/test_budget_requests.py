@@ -122,7 +122,7 @@ def test_a_token_for_one_population_sees_that_one(client: TestClient, ledger: Le
 
 
 def test_a_token_for_one_population_is_not_told_what_budgets_add_up_to(client: TestClient, ledger: Ledger) -> None:
-    """Less one's own budget, the sum is another's."""
+    """Who knows one budget could take it from the sum, and would have the other."""
     ledger.create_population("secret", 1.0, 1e-6, adjacency="add_remove", actor="officer")
     run, at = ledger_data.start(ledger, "run-1"), "/v1/populations/aircraft"
     whole, mine = bearer(ledger, "all", "admin"), bearer(ledger, "one", "admin", populations=("aircraft",))

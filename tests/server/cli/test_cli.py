@@ -26,6 +26,7 @@ from fieldfare_server.cli.application import application
 from fieldfare_server.cli.output import refusals
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger
+from support.commands import Run, command_in
 from support.ledgers import start
 
 DIGITS = """
@@ -67,16 +68,10 @@ epsilon = 1.0
 delta = 0.01
 """
 
-Run = Callable[..., Result]
-
 
 @pytest.fixture
 def fieldfare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
-    runner = CliRunner()
-    return lambda *arguments: runner.invoke(application, [str(a) for a in arguments])
+    return command_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
@@ -23,12 +22,12 @@ from fieldfare.population_size import largest_delta
 from fieldfare.task import Task
 from fieldfare_client.check import check
 from fieldfare_client.task_faults import Faulty
-from fieldfare_server.cli.application import application
 from fieldfare_server.cli.init import CHOSEN, _write
 from fieldfare_server.cli.starter import csv_task as starter
 from fieldfare_server.cli.starter.csv_task import CsvParameters
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.feasibility import is_feasible, require_feasible
+from support.commands import command_in
 from support.full_disk import no_file_above
 from support.refusals import coded
 
@@ -69,11 +68,8 @@ def test_what_init_writes_runs_at_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def fieldfare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "runs"))
-    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
-    return lambda *arguments: CliRunner().invoke(application, arguments)
+    return command_in(tmp_path, monkeypatch, "runs")
 
 
 HEADER = "person,age,visits,label\n"

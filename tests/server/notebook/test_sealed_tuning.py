@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 import fieldfare as ff
 from fieldfare.accounting import sealed as theorem
@@ -29,23 +28,16 @@ from fieldfare.plan import Plan
 from fieldfare_client import forked
 from fieldfare_client.app import forget_users
 from fieldfare_server.cli import sealed
-from fieldfare_server.cli.application import application
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.tuning import Tuned, Tuning
+from support.commands import command_in
 from support.federation import TinyTask
 from support.refusals import coded
 
 RATES = {"server_optimizer.learning_rate": [0.1, 1.0, 4.0]}
 pytestmark = pytest.mark.skipif(bool(forked.why_not()), reason="processes cannot be forked here")
-
-
-@pytest.fixture(autouse=True)
-def _no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another test of this process may have loaded it; no child here uses it."""
-    for module in forked._OWN_THREADS:
-        monkeypatch.delitem(sys.modules, module, raising=False)
 
 
 class Spy(TinyTask):
@@ -95,6 +87,8 @@ def spied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SPY", str(tmp_path / "spy"))
     monkeypatch.setenv("SPY_PARENT", str(os.getpid()))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    for module in forked._OWN_THREADS:  # JAX, which another test may have loaded; no child here uses it
+        monkeypatch.delitem(sys.modules, module, raising=False)
     yield
     forget_users()
 
@@ -110,7 +104,7 @@ def open_ledger(home: Path) -> Ledger:
 
 
 def kept(tmp_path: Path) -> bytes:
-    """All that is on the disk, but what the tests noted."""
+    """Every file that the search may have written: names and content of home and scratch."""
     files = [path for name in ("home", "scratch") for path in (tmp_path / name).rglob("*") if path.is_file()]
     return b"".join(path.name.encode() + path.read_bytes() for path in files)
 
@@ -261,18 +255,17 @@ def test_another_adjacency_than_the_populations_is_refused_before_a_charge(tmp_p
 
 
 def test_the_command_writes_model_and_plan_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
+    fieldfare = command_in(tmp_path, monkeypatch)
     Path("plan.toml").write_text(plan_text(plan()))
-    runner = CliRunner()
-    made = ["population", "create", "people", "--epsilon", "4", "--delta", "1e-5", "--simulated"]
-    assert runner.invoke(application, made).exit_code == 0
+    assert (
+        fieldfare(*["population", "create", "people", "--epsilon", "4", "--delta", "1e-5", "--simulated"]).exit_code
+        == 0
+    )
     over = ["tune", "--sealed", "--over", "server_optimizer.learning_rate=.1,1"]
-    said = runner.invoke(application, [*over, "--dry-run"])
+    said = fieldfare(*over, "--dry-run")
     assert said.exit_code == 0, said.output
     assert not seen()
-    said = runner.invoke(application, [*over, "--json"])
+    said = fieldfare(*over, "--json")
     assert said.exit_code == 0, said.output
     shown = json.loads(said.stdout)
     assert sorted(shown) == ["model", "plan", "trials"]

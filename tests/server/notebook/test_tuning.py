@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import fieldfare as ff
 from fieldfare.accounting.filter import Rectangle
@@ -22,12 +21,12 @@ from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import Plan
 from fieldfare_client.app import forget_users
 from fieldfare_server import faults
-from fieldfare_server.cli.application import application
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.tuning import Tuned, Tuning, Ways
 from oracles import questions as oracle
+from support.commands import command_in
 from support.federation import TinyTask
 from support.refusals import coded
 
@@ -230,27 +229,26 @@ def test_killed_half_way_it_goes_on_and_no_charge_is_lost_or_taken_twice(point: 
 
 
 def test_the_command_writes_the_plan_for_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
+    fieldfare = command_in(tmp_path, monkeypatch)
     Path("plan.toml").write_text(plan_text(plan()))
-    runner = CliRunner()
-    made = ["population", "create", "people", "--epsilon", "4", "--delta", "1e-5", "--simulated"]
-    assert runner.invoke(application, made).exit_code == 0
+    assert (
+        fieldfare(*["population", "create", "people", "--epsilon", "4", "--delta", "1e-5", "--simulated"]).exit_code
+        == 0
+    )
     over = ["tune", "--over", "server_optimizer.learning_rate=.1,1"]
-    said = runner.invoke(application, [*over, "--dry-run"])
+    said = fieldfare(*over, "--dry-run")
     assert said.exit_code == 0, said.output
     assert "on a share of 0.4" in said.output
     assert "all users charged" in said.output
     assert not Path("tuned.toml").exists()
-    said = runner.invoke(application, [*over, "--json"])
+    said = fieldfare(*over, "--json")
     assert said.exit_code == 0, said.output
     best = json.loads(said.stdout)["trials"][0]["values"]
     tuned = Plan.from_toml(Path("tuned.toml").read_text())
     assert tuned.server_optimizer.model_dump()["learning_rate"] == best["server_optimizer.learning_rate"]
     assert tuned.tuning == plan().tuning
-    assert runner.invoke(application, ["tune", "--over", "server_optimizer.learning_rate"]).exit_code == 2
-    said = runner.invoke(application, ["simulate", "tuned.toml"])
+    assert fieldfare("tune", "--over", "server_optimizer.learning_rate").exit_code == 2
+    said = fieldfare("simulate", "tuned.toml")
     assert said.exit_code == 0, said.output
 
 

@@ -190,7 +190,7 @@ def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
 
 
 def test_no_ring_that_the_server_names_tells_how_large_an_update_is(tmp_path: Path) -> None:
-    """An error in place of a reply would, and attempts cost nothing: the node answers, with zeros under its mask."""
+    """An error would tell that this update is larger. So the node answers: with zeros, under its mask."""
     make_node_key(tmp_path / "key")
     node = Context(1, 1, {NODE_KEY: str(tmp_path / "key")}, RecordDict(), {})
     for log2, weight in ((-70, 1.0), (-20, 1e308)):
