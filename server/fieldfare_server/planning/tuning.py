@@ -229,7 +229,7 @@ def _require_sealable(plan: Plan, cost: Cost) -> None:
         )
     if plan.run.noise_seed is not None:
         raise Unsupported("sealed trials with run.noise_seed", "whoever knows it can make the losers again.", "no seed")
-    if not cost.loss.gaussian or cost.leak:
+    if cost.loss.gdp is None or cost.leak:
         why = "what the best of them costs is proven for losses that mu describes."
         raise Unsupported("sealed trials of this noise or sampler", why, "rounding = 'grid', and no sampler")
 
