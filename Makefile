@@ -9,6 +9,8 @@ export FLWR_TELEMETRY_ENABLED = 0
 export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export RAY_USAGE_STATS_ENABLED = 0
+# What a process compiled, the next ones read: a test that starts a process would compile PyTorch and Fieldfare again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install tools demo first-minute test test-all check test-long costs flaky mutants simulate-ledger fuzz containers-test containers-random docs words flower-matrix lock licences audit pin-images wheel
 .PHONY: bench-mechanisms bench-optimizers bench-simulation bench-cores bench-scale bench-api bench-rounds clean
