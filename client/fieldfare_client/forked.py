@@ -140,22 +140,14 @@ def ask(work: Callable[[], Answer], until: float = math.inf, into: NDArray[Any] 
 
     def told() -> Answer:
         errors: list[str] = []
-        before = len(sys.modules)
         with own_data.first_error(errors):
             answer = work()
-        # The newest alone: to look at a name counts a reference to it, which would copy the page of each.
-        new = list(islice(reversed(sys.modules), len(sys.modules) - before)) if len(sys.modules) > before else []
-        lazy = [name for name in reversed(new) if name.startswith(_LAZY)]
-        return {"answer": answer, "errors": errors, "lazy": lazy}
+        return {"answer": answer, "errors": errors}
 
     found = _ask(lambda tell: tell(told()), until, 0 if into is None else into.ctypes.data)
     if found is None:
         late = time.monotonic() >= until
         raise Ended("the training outlasted its round" if late else "the training ended its process")
-    for name in found["lazy"]:
-        if name not in sys.modules:
-            with contextlib.suppress(Exception):  # then each child imports it
-                import_module(name)
     for text in found["errors"]:
         own_data.note_error(own_data.FailedThere(f"\n{text}"))
     answer: Answer = found["answer"]
@@ -216,13 +208,17 @@ def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.i
         with contextlib.suppress(OSError):  # no /proc/self/smaps: children cost what they did
             gather_memory()
     reader, writer = os.pipe()
+    before = len(sys.modules)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()  # else the child would print it again
 
     def tell(answer: Answer) -> None:
+        # The newest alone: to look at a name counts a reference to it, which would copy the page of each.
+        new = list(islice(reversed(sys.modules), len(sys.modules) - before)) if len(sys.modules) > before else []
+        lazy = [name for name in reversed(new) if name.startswith(_LAZY)]
         with os.fdopen(writer, "w", encoding="utf-8") as pipe:
-            pipe.write(json.dumps(answer) + "\n")
+            pipe.write(json.dumps([answer, lazy]) + "\n")
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
@@ -265,5 +261,9 @@ def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.i
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)  # it has told all, or this process wants no more of it
             os.waitpid(child, 0)
-    answer: Answer | None = json.loads(text) if text.endswith("\n") else None
-    return answer
+    told: tuple[Answer | None, list[str]] = json.loads(text) if text.endswith("\n") else (None, [])
+    for name in told[1]:
+        if name not in sys.modules:
+            with contextlib.suppress(Exception):  # then each child imports it
+                import_module(name)
+    return told[0]
