@@ -15,7 +15,7 @@ from fieldfare_server.cli.tune import way_of
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import Budget, home_of, make_population
 from fieldfare_server.planning.tuning import HELD_OUT, Tuned, Tuning, Ways
-from fieldfare_server.run.pricing import price_with_model, require_plans
+from fieldfare_server.run.pricing import require_plans
 
 
 def tune(
@@ -39,15 +39,15 @@ def tune(
         >>> plan = ff.Plan(task="digits", epsilon=24, delta=1e-3, rounds=4, cohort=20, mechanism="nu", population="p")
         >>> ways = ff.tune(plan, {"server_optimizer.learning_rate": [0.3, 1.0]}, share=0.3, dry_run=True)
         >>> print(ways)
-        2 trials and a final run, epsilon 24 at delta 0.001 for each user in all; compared by: public held-out ...
+        2 trials and a final run, at most epsilon 24 at delta 0.001 for each user in all; compared by: public ...
           on a share of 0.3: noise of the final model 1.43 times that of one run on all users, ...
         >>> tuned = ff.tune(plan, {"server_optimizer.learning_rate": [0.3, 1.0]}, share=0.3, budget=24, progress=False)
         >>> tuned.plan.server_optimizer.learning_rate in (0.3, 1.0)
         True
 
     Guarantee: a trial is an ordinary run, and so is the question that compares trials; no user pays more for
-    all of it than the plan's own epsilon, and the users of the two parts are disjoint. Sealed, all users are
-    charged that epsilon before the first trial, and nothing but the best one's settings, score and model is
+    all of it than the dearest of the final runs costs, and the users of the two parts are disjoint. Sealed, all
+    users are charged that before the first trial, and nothing but the best one's settings, score and model is
     shown or kept; how long the search takes is not hidden.
 
     Args:
@@ -84,8 +84,8 @@ def tune(
     try:
         home.prepare()
         with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
-            finals = list(tuning.finals[:1])
-            make_population(opened, plan.privacy.population, finals, [price_with_model(finals[0])], budget)
+            most = max(tuning.costs, key=lambda cost: cost.loss.mu)
+            make_population(opened, plan.privacy.population, [most.plan], [most], budget)
             if dry_run:
                 require(opened, tuning)
                 return tuning.offer()

@@ -4,10 +4,10 @@ A trial is an ordinary run of an ordinary plan on the users of the population's 
 that compares trials on users' own rows is an ordinary `choose`. Nothing here is released without the charge
 of such a run.
 
-*Price.* Where the final run costs a user mu^2, each of k trials, and the question if there is one, costs a
-user of the share mu^2 / k, or mu^2 / (k + 1). Prices add (`fieldfare.accounting.filter`), and no user is in
-both parts: nobody pays more than mu^2 for all of it. Charging everybody for k trials and a final run leaves
-mu^2 / (k + 1) to each.
+*Price.* Where the final run with a trial's settings costs a user mu^2, that trial costs a user of the share
+mu^2 / k, or mu^2 / (k + 1) with a question, which costs as much as the dearest of k trials. Prices add
+(`fieldfare.accounting.filter`), and no user is in both parts: nobody pays more than the dearest mu^2 for all of
+it. Charging everybody for k trials and a final run leaves mu^2 / (k + 1) to each.
 
 *Sealed* trials (`Tuning.sealed`) are no runs: nobody ever sees one but the best, which is the final model, and
 all users are charged for the search before it begins (`fieldfare.accounting.sealed`).
@@ -20,6 +20,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,16 @@ class Tuning:
         """Into how many equal parts the budget of a user of the share is cut."""
         return len(self.settings) + (self.asks is not None)
 
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """What the final run costs with each trial's settings: with a fixed noise multiplier they may differ."""
+        return tuple(map(price_with_model, self.finals))
+
+    @property
+    def dearest(self) -> float:
+        """The most that a user pays for all of it, as mu^2."""
+        return max(cost.loss.mu_squared for cost in self.costs)
+
     def trial(self, index: int) -> Plan:
         """Return the plan of one trial: on the share, with a cohort as small, and noise for its part of the budget."""
         final = self.finals[index]
@@ -119,7 +130,7 @@ class Tuning:
             if (value := getattr(run, name)) is not None
         }
         tuning = final.tuning.model_copy(update={"users": "share"})
-        sigma = price_with_model(final).noise_multiplier * math.sqrt(self.parts)
+        sigma = self.costs[index].noise_multiplier * math.sqrt(self.parts)
         return _noised(final, sigma, run=run.model_copy(update=scaled), tuning=tuning)
 
     def sealed(self) -> tuple[list[tuple[Plan, Cost]], Foreign]:
@@ -129,12 +140,11 @@ class Tuning:
 
         Raises `BadInput` where trials cannot stay sealed, or the theorem of their price does not hold.
         """
-        wholes = [price_with_model(plan) for plan in self.finals]
-        for plan, whole in zip(self.finals, wholes, strict=True):
+        for plan, whole in zip(self.finals, self.costs, strict=True):
             _require_sealable(plan, whole)
-        mu = _sealed_mu(max(whole.loss.mu for whole in wholes), len(wholes), self.plan.privacy.delta)
+        mu = _sealed_mu(math.sqrt(self.dearest), len(self.finals), self.plan.privacy.delta)
         trials = []
-        for plan, whole in zip(self.finals, wholes, strict=True):
+        for plan, whole in zip(self.finals, self.costs, strict=True):
             # Other processes would share memory by files, which stay where this one is killed.
             alone = plan.client.model_copy(update={"workers": 1})
             trial = _noised(plan, whole.noise_multiplier * max(1.0, whole.loss.mu / mu), client=alone)
@@ -148,7 +158,7 @@ class Tuning:
         measure, low, high = self.asks
         plan, tuning = self.plan, self.plan.tuning
         assert tuning is not None
-        mu = math.sqrt(price_with_model(plan).loss.mu_squared / self.parts)
+        mu = math.sqrt(self.dearest / self.parts)
         privacy = plan.privacy
         return Asked.of(
             {
@@ -185,8 +195,8 @@ class Tuning:
             first.append((plan, cost))
         # A trial that goes on holds its reservation of whoever may still come, and the others are among them:
         # they were admitted before it began.
-        for final in () if begun else self.finals:
-            admit(final, price_with_model(final), ledger, names)
+        for final, cost in () if begun else zip(self.finals, self.costs, strict=True):
+            admit(final, cost, ledger, names)
         for _, cost in () if begun else first[: len(plans)]:
             require_signal(cost)
 
@@ -195,10 +205,30 @@ class Tuning:
         return int((~self.plan.takes(names)).sum())
 
     def offer(self) -> Ways:
-        """Return what the ways of tuning would cost and leave, side by side. Charges nothing."""
-        plan = self.plan
-        share = SHARE if plan.tuning is None else plan.tuning.share
-        return Ways.of(price_with_model(plan).loss.mu_squared, plan.privacy.delta, share, self)
+        """Return what the ways of tuning would cost and leave, side by side. Charges nothing.
+
+        Raises `BadInput` as `sealed`, where trials are to be.
+        """
+        share, parts, most, delta = SHARE, self.parts, self.dearest, self.plan.privacy.delta
+        if self.plan.tuning is None:
+            self.sealed()
+        else:
+            share = self.plan.tuning.share
+
+        def epsilon(mu_squared: float) -> float:
+            return gaussian_epsilon(math.sqrt(mu_squared), delta)
+
+        tried = sum(cost.loss.mu_squared for cost in self.costs) + (most if self.asks else 0.0)
+        alike, before = math.sqrt(parts + 1), epsilon(tried / (parts + 1))
+        mu, alone = _sealed_mu(math.sqrt(most), len(self.settings), delta), math.sqrt(parts) / share
+        more, whole, shared = math.sqrt(most) / mu, epsilon(most), epsilon(tried / parts)
+        ways = (
+            TuningWay(f"on a share of {share:g}", 1 / (1 - share), alone, epsilon(most / parts), shared, 0.0),
+            TuningWay("all users charged", alike, alike, epsilon(most / (parts + 1)), before, before),
+            TuningWay(SEALED, more, more, epsilon(mu * mu), whole, whole),
+        )
+        measure = "public held-out score" if self.asks is None else f"charged question: {self.asks[0]}"
+        return Ways(whole, delta, len(self.settings), measure, ways)
 
 
 # What trials have more of noise, so that their prices, each rounded up, add up to no more than the final run's.
@@ -241,6 +271,7 @@ class TuningWay:
     name: str
     noise: float  # of the final model's mean, in units of one run of the whole budget on all users
     trial_noise: float
+    dearest_trial: float  # epsilon of one trial alone, with the settings that cost most
     tuning_users_pay: float  # epsilon of all trials together, for a user of the share
     others_pay: float  # the same for all others, before the final run
 
@@ -255,32 +286,16 @@ class Ways:
     compared_by: str
     ways: tuple[TuningWay, ...]
 
-    @classmethod
-    def of(cls, mu_squared: float, delta: float, share: float, tuning: Tuning) -> Ways:
-        """Compare the ways to tune. mu_squared: what one run of the whole budget costs a user."""
-        mu, parts = math.sqrt(mu_squared), tuning.parts
-        whole = gaussian_epsilon(mu, delta)
-        before = gaussian_epsilon(mu * math.sqrt(parts / (parts + 1)), delta)
-        sealed = mu / _sealed_mu(mu, len(tuning.settings), delta)
-        alone, alike = math.sqrt(parts) / share, math.sqrt(parts + 1)
-        ways = (
-            TuningWay(f"on a share of {share:g}", 1 / (1 - share), alone, whole, 0.0),
-            TuningWay("all users charged", alike, alike, before, before),
-            TuningWay(SEALED, sealed, sealed, whole, whole),
-        )
-        measure = "public held-out score" if tuning.asks is None else f"charged question: {tuning.asks[0]}"
-        return cls(whole, delta, len(tuning.settings), measure, ways)
-
     def __str__(self) -> str:
         rows = [
             f"  {way.name}: noise of the final model {way.noise:.3g} times that of one run on all users, of a trial "
-            f"{way.trial_noise:.3g} times; trials cost a user of the share epsilon {way.tuning_users_pay:.4g}, another "
-            f"{way.others_pay:.4g}"
+            f"{way.trial_noise:.3g} times; the dearest trial alone epsilon {way.dearest_trial:.4g}, all of them cost a "
+            f"user of the share {way.tuning_users_pay:.4g}, another {way.others_pay:.4g}"
             for way in self.ways
         ]
         head = (
-            f"{self.trials} trials and a final run, epsilon {self.epsilon:.4g} at delta {decimal(self.delta)} for each "
-            f"user in all; compared by: {self.compared_by}. Trials have more noise, and favour smaller steps"
+            f"{self.trials} trials and a final run, at most epsilon {self.epsilon:.4g} at delta {decimal(self.delta)} "
+            f"for each user in all; compared by: {self.compared_by}. Trials have more noise, and favour smaller steps"
         )
         return "\n".join([head, *rows])
 

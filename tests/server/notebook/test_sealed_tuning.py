@@ -31,7 +31,7 @@ from fieldfare_server.cli import sealed
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.planning.tuning import Tuned, Tuning
+from fieldfare_server.planning.tuning import Tuned, Tuning, Ways
 from support.commands import command_in
 from support.federation import TinyTask
 from support.refusals import coded
@@ -157,6 +157,20 @@ def test_the_charge_is_the_price_of_the_theorem_and_no_more_than_the_plans(tmp_p
     assert len(seen()) == before
 
 
+def test_a_search_over_prices_is_offered_at_the_dearest_and_charged_no_more(tmp_path: Path) -> None:
+    noisy = plan(epsilon=None, noise_multiplier=4, participation={"scheme": "min-separation", "separation": 1})
+    keys: dict[str, Any] = {"sealed": True, "ledger": tmp_path / "home", "budget": 4, "progress": False}
+    over = {"run.rounds": [1, 4, 2]}
+    offer = ff.tune(noisy, over, dry_run=True, **keys)
+    assert isinstance(offer, Ways)
+    dearest = ff.price(noisy.model_copy(update={"run": noisy.run.model_copy(update={"rounds": 4})}))
+    assert offer.epsilon == offer.ways[-1].tuning_users_pay == pytest.approx(dearest.epsilon, rel=1e-9)
+    ff.tune(noisy, over, **keys)
+    with open_ledger(tmp_path / "home") as ledger:
+        (charge,) = ledger.charges("people")
+    assert 0.99 * dearest.loss.mu < charge.price.mu <= dearest.loss.mu
+
+
 @pytest.mark.parametrize("counted", [1, 2, 3])
 def test_all_are_made_and_the_first_k_count(counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPY_RISES", "1")
@@ -234,6 +248,8 @@ def test_what_cannot_stay_sealed_is_refused(changes: dict[str, Any], named: str)
     tuning = Tuning.of(plan(**changes), RATES, sealed=True)
     with pytest.raises(BadInput, check=coded("unsupported", named)):
         tuning.sealed()
+    with pytest.raises(BadInput, check=coded("unsupported", named)):  # nor are they offered: mu says nothing there
+        ff.tune(plan(**changes), RATES, sealed=True, dry_run=True)
 
 
 @pytest.mark.parametrize("keys", [{"share": 0.2}, {"score": "correct"}])

@@ -98,6 +98,41 @@ def test_three_trials_leave_a_tenth_more_noise_on_a_share_and_twice_the_noise_ch
     assert oracle.delta(0.2680511232 * math.sqrt(0.75), everybody.others_pay) == pytest.approx(1e-5, rel=1e-6)
 
 
+APART = {"scheme": "min-separation", "separation": 1}
+LONG = plan(epsilon=None, noise_multiplier=4, rounds=4, mechanism="nu", participation=APART)
+DEARER = {
+    "rounds": {"run.rounds": [2, 8]},
+    "all cheaper": {"run.rounds": [1, 2]},
+    "participations": {"participation.max_participations": [1, 2, 4]},
+    "separation": {"participation.separation": [1, 2]},
+    "noise": {"mechanism.nu": [0.01, 0.5], "run.rounds": [4, 6]},
+    "resolution": {"clipping.norm": [0.1, 10]},
+}
+
+
+@pytest.mark.parametrize("score", ["held-out", "correct"])
+@pytest.mark.parametrize("over", DEARER.values(), ids=DEARER.keys())
+def test_what_is_offered_is_what_is_charged_where_settings_change_the_price(over: Any, score: str) -> None:
+    """With a fixed noise multiplier each setting has a price of its own."""
+    tuning = Tuning.of(LONG, over, score=score)
+    finals = [ff.price(final) for final in tuning.finals]
+    trials = [ff.price(tuning.trial(index)) for index in range(len(finals))]
+    asked = tuning.question([f"run-{index}" for index in range(len(finals))], 20)
+    paid = [cost.loss.mu_squared for cost in trials]
+    paid += [] if asked is None else [ff.price(asked.plan_for_nodes()).loss.mu_squared]
+    ways = tuning.offer()
+    assert ways.epsilon == pytest.approx(max(cost.epsilon for cost in finals), rel=1e-9)
+    share, everybody, _ = ways.ways
+    dearest = max(cost.epsilon for cost in trials)
+    assert dearest <= share.dearest_trial < 1.001 * dearest
+    assert oracle.delta(math.sqrt(sum(paid)), share.tuning_users_pay) <= 1e-5
+    assert oracle.delta(math.sqrt(sum(paid)), 0.999 * share.tuning_users_pay) > 1e-5
+    assert share.tuning_users_pay <= ways.epsilon
+    assert everybody.dearest_trial < share.dearest_trial
+    assert everybody.tuning_users_pay < ways.epsilon
+    assert f"at most epsilon {ways.epsilon:.4g} at" in str(ways)
+
+
 def _keys(whole: Plan) -> dict[str, Any]:
     return {"task": TASK, "delta": 1e-5, "rounds": 64, "cohort": whole.run.cohort, "mechanism": "blt"}
 
