@@ -8,11 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from fieldfare.atomic import write_out
-from fieldfare.errors import NotNow, WrongForm
+from fieldfare.errors import Conflict, Differs, NotNow, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
 from fieldfare_server.cli import sessions
@@ -64,8 +66,11 @@ def tune(
     The same command again goes on where it was interrupted, or shows what it found: nothing is charged twice.
     With --sealed it is another search, charged anew, and the plan is the one that the best model was trained by.
     """
-    values = dict(map(_values, over or []))
-    tuning = Tuning.of(read_plan(plan_path(path)), values, share=share, score=score, sealed=sealed)
+    values = list(map(_values, over or []))
+    for index, (key, _) in enumerate(values):
+        if key in dict(values[:index]):
+            raise Conflict(f"--over {key}", "is given twice.", f"all its values at once, --over {key}=1,2,3")
+    tuning = Tuning.of(read_plan(plan_path(path)), dict(values), share=share, score=score, sealed=sealed)
     require, run_trials = way_of(sealed)
     offer = tuning.offer()
     if dry_run:
@@ -102,20 +107,33 @@ def try_all(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False,
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         require_admitted(ledger, tuning)
     runs = [_completed(home, plan, f"trial {number}", quiet) for number, plan in enumerate(plans, start=1)]
-    look = _compared(home, tuning, [run.id for run in runs])
+    asked = tuning.question([run.id for run in runs], tuning.size(_users(tuning)))
+    if asked is None:
+        return _tuned(home, tuning, runs, None)
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        found = _found(ledger, asked.plan_for_nodes())
+    look = put(home, asked, accept_delta=True) if found is None else resumed(home, found.id)
     return _tuned(home, tuning, runs, look)
 
 
 def require_admitted(ledger: Ledger, tuning: Tuning) -> None:
     """Raise as `Tuning.admit` for what the ledger does not have yet."""
-    from fieldfare_client.app import user_names  # imports PyTorch
-
     found = [_found(ledger, tuning.trial(index)) for index in range(len(tuning.settings))]
     runs = [run.id for run in found if run is not None and run.state == "done"]
-    names = user_names(tuning.plan.task_reference)
+    names = _users(tuning)
     asked = tuning.question(runs, tuning.size(names)) if len(runs) == len(found) else None
     if len(runs) < len(found) or (asked is not None and _found(ledger, asked.plan_for_nodes()) is None):
         tuning.admit(ledger, names, frozenset(at for at, run in enumerate(found) if run is not None))
+
+
+def _users(tuning: Tuning) -> NDArray[np.uint64]:
+    """Return the pseudonyms of all users. Raises `BadInput` where a trial's task would have others."""
+    from fieldfare_client.app import user_names  # imports PyTorch
+
+    names, *others = map(user_names, dict.fromkeys(plan.task_reference for plan in tuning.finals))
+    if not all(np.array_equal(names, other) for other in others):
+        raise Differs("over [task]", "trials would have other users than the final run.", "one tuning for each of them")
+    return names
 
 
 def _found(ledger: Ledger, plan: Plan) -> RunView | None:
@@ -142,18 +160,6 @@ def _completed(home: StateDirectory, plan: Plan, label: str, quiet: bool) -> Run
         why = f"it ended early: {ended.state}. {ended.message}"
         raise NotNow(f"{label}, run {ended.id}", why, "the same command again, which tries it anew")
     return ended
-
-
-def _compared(home: StateDirectory, tuning: Tuning, runs: Sequence[str]) -> Look | None:
-    """Return the charged scores of the trials; None where public ones compare them."""
-    from fieldfare_client.app import user_names  # imports PyTorch
-
-    asked = tuning.question(runs, tuning.size(user_names(tuning.plan.task_reference)))
-    if asked is None:
-        return None
-    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
-        found = _found(ledger, asked.plan_for_nodes())
-    return put(home, asked, accept_delta=True) if found is None else resumed(home, found.id)
 
 
 def _tuned(home: StateDirectory, tuning: Tuning, runs: Sequence[RunView], look: Look | None) -> Tuned:
@@ -187,12 +193,10 @@ def _values(text: str) -> tuple[str, list[JsonValue]]:
     key, equals, values = text.partition("=")
     if not equals or not values:
         raise WrongForm(f"--over {text}", "needs a key and values.", "--over server_optimizer.learning_rate=0.1,0.3,1")
-    return key.strip(), [_value(each.strip()) for each in values.split(",")]
-
-
-def _value(text: str) -> JsonValue:
-    try:
-        value: JsonValue = json.loads(f"0{text}" if text.startswith(".") else text)
-    except ValueError:
-        return text
-    return value
+    found: list[JsonValue] = []
+    for each in map(str.strip, values.split(",")):
+        try:
+            found.append(json.loads(f"0{each}" if each.startswith(".") else each))
+        except ValueError:
+            found.append(each)
+    return key.strip(), found

@@ -31,7 +31,7 @@ from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.accounting.sealed import largest_mu
 from fieldfare.cost import Cost
-from fieldfare.errors import Conflict, OutOfRange, Unknown, Unsupported
+from fieldfare.errors import Conflict, OutOfRange, Unknown, Unsupported, WrongForm
 from fieldfare.participation import adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.questions.choice import Choose
@@ -45,7 +45,8 @@ from fieldfare_server.run.signal import require_signal
 # Trials are compared by the task's own score, on the public data that its author declares.
 HELD_OUT = "held-out"
 _RANGES: Mapping[str, tuple[float, float]] = {"correct": (0.0, 1.0)}
-_LEFT_ALONE = ("privacy", "tuning")
+_PAYER = "it says whose budget pays, and how much."
+_LEFT_ALONE = {"privacy": _PAYER, "tuning": _PAYER, "run.task": "tasks have other users, and other scores."}
 MOST_TRIALS = 64
 SEALED = "sealed, the best trial being the final model"
 SHARE = 0.1
@@ -82,8 +83,9 @@ class Tuning:
             sealed: whether trials are to be sealed.
 
         Raises:
-            BadInput: no or too many trials, a key that no plan has or that trials may not change, an unknown
-                score, or sealed trials on a share or by another score than the public one.
+            BadInput: no or too many trials, or two that are one plan, a key that no plan has or that trials may
+                not change, values that are no list, an unknown score, or sealed trials on a share or by another
+                score than the public one.
         """
         if sealed and (share is not None or plan.tuning is not None or score != HELD_OUT):
             why = "they train all users, and only a public score may choose among them."
@@ -93,16 +95,24 @@ class Tuning:
             plan = Plan.parse({**plan.model_dump(mode="json", exclude_none=True), "tuning": tuning})
         if not sealed and (plan.tuning is None or plan.tuning.users != "others"):
             raise Conflict("tuning.users = 'share'", "the plan that is tuned trains the others.", "users = 'others'")
-        for key in over:
-            if key.partition(".")[0] in _LEFT_ALONE or "." not in key:
-                why = "it says whose budget pays, and how much." if "." in key else "a key is TABLE.KEY."
+        if not isinstance(over, Mapping):
+            near = "{'server_optimizer.learning_rate': [0.3, 1.0]}"
+            raise WrongForm(f"over = {over!r}"[:200], "names each key with its values.", near)
+        for key, values in over.items():
+            table, dot, _ = str(key).partition(".")
+            if why := _LEFT_ALONE.get(key, _LEFT_ALONE.get(table, "")) if dot else "a key is TABLE.KEY.":
                 raise Unknown(f"over {key}", why, "server_optimizer.learning_rate")
+            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+                raise WrongForm(f"over {key} = {values!r}", "what is tried is a list of values.", f"[{values!r}, ...]")
+        if not 2 <= (trials := math.prod(map(len, over.values()))) <= MOST_TRIALS:
+            why = "there is nothing to choose from, or too much."
+            raise OutOfRange(f"{trials} trials", why, f"2 to {MOST_TRIALS} of them")
         settings = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
-        if not 2 <= len(settings) <= MOST_TRIALS:
-            raise OutOfRange(
-                f"{len(settings)} trials", "there is nothing to choose from, or too much.", "2 to 64 of them"
-            )
-        return cls(plan, tuple(settings), _measure(score))
+        tuning = cls(plan, tuple(settings), _measure(score))
+        for index, final in enumerate(tuning.finals):
+            if final in tuning.finals[:index]:
+                raise Conflict(f"over {settings[index]}", "is tried twice, and paid twice.", "each once")
+        return tuning
 
     @property
     def parts(self) -> int:

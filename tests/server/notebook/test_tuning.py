@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import fieldfare as ff
@@ -19,7 +21,9 @@ from fieldfare.accounting.filter import Rectangle
 from fieldfare.accounting.sealed import least_mu
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import Plan
+from fieldfare.registry import Table
 from fieldfare_client.app import forget_users
+from fieldfare_client.users import UserTable
 from fieldfare_server import faults
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.plan_file import plan_text
@@ -200,6 +204,47 @@ def test_all_of_it_is_admitted_before_the_first_trial(tmp_path: Path) -> None:
     assert charges(tmp_path) == (0, 0.0, 0)
 
 
+RATE = "server_optimizer.learning_rate"
+WRONG: dict[str, tuple[Any, str, str]] = {
+    "a number": ({RATE: 0.3}, "wrong-form", RATE),
+    "a text": ({RATE: "0.1,0.3"}, "wrong-form", RATE),
+    "a set": ({RATE: {0.1, 0.3}}, "wrong-form", RATE),
+    "pairs": ([(RATE, [0.1, 0.3])], "wrong-form", "over"),
+    "equal values": ({RATE: [0.1, 1, 1.0]}, "conflict", RATE),
+    "another task": ({"run.task": [TASK, "digits"]}, "unknown", "run.task"),
+    "a product that no memory holds": ({RATE: range(10**7), "run.rounds": range(10**7)}, "out-of-range", "trials"),
+}
+
+
+@pytest.mark.parametrize(("over", "code", "named"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_tried_is_lists_of_different_values(over: Any, code: str, named: str) -> None:
+    with pytest.raises(BadInput, check=coded(code, named)):
+        ff.tune(plan(), over, dry_run=True)
+
+
+class FewerUsers(Table):
+    fewer: int = 0
+
+
+@dataclass
+class FewerUsersTask(TinyTask):
+    """Leaves as many users out as its parameter says."""
+
+    Parameters: ClassVar[type[Table]] = FewerUsers
+    fewer: int = 0
+
+    def users(self) -> UserTable:
+        x = np.ones((24 - self.fewer, 3), np.float32)
+        return UserTable.grouped([f"user-{index}" for index in range(len(x))], {"x": x, "y": x[:, 0]})
+
+
+def test_a_trials_task_has_the_users_of_the_final_run(tmp_path: Path) -> None:
+    fewer = plan(task=f"{__name__}:FewerUsersTask", parameters={"fewer": 0})
+    with pytest.raises(BadInput, check=coded("differs", "over [task]")):
+        ff.tune(fewer, {"task.fewer": [0, 3]}, budget=4, ledger=tmp_path, progress=False)
+    assert charges(tmp_path) == (0, 0.0, 0)
+
+
 @pytest.mark.parametrize(
     ("over", "more"),
     [
@@ -283,6 +328,8 @@ def test_the_command_writes_the_plan_for_the_others(tmp_path: Path, monkeypatch:
     assert tuned.server_optimizer.model_dump()["learning_rate"] == best["server_optimizer.learning_rate"]
     assert tuned.tuning == plan().tuning
     assert fieldfare("tune", "--over", "server_optimizer.learning_rate").exit_code == 2
+    twice = fieldfare("tune", "--json", *["--over", "client.learning_rate=.1,1", "--over", "client.learning_rate=2,3"])
+    assert (twice.exit_code, json.loads(twice.stdout)["code"]) == (2, "conflict")
     said = fieldfare("simulate", "tuned.toml")
     assert said.exit_code == 0, said.output
 
