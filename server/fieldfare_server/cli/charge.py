@@ -46,10 +46,8 @@ def charge(
 ) -> CommandResult:
     """Reserve, commit or release a loss of another trainer. All users of the population are charged alike."""
     given = {"mu": mu, "trials": trials, "rho": rho, "epsilon": epsilon, "delta": delta, "rate": rate, "steps": steps}
-    given = {
-        name: value for name, value in {**given, "noise_multiplier": noise_multiplier}.items() if value is not None
-    }
-    if action != "reserve" and given:
+    given["noise_multiplier"] = noise_multiplier
+    if action != "reserve" and set(given.values()) != {None}:
         raise Conflict(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
     loss = Foreign.of(given) if action == "reserve" else None
     if url is None:

@@ -44,6 +44,7 @@ from fieldfare_server.run.signal import require_signal
 
 # Trials are compared by the task's own score, on the public data that its author declares.
 HELD_OUT = "held-out"
+_OF_POPULATION = {"population", "delta", "adjacency"}
 _RANGES: Mapping[str, tuple[float, float]] = {"correct": (0.0, 1.0)}
 _PAYER = "it says whose budget pays, and how much."
 _LEFT_ALONE = {"privacy": _PAYER, "tuning": _PAYER, "run.task": "tasks have other users, and other scores."}
@@ -168,19 +169,14 @@ class Tuning:
         measure, low, high = self.asks
         plan, tuning = self.plan, self.plan.tuning
         assert tuning is not None
-        mu = math.sqrt(self.dearest / self.parts)
-        privacy = plan.privacy
+        mu, privacy = math.sqrt(self.dearest / self.parts), plan.privacy
+        sigma = adjacency_factor(privacy.adjacency) / mu * _ROUNDING
         return Asked.of(
             {
                 "question": {"kind": "choose", "measure": measure, "models": runs, "low": low, "high": high},
                 "run": {"task": plan.run.task, "name": "trials compared", "cohort": users},
                 "task": plan.task,
-                "privacy": {
-                    "population": privacy.population,
-                    "noise_multiplier": adjacency_factor(privacy.adjacency) / mu * _ROUNDING,
-                    "delta": privacy.delta,
-                    "adjacency": privacy.adjacency,
-                },
+                "privacy": {**privacy.model_dump(include=_OF_POPULATION), "noise_multiplier": sigma},
                 "tuning": {"share": tuning.share, "users": "share"},
             }
         )

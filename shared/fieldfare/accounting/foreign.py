@@ -31,7 +31,7 @@ from fieldfare.accounting.filter import RUN_SHARE
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.accounting.sealed import MOST_TRIALS, least_mu, mu_of_curve
-from fieldfare.errors import Unknown
+from fieldfare.errors import Unknown, Unsupported
 from fieldfare.lazily import scipy
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.refusals import bad_input
@@ -97,7 +97,10 @@ class Foreign(Table):
             if self.trials is None:
                 return Price(self.mu * self.mu)
             # Of what is left, so that later ones find some too.
-            part = RUN_SHARE * leak
+            if (part := RUN_SHARE * leak) <= 0:
+                why = "their price takes a leak, and of this population's nothing is left."
+                near = f"mu {1.000001 * self.mu * math.sqrt(self.trials):.7g} for all, or a population with --leak"
+                raise Unsupported(f"{self.trials} sealed trials", why, near)
             return Price(least_mu(self.mu, self.trials, part) ** 2, part)
         if self.rho is not None:
             mu = _of_rho(max(self.rho, SMALLEST_RHO)) if self.rho > 0 else 0.0

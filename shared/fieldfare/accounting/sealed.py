@@ -46,6 +46,7 @@ from fieldfare.lazily import scipy
 
 MOST_TRIALS = 64
 _CELLS, _CURVE = 20_000, 400
+LARGEST_EXPONENT = 700.0  # beyond, exp(epsilon) is no float, and the hull of a curve would lose its end
 
 
 def law(trials: int) -> Floats:
@@ -144,15 +145,17 @@ def largest_mu(budget: float, trials: int, leak: float) -> float:
 @lru_cache(maxsize=256)
 def least_mu(mu: float, trials: int, leak: float) -> float:
     """Return the least mu*, rounded up, for which the best of sealed trials of `mu` is a post-processing of
-    E(mu*, leak).
+    E(mu*, leak); by (3) never above that of all trials charged.
 
     leak: above 0; however small: beyond the end of the grid, all that is left of the curve is below it.
     """
-    chances, end = law(trials), 1.0
+    chances, end, charged = law(trials), 1.0, mu * math.sqrt(trials) * (1 + 1e-15)
     while trials * gaussian_delta(mu * math.sqrt(trials), end) > leak:
         end *= 1.25
+    if mu == 0 or end > LARGEST_EXPONENT:
+        return charged
     epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, _CURVE) * end])
     above = curve(mu, chances, epsilons)
     if not 0 < leak < 1 or above[-1] > leak:
         raise ValueError(f"no price of a leak of {leak}")
-    return mu_of_curve(epsilons, np.maximum(0.0, above - leak) / (1 - leak))
+    return min(charged, mu_of_curve(epsilons, np.maximum(0.0, above - leak) / (1 - leak)))

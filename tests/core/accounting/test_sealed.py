@@ -16,6 +16,7 @@ from scipy.stats import norm, poisson
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.sealed import curve, law, least_mu, mu_of_curve
 from fieldfare.errors import BadInput
+from support.refusals import coded
 
 MU = 0.2680511232  # epsilon 1 at delta 1e-5
 SEALED = json.loads((Path(__file__).parents[2] / "reference" / "questions.json").read_text())["sealed"]
@@ -148,6 +149,21 @@ def test_prices_of_sealed_trials(mu: float, trials: int, price: float) -> None:
         chords = bound[i] + (bound[j] - bound[i]) * (x[at] - x[i]) / np.where(i == j, 1.0, x[j] - x[i])
         allowed = gaussian(least_mu(mu, trials, LEAK), math.log(x[at]))
         assert chords.min() <= allowed * (1 + 1e-3) + 1e-12
+
+
+@pytest.mark.parametrize("mu", [0.0, 1e-9, 1e-4, 30.0, 37.0, 60.0, 150.0, 500.0])
+@pytest.mark.parametrize("trials", [2, 8])
+def test_a_price_is_between_that_of_one_trial_and_of_all(mu: float, trials: int) -> None:
+    """Where exp(epsilon) is beyond floats, mu 500 cost nothing; and mu 1e-9 cost 2e-4."""
+    with np.errstate(all="raise", under="ignore"):
+        assert mu <= least_mu(mu, trials, LEAK) <= mu * math.sqrt(trials) * (1 + 1e-14)
+
+
+def test_without_a_leak_sealed_trials_are_refused_and_what_pays_for_all_is_named() -> None:
+    with pytest.raises(BadInput, check=coded("unsupported", "3 sealed trials")) as refused:
+        Foreign(mu=0.2, trials=3).price("zero_out", 0.0)
+    named = float(refused.value.nearest.split()[1])
+    assert 0.2 * math.sqrt(3) <= named < 0.2 * math.sqrt(3) * (1 + 1e-5)
 
 
 def test_a_charge_of_sealed_trials_has_that_price_and_a_leak_that_any_population_has() -> None:
