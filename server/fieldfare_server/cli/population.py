@@ -99,7 +99,7 @@ def list_(service: Service) -> CommandResult:
 @population.command()
 @on_service
 def show(service: Service, name: Name) -> CommandResult:
-    """One population: its budget, its rules, the raises that wait, what other trainers have reserved."""
+    """One population: its budget, its rules, the raises that wait, what is reserved beside runs."""
     view = service.population(name)
     charges = [charge for charge in service.charges(name) if charge.state == "reserved"]
     return CommandResult(view.model_dump(mode="json") | {"charges_reserved": charges}, _table(view, charges))
@@ -139,7 +139,7 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
         (
             "reserved",
             f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs} runs"
-            + (f" and {len(charges)} charges of other trainers" if charges else ""),
+            + (f" and {len(charges)} charges beside runs" if charges else ""),
         ),
         ("runs like the last that still fit", view.more_runs + (whom + until if view.last_run_fits else "")),
         ("adjacency", f"{view.adjacency}, one {view.unit}"),

@@ -28,7 +28,7 @@ class RunEvidence:
 
     `charged` are the other runs of the population that have spent something. `counts` maps a number of rounds
     to the users who took part in as many. `test` is the newest residual test, if there is one. `price` is
-    what the run reserved of the population's rectangle. `others`: what other trainers charged to it.
+    what the run reserved of the population's rectangle. `others`: what was charged beside runs.
     """
 
     run: views.RunView

@@ -203,19 +203,19 @@ def _tuning(evidence: RunEvidence) -> Section:
             if asked
             else []
         ),
-        *_charged_by_others(evidence),
-        f"All runs together have used epsilon {round_up(spent)} at delta {decimal(delta)} of the population's budget.",
+        *_charged_beside_runs(evidence),
+        f"All of it together has used epsilon {round_up(spent)} at delta {decimal(delta)} of the population's budget.",
         "Choices made from other people's data, or from public data, are not in the ledger and cost these users "
         "nothing. Choices made from these users' data outside of the ledger are not covered.",
     )
     return Section("Hyper-parameter tuning", lines=lines)
 
 
-def _charged_by_others(evidence: RunEvidence) -> list[str]:
+def _charged_beside_runs(evidence: RunEvidence) -> list[str]:
     told = [f"{each.what or each.key} ({_reported(each)})" for each in evidence.others]
     if not told:
         return []
-    return [f"Other trainers charged {len(told)} times, oldest first: {'; '.join(told[:MOST_LISTED])}."]
+    return [f"Charged to all users beside runs, {len(told)} times, oldest first: {'; '.join(told[:MOST_LISTED])}."]
 
 
 def _reported(charge: ChargeView) -> str:

@@ -128,5 +128,7 @@ def test_sealed_trials_and_other_trainers_charges_are_named(tmp_path: Path) -> N
         ledger.reserve_charge("people", "given up", Foreign(mu=0.1), what="nothing", why="none", actor="test")
         ledger.release_charge("people", "given up", actor="test", anyones=True)
         statement = privacy_statement(ledger, session.account.id, state.root)
-    assert "charged 1 times, oldest first: a search (the best of 8 sealed trials of mu 0.1" in statement.to_markdown()
+    text = statement.to_markdown()
+    assert "beside runs, 1 times, oldest first: a search (the best of 8 sealed trials of mu 0.1" in text
+    assert "trainer" not in text  # whoever reserved it: `fieldfare tune --sealed` does too
     assert [each["key"] for each in statement.to_json()["charges_of_others"]] == ["search"]  # type: ignore[attr-defined]

@@ -47,7 +47,7 @@ const plural = (n, one, many) => `${n} ${n === "1" || n === "at least 1" ? one :
 // The answer first: how many more runs like the last, for how many of its users, and until when.
 export function drawFits(parent, population) {
   const left = plural(runsLeft(population), "more run like the last fits.", "more runs like the last fit.");
-  const answer = population.state !== "open" ? `It is ${population.state}: no new run is admitted.` : population.last_run === null ? (population.committed_share ? "No run yet; other trainers charged it." : "No run has been charged yet.")
+  const answer = population.state !== "open" ? `It is ${population.state}: no new run is admitted.` : population.last_run === null ? (population.committed_share ? "No run yet; it was charged beside runs." : "No run has been charged yet.")
     : !population.last_run_fits && population.runs_left ? `One more run like the last does not begin this ${population.window.every}.`
     : population.last_run_fits ? left[0].toUpperCase() + left.slice(1) : "One more run like the last does not fit.";
   show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer, " ", levelTags(population)),
