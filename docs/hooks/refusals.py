@@ -19,7 +19,7 @@ SNAPSHOT = ROOT / "tests/docs/refusals.txt"
 PACKAGES = ("shared/fieldfare", "shared/fieldfare_flower", "server/fieldfare_server", "client/fieldfare_client")
 PLACE = "<!-- every code -->"
 BASE = "FieldfareError"
-EXIT = {"BudgetRefused": 3, "Interrupted": 4}
+EXIT = {"BudgetRefused": 3, "Interrupted": 4, "ChargedInVain": 5}
 BAD_INPUT = 2
 
 

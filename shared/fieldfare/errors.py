@@ -1,8 +1,8 @@
 """What Fieldfare refuses, and how it says so.
 
 Every refusal names what was refused, why, and the nearest thing that would be allowed, and has a code that
-stays when its words change. The command line maps `BadInput` to exit code 2, `BudgetRefused` to 3 and
-`Interrupted` to 4.
+stays when its words change. The command line maps `BadInput` to exit code 2, `BudgetRefused` to 3,
+`Interrupted` to 4 and `ChargedInVain` to 5.
 
 Example:
     >>> import fieldfare as ff
@@ -25,6 +25,7 @@ class FieldfareError(Exception):
 
     code: str = "fieldfare-error"
     """Which error it is, for programs: words may change, codes do not. Without one of its own, that of its class."""
+    exit_code = 2  # of the command line
 
     def __init_subclass__(cls) -> None:
         cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
@@ -140,6 +141,8 @@ class NotInstalled(BadInput):
 class BudgetRefused(Refused):
     """The population's budget does not allow it, or the ledger cannot vouch that it does."""
 
+    exit_code = 3
+
 
 class LedgerError(Refused):
     """The ledger is missing, corrupt, from another version, or held by another coordinator."""
@@ -190,6 +193,14 @@ class EveryUserFailed(FieldfareError):
 
 class Interrupted(FieldfareError):
     """The run stopped before its end but can be resumed."""
+
+    exit_code = 4
+
+
+class ChargedInVain(FieldfareError):
+    """It was charged and ended without a result. It cannot be resumed, and nothing is given back."""
+
+    exit_code = 5
 
 
 def is_of_the_disk(error: BaseException | None) -> bool:

@@ -44,8 +44,7 @@ def ask(
         bool, typer.Option("--dry-run", help="print the price and the width of the answer; ask and charge nothing")
     ] = False,
     resume: Annotated[
-        str,
-        typer.Option(metavar="RUN", help="the answer of this run, which was interrupted or has ended"),
+        str, typer.Option(metavar="RUN", help="the answer of this run, which was interrupted or has ended")
     ] = "",
     clip_of: Annotated[
         Path | None,
@@ -62,11 +61,8 @@ def ask(
     """Ask users a question, charge their population, and print the answer with its interval."""
     found: Look | Offer
     if sum((path is not None, bool(resume), clip_of is not None)) != 1:
-        raise NotGiven(
-            "ask",
-            "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them.",
-            "fieldfare ask QUESTION.toml",
-        )
+        why = "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them."
+        raise NotGiven("ask", why, "fieldfare ask QUESTION.toml")
     if clip_of is not None:
         found = ask_clip(directory, clip_of, epsilon, dry_run=dry_run, accept_delta=accept_delta)
     elif path is None:

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Interrupted, Refused, is_of_the_disk
+from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Refused, is_of_the_disk
 from fieldfare.text import decimal
 from fieldfare_flower import logs
 
-BAD_INPUT, BUDGET_REFUSED, INTERRUPTED = 2, 3, 4
+BAD_INPUT = FieldfareError.exit_code
 
 # Seconds of pricing after which a caller is told of it.
 _SILENT = 2.0
@@ -65,16 +65,9 @@ def print_text(text: str) -> None:
     out.print(visible(text), markup=False)
 
 
-def exit_code(error: FieldfareError) -> int:
-    """Return the exit code: 2 bad input, 3 budget refused, 4 interrupted but resumable."""
-    if isinstance(error, BudgetRefused):
-        return BUDGET_REFUSED
-    return INTERRUPTED if isinstance(error, Interrupted) else BAD_INPUT
-
-
 def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     """Print what was refused, why, and the nearest allowed alternative; then exit."""
-    code = exit_code(error)
+    code = error.exit_code
     if as_json:
         body: dict[str, object] = {
             "error": type(error).__name__,
@@ -93,7 +86,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     if logs.as_json():
         log.error("%s", error)
     else:
-        label = "Stopped" if isinstance(error, Interrupted) else "Refused"
+        label = "Stopped" if code > BudgetRefused.exit_code else "Refused"
         err.print(f"[bold red]{label}.[/]", end=" ")
         err.print(visible(str(error)), markup=False)
     sys.exit(code)

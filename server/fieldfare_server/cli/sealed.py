@@ -26,7 +26,7 @@ from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.accounting.sealed import draw
 from fieldfare.atomic import replace_file
 from fieldfare.cost import Cost
-from fieldfare.errors import Differs, Interrupted, Unsupported
+from fieldfare.errors import ChargedInVain, Differs, Unsupported
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
 from fieldfare_server.cli import sessions
@@ -35,7 +35,7 @@ from fieldfare_server.cli.output import print_progress
 from fieldfare_server.cli.progress import check_first, local_grid
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.planning.admission import admit
+from fieldfare_server.planning.admission import admit, admit_charge
 from fieldfare_server.planning.tuning import Tried, Tuned, Tuning, behind
 from fieldfare_server.run.signal import require_signal
 
@@ -47,7 +47,7 @@ def require_sealed(ledger: Ledger, tuning: Tuning) -> tuple[Trials, Foreign]:
 
     Raises:
         BadInput: trials cannot be sealed on this machine or with this population; names what would do.
-        BudgetRefused: the budget does not hold one trial. Whether it holds the search, its charge says.
+        BudgetRefused: the budget does not hold the search.
     """
     from fieldfare_client import forked
     from fieldfare_client.app import user_names  # imports PyTorch
@@ -59,8 +59,9 @@ def require_sealed(ledger: Ledger, tuning: Tuning) -> tuple[Trials, Foreign]:
     if (known := ledger.population(name).adjacency) != adjacency:
         raise Differs(f"privacy.adjacency = {adjacency!r}", f"population {name!r} is for {known!r}.", repr(known))
     for plan, cost in trials:
-        admit(plan, cost, ledger, user_names(plan.task_reference))
+        admit(plan, None, ledger, user_names(plan.task_reference))
         require_signal(cost)
+    admit_charge(name, loss, ledger)
     return trials, loss
 
 
@@ -68,8 +69,8 @@ def search(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, 
     """Charge all users for a sealed search, make it, and write the best trial's model.
 
     Raises:
-        BadInput, BudgetRefused: as `require_sealed`, or the budget does not hold the search; nothing is charged.
-        Interrupted: Ctrl-C, or no trial that counts has a model. The search stays charged.
+        BadInput, BudgetRefused: as `require_sealed`; nothing is charged.
+        ChargedInVain: Ctrl-C, or no trial that counts has a model. The search stays charged.
     """
     check_first(tuning.finals[0], accept_delta=accept_delta, quiet=quiet)
     home.prepare()
@@ -87,7 +88,7 @@ def search(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, 
     task = load_task(tuning.plan.task_reference)
     best = _best(trials, task.least_is_best)
     if best is None:
-        raise Interrupted(
+        raise ChargedInVain(
             f"{key}: it was stopped, or no trial that counts has a model. It stays charged, and nothing of it is kept. "
             "The same again is another search, charged anew."
         )

@@ -52,8 +52,7 @@ def tune(
         "tuned.toml"
     ),
     sealed: Annotated[
-        bool,
-        typer.Option("--sealed", help="charge all users first, and show nothing but the best trial: the final model"),
+        bool, typer.Option("--sealed", help="charge all users first, and show the best trial alone: the final model")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print what the ways of tuning cost; run and charge nothing")

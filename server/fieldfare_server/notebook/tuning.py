@@ -70,8 +70,8 @@ def tune(
     Raises:
         BadInput: fewer than two trials, a key that no plan has, a population that charges all users alike.
         BudgetRefused: the budget does not hold all of it.
-        Interrupted: Ctrl-C. In a named ledger the same call goes on. Sealed, the search stays charged, and
-            nothing of it is kept.
+        Interrupted: Ctrl-C. In a named ledger the same call goes on.
+        ChargedInVain: Ctrl-C, sealed, or no trial that counts has a model. The search stays charged.
     """
     require_plans("ff.tune", (plan,))
     if population is not None:

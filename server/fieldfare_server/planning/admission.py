@@ -14,16 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.accounting.filter import Price
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.cost import Cost
 from fieldfare.errors import NotNow
 from fieldfare.plan import Plan
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.rules.charges import require_room
 from fieldfare_server.ledger.state import admission, budget
 from fieldfare_server.ledger.state.admission import Admission, Position
 from fieldfare_server.planning.feasibility import check_feasible, require_feasible
 from fieldfare_server.run.pricing import demand_of
 
-__all__ = ["Admission", "admit"]
+__all__ = ["Admission", "admit", "admit_charge"]
 
 Users = NDArray[np.uint64] | int
 
@@ -78,6 +80,14 @@ def admit(
         demand = replace(demand, newcomers=newcomers, closed=True, some=False)
     made = admission.admit(position, cost.loss, _quote(position, cost), demand)
     return replace(made, warnings=tuple(warnings))
+
+
+def admit_charge(population: str, loss: Foreign, ledger: Reader) -> None:
+    """Raise `BadInput` or `BudgetRefused` unless a charge of `loss` beside runs would be reserved now."""
+    position, _ = ledger.position(population)
+    left = max(0.0, position.terms.leak - position.alike.leak)
+    price = loss.price(ledger.population(population).adjacency, left)
+    require_room(population, price, position.committed, position.terms, position.window)
 
 
 def _quote(position: Position, cost: Cost) -> Price:

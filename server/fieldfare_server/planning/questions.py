@@ -33,7 +33,7 @@ STEP: Mapping[str, Mapping[str, object]] = {
     "server_optimizer": {"kind": "sgd", "learning_rate": 1.0},
 }
 
-
+OF_POPULATION = {"population", "delta", "adjacency"}  # keys of a plan's `[privacy]` that a question of it has too
 CLIP_EPSILON = 0.1
 # The median norm of users' updates. Its bounds are public, and wide: whatever is outside stands at their ends.
 CLIP_QUESTION: Mapping[str, object] = {
@@ -82,12 +82,9 @@ class Asked(Table):
     @model_validator(mode="after")
     def _number_of_answers_is_public(self) -> Self:
         if hides_presence(self.privacy.adjacency):
-            raise Unsupported(
-                f"privacy.adjacency = {self.privacy.adjacency!r}",
-                "who is there is secret, so a question would need a public schedule of its end and a public number of "
-                "users, and there is none.",
-                "a population of adjacency 'zero_out' or 'replace_one'",
-            )
+            why = "who is there is secret, and a question has no public schedule of its end and number of users."
+            near = "a population of adjacency 'zero_out' or 'replace_one'"
+            raise Unsupported(f"privacy.adjacency = {self.privacy.adjacency!r}", why, near)
         return self
 
     @model_validator(mode="after")
@@ -115,18 +112,12 @@ class Asked(Table):
         if not plan.run.task:
             why = "names no task whose users could be asked: its Flower app has them."
             raise Conflict("run.task", why, "clipping.kind = 'adaptive-quantile'")
-        privacy = plan.privacy
         return cls.of(
             {
                 "question": dict(CLIP_QUESTION),
                 "run": {"task": plan.run.task, "name": "clip norm"},
                 "task": plan.task,
-                "privacy": {
-                    "population": privacy.population,
-                    "epsilon": epsilon,
-                    "delta": privacy.delta,
-                    "adjacency": privacy.adjacency,
-                },
+                "privacy": {**plan.privacy.model_dump(include=OF_POPULATION), "epsilon": epsilon},
                 "client": plan.client.model_dump(mode="json", exclude_none=True),
                 "tuning": plan.tuning,
             }

@@ -38,13 +38,12 @@ from fieldfare.questions.choice import Choose
 from fieldfare.text import decimal
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.admission import admit
-from fieldfare_server.planning.questions import Asked
+from fieldfare_server.planning.questions import OF_POPULATION, Asked
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.signal import require_signal
 
 # Trials are compared by the task's own score, on the public data that its author declares.
 HELD_OUT = "held-out"
-_OF_POPULATION = {"population", "delta", "adjacency"}
 _RANGES: Mapping[str, tuple[float, float]] = {"correct": (0.0, 1.0)}
 _PAYER = "it says whose budget pays, and how much."
 _LEFT_ALONE = {"privacy": _PAYER, "tuning": _PAYER, "run.task": "tasks have other users, and other scores."}
@@ -109,11 +108,11 @@ class Tuning:
             why = "there is nothing to choose from, or too much."
             raise OutOfRange(f"{trials} trials", why, f"2 to {MOST_TRIALS} of them")
         settings = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
-        tuning = cls(plan, tuple(settings), _measure(score))
-        for index, final in enumerate(tuning.finals):
-            if final in tuning.finals[:index]:
+        made = cls(plan, tuple(settings), _measure(score))
+        for index, final in enumerate(made.finals):
+            if final in made.finals[:index]:
                 raise Conflict(f"over {settings[index]}", "is tried twice, and paid twice.", "each once")
-        return tuning
+        return made
 
     @property
     def parts(self) -> int:
@@ -176,7 +175,7 @@ class Tuning:
                 "question": {"kind": "choose", "measure": measure, "models": runs, "low": low, "high": high},
                 "run": {"task": plan.run.task, "name": "trials compared", "cohort": users},
                 "task": plan.task,
-                "privacy": {**privacy.model_dump(include=_OF_POPULATION), "noise_multiplier": sigma},
+                "privacy": {**privacy.model_dump(include=OF_POPULATION), "noise_multiplier": sigma},
                 "tuning": {"share": tuning.share, "users": "share"},
             }
         )

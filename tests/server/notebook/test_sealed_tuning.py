@@ -23,7 +23,7 @@ import fieldfare as ff
 from fieldfare.accounting import sealed as theorem
 from fieldfare.accounting.filter import RUN_SHARE
 from fieldfare.accounting.sealed import draw, least_mu
-from fieldfare.errors import BadInput, BudgetRefused, Interrupted
+from fieldfare.errors import BadInput, BudgetRefused, ChargedInVain
 from fieldfare.plan import Plan
 from fieldfare_client import forked
 from fieldfare_client.app import forget_users
@@ -103,6 +103,12 @@ def open_ledger(home: Path) -> Ledger:
     return Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}")
 
 
+def open_new(home: Path, epsilon: float, **more: Any) -> Ledger:
+    ledger = Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}", create=True)
+    ledger.create_population("people", epsilon, 1e-5, simulated=True, actor="officer", **more)
+    return ledger
+
+
 def kept(tmp_path: Path) -> bytes:
     """Every file that the search may have written: names and content of home and scratch."""
     files = [path for name in ("home", "scratch") for path in (tmp_path / name).rglob("*") if path.is_file()]
@@ -171,6 +177,19 @@ def test_a_search_over_prices_is_offered_at_the_dearest_and_charged_no_more(tmp_
     assert 0.99 * dearest.loss.mu < charge.price.mu <= dearest.loss.mu
 
 
+def test_a_dry_run_refuses_what_the_charge_would(tmp_path: Path) -> None:
+    """It asked whether one trial fits."""
+    with open_new(tmp_path / "home", 3.9):  # one trial takes less, the search epsilon 4
+        assert Tuning.of(plan(), RATES, sealed=True).offer().ways[-1].dearest_trial < 3.9
+    for dry_run in (True, False):
+        with pytest.raises(BudgetRefused, match="a charge of mu"):
+            tune(tmp_path / "home", dry_run=dry_run, budget=None)
+    with open_ledger(tmp_path / "home") as ledger:
+        assert not ledger.charges("people")
+        assert not ledger.runs().items
+    assert not seen()
+
+
 @pytest.mark.parametrize("counted", [1, 2, 3])
 def test_all_are_made_and_the_first_k_count(counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPY_RISES", "1")
@@ -226,8 +245,9 @@ def test_where_all_fail_it_says_one_thing_and_stays_charged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPY_FAILS", "1")
-    with pytest.raises(Interrupted, match="stays charged") as refused:
+    with pytest.raises(ChargedInVain, match="stays charged") as refused:
         tune(tmp_path / "home", progress=False)
+    assert refused.value.exit_code == 5  # 4 says that it can be resumed
     assert refused.value.__context__ is None
     assert "planted" not in str(refused.value) + "".join(capfd.readouterr())
     with open_ledger(tmp_path / "home") as ledger:
@@ -262,8 +282,8 @@ def test_a_share_and_a_charged_score_are_not_sealed(keys: dict[str, Any]) -> Non
 
 def test_another_adjacency_than_the_populations_is_refused_before_a_charge(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}", create=True) as ledger:
-        ledger.create_population("people", 4, 1e-5, adjacency="replace_one", simulated=True, actor="officer")
+    with open_new(home, 4, adjacency="replace_one"):
+        pass
     with pytest.raises(BadInput, check=coded("differs", "zero_out")):
         tune(home, progress=False, budget=None)
     with open_ledger(home) as ledger:

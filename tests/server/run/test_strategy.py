@@ -18,7 +18,6 @@ from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.task import seeded
 from fieldfare_flower.messages import REPORT, UPDATE
-from fieldfare_server.cli.output import exit_code
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -259,7 +258,7 @@ def test_a_run_out_of_users_can_be_resumed_or_ended(tmp_path: Path) -> None:
         half._contexts.popitem()
         with pytest.raises(Interrupted, check=coded("interrupted", "--resume")) as stopped:
             strategy.start(half)
-    assert exit_code(stopped.value) == 4
+    assert stopped.value.exit_code == 4
     with Ledger.open(state_dir.ledger) as ledger:
         assert ledger.run(session.account.id).state == "interrupted"
 

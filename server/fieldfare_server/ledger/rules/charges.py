@@ -21,6 +21,7 @@ from fieldfare_server.ledger.rules.populations import committed_of, find
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.rows import ChargeRow, Fact, said
 from fieldfare_server.ledger.state.state import State
+from fieldfare_server.ledger.state.windows import Window
 
 LONGEST_KEY = 100
 _CLOSE: Mapping[str, type[events.ChargeCommitted | events.ChargeReleased]] = {
@@ -69,12 +70,7 @@ def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iter
     price, terms = Price.from_json(event.price), population.terms
     # Negative parts would give back what others have spent.
     require(price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
-    committed = committed_of(population, event.largest)
-    if not terms.hold(committed + price):
-        raise _refusal(record.place, price, committed, terms)
-    window = population.window(record.at)
-    if window is not None:
-        window.require(f"a charge of mu {price.mu:.6g} on population {record.place!r}", price)
+    require_room(record.place, price, committed_of(population, event.largest), terms, population.window(record.at))
     yield _row(record, event)
 
 
@@ -141,20 +137,25 @@ def _require_same(earlier: ChargeRow, asked: Mapping[str, str]) -> None:
         )
 
 
-def _refusal(name: str, price: Price, committed: Price, terms: budget.Terms) -> BudgetRefused:
+def require_room(name: str, price: Price, committed: Price, terms: budget.Terms, window: Window | None) -> None:
+    """Raise `BudgetRefused` unless a charge of `price` fits beside what is committed of the user who has least left."""
     if committed.leak + price.leak > terms.leak:
         left = max(0.0, terms.leak - committed.leak)
-        return BudgetRefused(
+        raise BudgetRefused(
             f"a charge on population {name!r}",
             f"it takes {decimal(price.leak, 3)} of the population's leak, of which {decimal(left, 3)} is left.",
             "a loss without delta, or a population that was created with a leak (--leak)",
             code="leak-spent",
         )
-    left_mu = budget.room(committed, terms).mu
-    return BudgetRefused(
-        f"a charge of mu {price.mu:.6g} on population {name!r}",
-        f"with what is spent and reserved of the user who has least left (epsilon {terms.gauge(committed):.6g}) it "
-        f"would come to epsilon {terms.gauge(committed + price):.6g}, and the budget is {terms.epsilon:.6g} at delta "
-        f"{decimal(terms.delta, 3)}.",
-        f"mu {left_mu:.6g}" if left_mu > 0 else "wait for a run to end, or have the budget raised",
-    )
+    what = f"a charge of mu {price.mu:.6g} on population {name!r}"
+    if not terms.hold(committed + price):
+        left_mu = budget.room(committed, terms).mu
+        raise BudgetRefused(
+            what,
+            f"with what is spent and reserved of the user who has least left (epsilon {terms.gauge(committed):.6g}) it "
+            f"would come to epsilon {terms.gauge(committed + price):.6g}, and the budget is {terms.epsilon:.6g} at "
+            f"delta {decimal(terms.delta, 3)}.",
+            f"mu {left_mu:.6g}" if left_mu > 0 else "wait for a run to end, or have the budget raised",
+        )
+    if window is not None:
+        window.require(what, price)
