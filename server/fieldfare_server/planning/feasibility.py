@@ -80,17 +80,18 @@ def require_feasible(plan: Plan, users: int) -> None:
 def nearest_feasible(plan: Plan, users: int) -> list[str]:
     """Return what would be possible with `users` users if one number of the plan changes: cohort, rounds, or cap."""
     spec, rounds, needed = plan.participation, plan.run.rounds, max(1, plan.report_goal)
-    participation = spec.build()
+    participation, apart = spec.build(), spec.separation or spec.period or 1
     options = []
     cohort = _largest(needed, lambda size: is_feasible(participation, rounds, size, users))
     if cohort:
         options.append(f"cohort = {cohort}" + (f" with min_reports = {cohort}" if plan.run.min_reports else ""))
     shorter = _largest(rounds, lambda count: is_feasible(participation, count, needed, users))
     if shorter:
-        options.append(f"rounds = {shorter}")
+        lower = min(spec.max_participations or 1, -(-shorter // apart))  # a plan whose cap cannot bind is refused
+        capped = spec.max_participations not in (None, lower)
+        options.append(f"rounds = {shorter}" + (f" with max_participations = {lower}" if capped else ""))
     if spec.max_participations is not None:
         # First whether any cap would do, by the largest that means something: so many visits fit.
-        apart = spec.separation or spec.period or 1
         changed = spec.model_copy(update={"max_participations": -(-rounds // apart)}).build()
         if is_feasible(changed, rounds, needed, users):
             cap = next(

@@ -95,9 +95,10 @@ def test_what_is_named_as_nearest_is_possible(users: int, rounds: int, cohort: i
             size = int(value.split()[0])
             require_feasible(plan(rounds, size, apart(separation, most), min_reports=size), users)
         elif key == "rounds":
-            scheme = MinSeparation(separation, most)
-            assert is_feasible(scheme, int(value), cohort, users)
-            assert not is_feasible(scheme, int(value) + 1, cohort, users)
+            shorter, *capped = (int(word) for word in value.split() if word.isdigit())
+            # As a plan: it was refused where the cap no longer fits into so few rounds.
+            require_feasible(plan(shorter, cohort, apart(separation, *(capped or [most])), min_reports=cohort), users)
+            assert not is_feasible(MinSeparation(separation, most), shorter + 1, cohort, users)
         elif key == "max_participations":
             cap = int(value.split(",")[0])
             assert is_feasible(MinSeparation(separation, cap), rounds, cohort, users)
