@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Boolean, event, text, update
+from sqlalchemy import Boolean, Connection, Select, event, text, update
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import FieldfareError, LedgerError
@@ -410,20 +410,28 @@ def test_a_round_that_the_journal_does_not_name_is_found_at_once(ledger_url: str
                 ledger.proof.require(connection)
 
 
-def test_a_check_asks_the_database_no_more_than_nine_times(ledger_url: str) -> None:
+def test_a_check_asks_the_database_no_more_than_six_times(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    ask = proofs.fetch
+
+    def count(connection: Connection, statement: Select[Any], *values: Any) -> list[dict[str, Any]]:
+        asked.append(statement)
+        return ask(connection, statement, *values)
+
+    monkeypatch.setattr(proofs, "fetch", count)
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         run = start(ledger, 0.8, rounds=6)
         run.register_users(np.arange(3, dtype=np.uint64))
-        for most in (7, 9):
+        for most in (4, 6):
             ledger.proof.advance()
-            if most == 9:
+            if most == 6:
                 commit(run, [1], 0.1)
-            asked: list[str] = []
+            asked.clear()
             with ledger.read() as connection:
-                event.listen(connection, "before_cursor_execute", lambda *about, into=asked: into.append(about[2]))
+                event.listen(connection, "before_cursor_execute", lambda *about: asked.append(about[2]))
                 ledger.proof.require(connection)
-            assert len(asked) <= most, "\n".join(asked)
+            assert len(asked) == most, "\n".join(map(str, asked))
 
 
 def test_a_check_scans_no_table_that_grows_with_runs_and_finds_a_revived_run_at_once(tmp_path: Path) -> None:
@@ -432,14 +440,15 @@ def test_a_check_scans_no_table_that_grows_with_runs_and_finds_a_revived_run_at_
         for _ in range(40):
             start(ledger, 0.001).finish("stopped")
         assert ledger.proof.advance().whole
-        asked: list[tuple[str, Any]] = []
-        event.listen(ledger.database.engine, "before_cursor_execute", lambda *about: asked.append(about[2:4]))
+        asked: list[str] = []
+        event.listen(ledger.database.engine, "checkout", lambda link, *_: link.set_trace_callback(asked.append))
         start(ledger, 0.001)
         assert ledger.proof.advance().whole
+        assert any("rounds.state = 'open'" in statement for statement in asked), "the check is among them"
         plans = set()
         with ledger.database.engine.connect() as connection:
-            for statement, values in [each for each in asked if each[0].startswith("SELECT")]:
-                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+            for statement in [each for each in asked if each.startswith("SELECT")]:
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}")
                 plans |= {row.detail for row in plan}
         # Runs are counted in an index.
         scans = {plan for plan in plans if plan.startswith("SCAN") and "COVERING INDEX" not in plan}

@@ -12,14 +12,28 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, Row, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    Engine,
+    QueuePool,
+    Row,
+    Select,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
@@ -288,6 +302,44 @@ class Database:
                 "open it again",
                 code="database-replaced",
             )
+
+
+def fetch(
+    connection: Connection, statement: Select[Any], values: Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
+    """All rows of a statement that was made once, by the names of their columns.
+
+    The driver's own cursor takes a third of the time of SQLAlchemy's, which describes each column anew. It compares as
+    well, but turns no value into its column's type, so an edit shows as the database has it. No parameter is a list.
+    """
+    sql, names, places, known = _compiled(statement, connection.dialect)
+    given: Any = {**known, **(values or {})}
+    link: Any = connection.connection
+    dialect: Any = connection.dialect
+    base = dialect.loaded_dbapi.Error
+    cursor = link.cursor()
+    try:
+        cursor.execute(sql, given if places is None else [given[name] for name in places])
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    except base as error:
+        gone = dialect.is_disconnect(error, link, cursor)
+        if gone:
+            connection.invalidate(error)
+        raise DBAPIError.instance(
+            sql, None, error, base, hide_parameters=True, connection_invalidated=gone, dialect=dialect
+        ) from error
+    finally:
+        cursor.close()
+
+
+@lru_cache(maxsize=64)
+def _compiled(
+    statement: Select[Any], dialect: Dialect
+) -> tuple[str, tuple[str, ...], tuple[str, ...] | None, Mapping[str, object]]:
+    """A statement's text, its columns, its parameters in their order where they have no names, and what they are."""
+    made: Any = statement.compile(dialect=dialect)
+    places = None if made.positiontup is None else tuple(made.positiontup)
+    return str(made), tuple(statement.selected_columns.keys()), places, dict(made.params)
 
 
 _LOCK = select(models.head).with_for_update()
