@@ -26,6 +26,7 @@ from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.state.state import State
 from support.fill import fill
 from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, start
+from support.postgres import Cluster
 from support.refusals import coded
 
 TAMPERINGS = (
@@ -455,6 +456,7 @@ def test_a_check_scans_no_table_that_grows_with_runs_and_finds_a_revived_run_at_
         large = {f"SCAN {name}" for name in ("runs", "rounds", "audit", "participations", "users", "objects")}
         assert plans
         assert not scans & large
+        assert not [plan for plan in plans if "AUTOMATIC" in plan], "an index that is made for one statement"
         with ledger.database.engine.begin() as connection:
             connection.execute(text("UPDATE runs SET state = 'running', ended_at = NULL WHERE seq = 5"))
         assert "runs" in ledger.proof.advance().fault
@@ -481,3 +483,28 @@ def test_the_replayed_sums_are_those_of_the_columns(ledger_url: str) -> None:
                 run.finish("stopped")
         committed = ledger.proof.ask(lambda replay: replay.populations["people"].committed())
         assert committed == ledger.population("people").committed
+
+
+def test_a_database_that_fails_in_a_check_is_told_as_such(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        with ledger.database.engine.begin() as connection:
+            connection.execute(text("ALTER TABLE populations RENAME TO elsewhere"))
+        with pytest.raises(LedgerError, check=coded("database-refused")):
+            ledger.proof.advance()
+
+
+def check_without_a_connection(ledger: Ledger, postgres: Cluster) -> None:
+    with ledger.read() as connection:
+        link: Any = connection.connection.driver_connection
+        postgres.execute(f"SELECT pg_terminate_backend({link.info.backend_pid})")
+        ledger.proof.require(connection)
+
+
+@pytest.mark.postgres
+def test_a_check_whose_connection_is_lost_says_so_and_the_next_one_has_another(postgres: Cluster) -> None:
+    with Ledger.open(postgres.new_database(), create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        with pytest.raises(LedgerError, match="terminat"):
+            check_without_a_connection(ledger, postgres)
+        assert ledger.proof.advance().whole

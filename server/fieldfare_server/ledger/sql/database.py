@@ -20,20 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import (
-    Connection,
-    Dialect,
-    Engine,
-    QueuePool,
-    Row,
-    Select,
-    create_engine,
-    event,
-    inspect,
-    make_url,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Engine, QueuePool, Row, Select, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from fieldfare.errors import BadInput, LedgerError
@@ -334,7 +321,7 @@ def fetch(
 
 @lru_cache(maxsize=64)
 def _compiled(
-    statement: Select[Any], dialect: Dialect
+    statement: Select[Any], dialect: Any
 ) -> tuple[str, tuple[str, ...], tuple[str, ...] | None, Mapping[str, object]]:
     """A statement's text, its columns, its parameters in their order where they have no names, and what they are."""
     made: Any = statement.compile(dialect=dialect)

@@ -22,7 +22,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, literal_column, select, text, union_all
+from sqlalchemy import Connection, Select, and_, bindparam, func, literal_column, select, text, true, union_all
 
 from fieldfare.errors import LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
@@ -86,8 +86,9 @@ _ROUNDS = (
     )
 )
 # Where the journal ends, and how many rows the tables have, which spares the reading of each that is empty and has to
-# be; once for each open round, or with none. The state is a literal because SQLite uses the small index of open
-# rounds only for one.
+# be; once for each open round, or with none. A literal state, and rounds that are found first: else SQLite does not use
+# the small index of open ones.
+_open = select(models.rounds).where(text("rounds.state = 'open'")).cte("opened").prefix_with("MATERIALIZED")
 _NOW = select(
     *(_h.ledger, _h.count, _h.hash, _h.signed),
     *(
@@ -97,11 +98,9 @@ _NOW = select(
     select(func.max(_r.seq)).correlate(None).scalar_subquery().label("last_run"),
     select(func.max(_t.id)).correlate(None).scalar_subquery().label("newest"),
     select(func.count()).where(_t.id > bindparam("since")).correlate(None).scalar_subquery().label("new"),
-    models.rounds,
+    _open,
     _r.id.label("run"),
-).select_from(
-    models.head.outerjoin(models.rounds, text("rounds.state = 'open'")).outerjoin(models.runs, _r.seq == _t.run_seq)
-)
+).select_from(models.head.outerjoin(_open, true()).outerjoin(models.runs, _r.seq == _open.c.run_seq))
 
 
 class Disproved(LedgerError):
