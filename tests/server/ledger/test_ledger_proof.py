@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Boolean, Connection, Select, event, text, update
+from sqlalchemy import Boolean, Connection, event, text, update
+from sqlalchemy.sql.expression import SelectBase
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import FieldfareError, LedgerError
@@ -20,8 +21,9 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.events.base import Record
 from fieldfare_server.ledger.rules.populations import Rules
-from fieldfare_server.ledger.sql import models, odometer_tables, rows
+from fieldfare_server.ledger.sql import migrate, models, odometer_tables, rows
 from fieldfare_server.ledger.sql import proof as proofs
+from fieldfare_server.ledger.sql.database import fetch
 from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.state.state import State
 from support.fill import fill
@@ -411,15 +413,28 @@ def test_a_round_that_the_journal_does_not_name_is_found_at_once(ledger_url: str
                 ledger.proof.require(connection)
 
 
+def test_a_round_that_is_open_again_is_found_at_once(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger, 0.8, rounds=6)
+        run.register_users(np.arange(3, dtype=np.uint64))
+        commit(run, [1], 0.1)
+        assert ledger.proof.advance().whole
+        with ledger.database.engine.connect() as connection:
+            edit_behind_the_guards(connection, "UPDATE rounds SET state = 'open'")
+            with pytest.raises(Disproved, match=r"rounds .* 0\.0: the journal does not name it as open"):
+                ledger.proof.require(connection)
+
+
 def test_a_check_asks_the_database_no_more_than_six_times(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    ask = proofs.fetch
 
-    def count(connection: Connection, statement: Select[Any], *values: Any) -> list[dict[str, Any]]:
+    def count(connection: Connection, statement: SelectBase, **values: object) -> list[dict[str, Any]]:
         asked.append(statement)
-        return ask(connection, statement, *values)
+        return fetch(connection, statement, **values)
 
-    monkeypatch.setattr(proofs, "fetch", count)
+    for module in (proofs, migrate):
+        monkeypatch.setattr(module, "fetch", count)
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         run = start(ledger, 0.8, rounds=6)
@@ -492,6 +507,38 @@ def test_a_database_that_fails_in_a_check_is_told_as_such(ledger_url: str) -> No
             connection.execute(text("ALTER TABLE populations RENAME TO elsewhere"))
         with pytest.raises(LedgerError, check=coded("database-refused")):
             ledger.proof.advance()
+
+
+def test_a_head_of_no_row_or_of_two_is_refused_and_accepted_again(ledger_url: str) -> None:
+    """A row above the head is kept from SQLite by a check that a setting of the connection turns off."""
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        proof = Proof(ledger.database)
+        assert proof.advance().whole
+        with ledger.database.engine.connect() as connection:
+            edit_behind_the_guards(connection, "DELETE FROM head")
+            with pytest.raises(LedgerError, match="table head: it has not one row"):
+                proof.require(connection)
+            connection.rollback()
+        if ledger.database.path is not None:
+            with ledger.database.engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+                edit_behind_the_guards(connection, "INSERT INTO head SELECT 2, ledger, count, hash, signed FROM head")
+                with pytest.raises(LedgerError, match="table head: it has not one row"):
+                    proof.require(connection)
+                connection.rollback()
+                connection.exec_driver_sql("PRAGMA ignore_check_constraints = OFF")
+        assert proof.advance().whole
+
+
+def test_a_gap_before_rows_that_the_head_does_not_know_ends_the_check(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        for name in ("people", "others", "more"):
+            ledger.create_population(name, 4.0, 1e-6, actor="officer")
+        with ledger.database.engine.connect() as connection:
+            edit_behind_the_guards(connection, "UPDATE audit SET id = 9 WHERE id = 3")
+            with pytest.raises(Disproved, match="audit 3: it is missing"):
+                Proof(ledger.database).require(connection)
 
 
 def check_without_a_connection(ledger: Ledger, postgres: Cluster) -> None:

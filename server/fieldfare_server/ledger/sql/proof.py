@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, literal_column, select, text, true, union_all
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import LedgerCorrupt, LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import Record, Unfit
@@ -55,19 +55,15 @@ _POPULATIONS = select(models.populations).order_by(models.populations.c.id)
 _PROPOSALS = select(models.proposals).order_by(models.proposals.c.id)
 _TOKENS = select(models.tokens).order_by(models.tokens.c.id)
 _CHARGES = select(models.charges).order_by(models.charges.c.population_id, models.charges.c.key)
-_RUNS = select(models.runs).order_by(_r.seq)
-_RUN = _RUNS.where(_r.id == bindparam("name"))
+_RUN = select(models.runs).where(_r.id == bindparam("name"))
 # Literals, as all these statements have no list among their parameters (`fetch`).
 _ACTIVE = _r.state.in_([literal_column(f"'{state}'") for state in ACTIVE])
 # One list for each index, because SQLite reads every run where they stand in one condition.
-_RUNS_CHANGING = _RUNS.where(
-    _r.seq.in_(
-        union_all(
-            select(_r.seq).where(_r.population_id.in_(select(models.populations.c.id)), _ACTIVE),
-            select(_r.seq).where(_r.seq > bindparam("compared"), _r.seq <= bindparam("end")),
-        )
-    )
+_CHANGING = union_all(
+    select(_r.seq).where(_r.population_id.in_(select(models.populations.c.id)), _ACTIVE),
+    select(_r.seq).where(_r.seq > bindparam("compared"), _r.seq <= bindparam("end")),
 )
+_RUNS = select(models.runs).where(_r.seq.in_(_CHANGING)).order_by(_r.seq)
 _KEPT = select(models.odometers.c.population_id).distinct()
 _PLEDGED = select(models.pledges.c.run_seq).distinct()
 _ROUNDS = (
@@ -90,7 +86,7 @@ _ROUNDS = (
 # the small index of open ones.
 _open = select(models.rounds).where(text("rounds.state = 'open'")).cte("opened").prefix_with("MATERIALIZED")
 _NOW = select(
-    *(_h.ledger, _h.count, _h.hash, _h.signed),
+    *(_h.id.label("head"), _h.ledger, _h.count, _h.hash, _h.signed),
     *(
         select(func.count()).select_from(table).correlate(None).scalar_subquery().label(table.name)
         for table in (models.proposals, models.tokens, models.charges, models.odometers, models.pledges, models.runs)
@@ -196,29 +192,25 @@ class Replay:
                 self._unlike = Unfit("database", self._name, f"{type(error).__name__}: {error}")
 
     def _follow(self, connection: Connection, most: int) -> None:
-        # How many rounds are new is asked only where these rows may be the last: it may take a while for many.
-        last = self._newest_round is not None and self._rows + most >= self._end
-        self._now = fetch(connection, _NOW, {"since": self._newest_round if last else 2**31 - 1})
+        since = 2**31 - 1 if self._newest_round is None else self._newest_round
+        self._now = fetch(connection, _NOW, since=since)
+        if {row["head"] for row in self._now} != {1}:
+            raise LedgerCorrupt("table head", "it has not one row.")
         head, self._end = self._now[0], self._now[0]["count"]
         if self._rows == 0:
             self._ledger, self._hash = head["ledger"], chain.genesis(head["ledger"])
         if self._rows < self._end:
-            since = {"rows": self._rows, "most": most}
-            for row in fetch(connection, JOURNAL, since):
-                if row["id"] > self._end:
-                    break
+            there = [row for row in fetch(connection, JOURNAL, rows=self._rows, most=most) if row["id"] <= self._end]
+            for row in there:
                 self._apply(row)
             self._compare_closed(connection)
-            if self._rows < self._end and self._short(connection):
+            if self._rows < self._end and len(there) < most:
                 raise Unfit("audit", str(self._rows + 1), f"it is missing: the journal ended at row {self._end}")
         behind = self._rows > self._end or (self._rows == self._end and self._hash != head["hash"])
         if behind or head["ledger"] != self._ledger:
             # An old copy was put back. The newest one, if it comes back, is accepted again.
             why = f"the ledger says that it ends in row {self._end}, which is not the row {self._rows} that was seen"
             self._unlike = Unfit("audit", str(self._end), why)
-
-    def _short(self, connection: Connection) -> bool:
-        return connection.execute(JOURNAL, {"rows": self._rows, "most": 1}).first() is None
 
     def _apply(self, row: dict[str, object]) -> None:
         if row["id"] != self._rows + 1:
@@ -258,7 +250,7 @@ class Replay:
     def _compare_rounds(self, connection: Connection, name: str, run: FoldedRun) -> None:
         closed = _closed(run)
         indices = [index for index, _ in closed]
-        for row in fetch(connection, _ROUNDS, {"name": name, "first": min(indices), "last": max(indices)}):
+        for row in fetch(connection, _ROUNDS, name=name, first=min(indices), last=max(indices)):
             attempt = closed.pop((row["index"], row["attempt"]), None)
             if attempt is None:
                 continue
@@ -293,14 +285,10 @@ class Replay:
             _compare_signed(connection, census)
             self._signed = census["signed"]
         charges = {f"{name} {key}": c for name, each in state.populations.items() for key, c in each.charges.items()}
-
-        def place(row: dict[str, Any]) -> str:
-            return f"{names.get(row['population_id'])} {row['key']}"
-
         tables: tuple[tuple[Select[Any], str, Mapping[str, object], Callable[[dict[str, Any]], str]], ...] = (
             (_PROPOSALS, "proposals", state.proposals, itemgetter("id")),
             (_TOKENS, "tokens", state.tokens, itemgetter("id")),
-            (_CHARGES, "charges", charges, place),
+            (_CHARGES, "charges", charges, lambda row: f"{names.get(row['population_id'])} {row['key']}"),
         )
         for query, table, wanted, label in tables:
             if wanted or census[table]:
@@ -319,21 +307,18 @@ class Replay:
     ) -> tuple[int, dict[str, int]]:
         """Compare runs under way, changed runs and a slice of the others; returns where the next begins, and `seq`."""
         everything = self._newest_round is None
-        end = self._compared + _SLICE
+        end = 2**31 - 1 if everything else self._compared + _SLICE
         known = self._state.runs.keys() if everything else self._touched | self._active()
-        changing = {"compared": self._compared, "end": end}
-        rows = fetch(connection, _RUNS) if everything else fetch(connection, _RUNS_CHANGING, changing)
-        # Those that have ended, and those that have not and that the table calls so.
+        rows = fetch(connection, _RUNS, compared=self._compared, end=end)
+        # Those that have just ended, and those that have not and that the table calls so.
         for name in sorted(known - {row["id"] for row in rows}):
-            rows += fetch(connection, _RUN, {"name": name})
+            rows += fetch(connection, _RUN, name=name)
         for row in rows:
             wanted = expected("runs", row["id"], self._state.runs).row
             shown = {**row, "plan": sha256(row["plan"]), "population": names.get(row["population_id"])}
             compare("runs", row["id"], shown, wanted)
         _require_all("runs", known, [row["id"] for row in rows])
         numbers = {row["id"]: row["seq"] for row in rows}
-        if everything:
-            return 0, numbers
         if census["runs"] != len(self._state.runs):
             raise Unfit("runs", str(census["last_run"]), "there are more or fewer than the journal names")
         return end if end < (census["last_run"] or 0) else 0, numbers
@@ -428,9 +413,7 @@ def _standing(
     if odometers.digest(settled) != population.settled:
         raise Unfit("odometers", name, "they are not what ended runs have cost")
     for run, values in zip(runs, caps, strict=True):
-        there = values
-        if run.newcomers:
-            there = values[: run.newcomers[0].first]
+        there = values[: run.newcomers[0].first] if run.newcomers else values
         same = odometers.digest(there) == run.pledged
         if not same or any((values[new.first : new.first + new.count] != new.cap).any() for new in run.newcomers):
             raise Unfit("pledges", f"{name} {run.row.id}", "they are not what the run was admitted with")
@@ -571,9 +554,8 @@ def compare(table: str, label: str, row: Mapping[str, object], wanted: Any) -> N
 
 def _require_all(table: str, wanted: Iterable[str], stored: Iterable[str]) -> None:
     """Raise `Unfit` for the first row that is missing."""
-    missing = sorted(set(wanted) - set(stored))
-    if missing:
-        raise Unfit(table, missing[0], "it is missing")
+    for name in sorted(set(wanted) - set(stored)):
+        raise Unfit(table, name, "it is missing")
 
 
 def hash_row(row: Mapping[str, object]) -> str:

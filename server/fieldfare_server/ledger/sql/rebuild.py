@@ -97,10 +97,7 @@ def _fold(connection: Connection, known: _Known) -> list[facts.RoundRow]:
 
     head = connection.execute(select(models.head)).one()
     last, previous = 0, chain.genesis(head.ledger)
-    while True:
-        rows = fetch(connection, JOURNAL, {"rows": last, "most": _BATCH})
-        if not rows:
-            break
+    while rows := fetch(connection, JOURNAL, rows=last, most=_BATCH):
         for row in rows:
             if (row["previous"], hash_row(row)) != (previous, row["hash"]):
                 raise Unfit("audit", str(row["id"]), "it was changed after it was written")
