@@ -192,8 +192,7 @@ class Replay:
                 self._unlike = Unfit("database", self._name, f"{type(error).__name__}: {error}")
 
     def _follow(self, connection: Connection, most: int) -> None:
-        since = 2**31 - 1 if self._newest_round is None else self._newest_round
-        self._now = fetch(connection, _NOW, since=since)
+        self._now = fetch(connection, _NOW, since=2**31 - 1 if self._newest_round is None else self._newest_round)
         if {row["head"] for row in self._now} != {1}:
             raise LedgerCorrupt("table head", "it has not one row.")
         head, self._end = self._now[0], self._now[0]["count"]
@@ -373,9 +372,8 @@ class Replay:
                 count = select(func.count()).select_from(models.metadata.tables[name])
                 if connection.execute(count).scalar_one() != number:
                     raise Unfit(name, "", f"there are not {number} rows, as the journal says")
-            q, r = models.participations.c, models.runs.c
-            other = select(r.id).join_from(models.participations, models.runs, q.run_seq == r.seq)
-            charged = other.where(q.charges.is_not(None), r.accounting != odometers.INDIVIDUAL).limit(1)
+            other = select(_r.id).join_from(models.participations, models.runs, _p.run_seq == _r.seq)
+            charged = other.where(_p.charges.is_not(None), _r.accounting != odometers.INDIVIDUAL).limit(1)
             for run in connection.execute(charged).scalars():
                 raise Unfit("participations", run, "its users are charged singly, and the journal says alike")
         elif census["new"] != wanted["rounds"] - self._rounds:
@@ -392,9 +390,8 @@ def _digest(blob: object, count: int) -> str:
 
 
 def _compare_recomputed(connection: Connection, name: str, digest: str) -> None:
-    c, r = models.participations.c, models.runs.c
-    query = select(c.charges, c.count.label("number")).join(models.runs, r.seq == c.run_seq).where(r.id == name)
-    rounds = [_digest(row.charges, row.number) for row in connection.execute(query.order_by(c.index))]
+    query = select(_p.charges, _p.count.label("number")).join(models.runs, _r.seq == _p.run_seq).where(_r.id == name)
+    rounds = [_digest(row.charges, row.number) for row in connection.execute(query.order_by(_p.index))]
     if odometers.digest_of_digests(rounds) != digest:
         raise Unfit("participations", name, "these are not the charges that were recomputed")
 
@@ -518,8 +515,7 @@ def _compare_signed(connection: Connection, head: Mapping[str, Any]) -> None:
         signed = SignedHead.parse(str(head["signed"]))
     except HeadRefused as error:
         raise Unfit("head", "1", error.why) from None
-    c = models.journal.c
-    there = connection.execute(select(c.hash).where(c.id == signed.count)).scalar()
+    there = connection.execute(select(_j.hash).where(_j.id == signed.count)).scalar()
     if signed.ledger != head["ledger"] or there != signed.hash:
         raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
 
