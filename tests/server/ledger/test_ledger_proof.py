@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Boolean, event, text, update
+from sqlalchemy import Boolean, Connection, event, text, update
+from sqlalchemy.sql.expression import SelectBase
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import FieldfareError, LedgerError
@@ -20,12 +21,14 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.events.base import Record
 from fieldfare_server.ledger.rules.populations import Rules
-from fieldfare_server.ledger.sql import models, odometer_tables, rows
+from fieldfare_server.ledger.sql import migrate, models, odometer_tables, rows
 from fieldfare_server.ledger.sql import proof as proofs
+from fieldfare_server.ledger.sql.database import fetch
 from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.state.state import State
 from support.fill import fill
 from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, start
+from support.postgres import Cluster
 from support.refusals import coded
 
 TAMPERINGS = (
@@ -410,20 +413,41 @@ def test_a_round_that_the_journal_does_not_name_is_found_at_once(ledger_url: str
                 ledger.proof.require(connection)
 
 
-def test_a_check_asks_the_database_no_more_than_nine_times(ledger_url: str) -> None:
+def test_a_round_that_is_open_again_is_found_at_once(ledger_url: str) -> None:
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         run = start(ledger, 0.8, rounds=6)
         run.register_users(np.arange(3, dtype=np.uint64))
-        for most in (7, 9):
-            ledger.proof.advance()
-            if most == 9:
-                commit(run, [1], 0.1)
-            asked: list[str] = []
-            with ledger.read() as connection:
-                event.listen(connection, "before_cursor_execute", lambda *about, into=asked: into.append(about[2]))
+        commit(run, [1], 0.1)
+        assert ledger.proof.advance().whole
+        with ledger.database.engine.connect() as connection:
+            edit_behind_the_guards(connection, "UPDATE rounds SET state = 'open'")
+            with pytest.raises(Disproved, match=r"rounds .* 0\.0: the journal does not name it as open"):
                 ledger.proof.require(connection)
-            assert len(asked) <= most, "\n".join(asked)
+
+
+def test_a_check_asks_the_database_no_more_than_six_times(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def count(connection: Connection, statement: SelectBase, **values: object) -> list[dict[str, Any]]:
+        asked.append(statement)
+        return fetch(connection, statement, **values)
+
+    for module in (proofs, migrate):
+        monkeypatch.setattr(module, "fetch", count)
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        run = start(ledger, 0.8, rounds=6)
+        run.register_users(np.arange(3, dtype=np.uint64))
+        for most in (4, 6):
+            ledger.proof.advance()
+            if most == 6:
+                commit(run, [1], 0.1)
+            asked.clear()
+            with ledger.read() as connection:
+                event.listen(connection, "before_cursor_execute", lambda *about: asked.append(about[2]))
+                ledger.proof.require(connection)
+            assert len(asked) == most, "\n".join(map(str, asked))
 
 
 def test_a_check_scans_no_table_that_grows_with_runs_and_finds_a_revived_run_at_once(tmp_path: Path) -> None:
@@ -432,20 +456,22 @@ def test_a_check_scans_no_table_that_grows_with_runs_and_finds_a_revived_run_at_
         for _ in range(40):
             start(ledger, 0.001).finish("stopped")
         assert ledger.proof.advance().whole
-        asked: list[tuple[str, Any]] = []
-        event.listen(ledger.database.engine, "before_cursor_execute", lambda *about: asked.append(about[2:4]))
+        asked: list[str] = []
+        event.listen(ledger.database.engine, "checkout", lambda link, *_: link.set_trace_callback(asked.append))
         start(ledger, 0.001)
         assert ledger.proof.advance().whole
+        assert any("rounds.state = 'open'" in statement for statement in asked), "the check is among them"
         plans = set()
         with ledger.database.engine.connect() as connection:
-            for statement, values in [each for each in asked if each[0].startswith("SELECT")]:
-                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+            for statement in [each for each in asked if each.startswith("SELECT")]:
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}")
                 plans |= {row.detail for row in plan}
         # Runs are counted in an index.
         scans = {plan for plan in plans if plan.startswith("SCAN") and "COVERING INDEX" not in plan}
         large = {f"SCAN {name}" for name in ("runs", "rounds", "audit", "participations", "users", "objects")}
         assert plans
         assert not scans & large
+        assert not [plan for plan in plans if "AUTOMATIC" in plan], "an index that is made for one statement"
         with ledger.database.engine.begin() as connection:
             connection.execute(text("UPDATE runs SET state = 'running', ended_at = NULL WHERE seq = 5"))
         assert "runs" in ledger.proof.advance().fault
@@ -472,3 +498,60 @@ def test_the_replayed_sums_are_those_of_the_columns(ledger_url: str) -> None:
                 run.finish("stopped")
         committed = ledger.proof.ask(lambda replay: replay.populations["people"].committed())
         assert committed == ledger.population("people").committed
+
+
+def test_a_database_that_fails_in_a_check_is_told_as_such(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        with ledger.database.engine.begin() as connection:
+            connection.execute(text("ALTER TABLE populations RENAME TO elsewhere"))
+        with pytest.raises(LedgerError, check=coded("database-refused")):
+            ledger.proof.advance()
+
+
+def test_a_head_of_no_row_or_of_two_is_refused_and_accepted_again(ledger_url: str) -> None:
+    """A row above the head is kept from SQLite by a check that a setting of the connection turns off."""
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        proof = Proof(ledger.database)
+        assert proof.advance().whole
+        with ledger.database.engine.connect() as connection:
+            edit_behind_the_guards(connection, "DELETE FROM head")
+            with pytest.raises(LedgerError, match="table head: it has not one row"):
+                proof.require(connection)
+            connection.rollback()
+        if ledger.database.path is not None:
+            with ledger.database.engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+                edit_behind_the_guards(connection, "INSERT INTO head SELECT 2, ledger, count, hash, signed FROM head")
+                with pytest.raises(LedgerError, match="table head: it has not one row"):
+                    proof.require(connection)
+                connection.rollback()
+                connection.exec_driver_sql("PRAGMA ignore_check_constraints = OFF")
+        assert proof.advance().whole
+
+
+def test_a_gap_before_rows_that_the_head_does_not_know_ends_the_check(ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        for name in ("people", "others", "more"):
+            ledger.create_population(name, 4.0, 1e-6, actor="officer")
+        with ledger.database.engine.connect() as connection:
+            edit_behind_the_guards(connection, "UPDATE audit SET id = 9 WHERE id = 3")
+            with pytest.raises(Disproved, match="audit 3: it is missing"):
+                Proof(ledger.database).require(connection)
+
+
+def check_without_a_connection(ledger: Ledger, postgres: Cluster) -> None:
+    with ledger.read() as connection:
+        link: Any = connection.connection.driver_connection
+        postgres.execute(f"SELECT pg_terminate_backend({link.info.backend_pid})")
+        ledger.proof.require(connection)
+
+
+@pytest.mark.postgres
+def test_a_check_whose_connection_is_lost_says_so_and_the_next_one_has_another(postgres: Cluster) -> None:
+    with Ledger.open(postgres.new_database(), create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        with pytest.raises(LedgerError, match="terminat"):
+            check_without_a_connection(ledger, postgres)
+        assert ledger.proof.advance().whole

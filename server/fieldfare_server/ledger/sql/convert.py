@@ -43,7 +43,7 @@ from fieldfare_server.ledger.sql import blobs, models
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import read_head
 from fieldfare_server.ledger.sql.projection import Contents
-from fieldfare_server.ledger.sql.proof import Proof, dictionaries, hash_row
+from fieldfare_server.ledger.sql.proof import Proof, hash_row
 from fieldfare_server.ledger.sql.rebuild import rebuild
 from fieldfare_server.ledger.state.formats import BOX_MULLER, FORMAT, SEEDED
 from fieldfare_server.ledger.state.state import State
@@ -339,7 +339,7 @@ _SET_ASIDE = (
 
 def _rows(connection: Connection, table: str) -> Iterator[Row]:
     last, some = 0, text(f"SELECT * FROM {table} WHERE id > :last ORDER BY id LIMIT {_BATCH}")  # noqa: S608 (ours)
-    while rows := list(dictionaries(connection.execute(some, {"last": last}))):
+    while rows := [dict(row) for row in connection.execute(some, {"last": last}).mappings()]:
         yield from rows
         last = rows[-1]["id"]
 

@@ -12,15 +12,17 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, QueuePool, Row, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.sql.expression import SelectBase
 
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare_server import faults
@@ -290,6 +292,38 @@ class Database:
             )
 
 
+def fetch(connection: Connection, statement: SelectBase, **values: object) -> list[dict[str, Any]]:
+    """All rows of a statement that was made once, by the names of their columns, in the transaction of `connection`.
+
+    The driver's own cursor takes half of the time of SQLAlchemy's. It turns no value into its column's type, so an edit
+    shows as the database has it. No parameter is a list.
+    """
+    link: Any = connection.connection
+    dialect: Any = connection.dialect
+    base = dialect.loaded_dbapi.Error
+    sql, names, places, known = _compiled(statement, dialect)
+    given: Any = {**known, **values}
+    cursor = link.cursor()
+    try:
+        cursor.execute(sql, given if places is None else [given[name] for name in places])
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    except base as error:
+        if gone := dialect.is_disconnect(error, link, cursor):
+            connection.invalidate(error)
+        raise DBAPIError.instance(
+            sql, None, error, base, hide_parameters=True, connection_invalidated=gone, dialect=dialect
+        ) from error
+    finally:
+        cursor.close()
+
+
+@lru_cache(maxsize=64)
+def _compiled(statement: SelectBase, dialect: Any) -> tuple[str, Sequence[str], Sequence[str] | None, Any]:
+    """A statement's text, columns, parameters in their order where they have no names, and their own values."""
+    made: Any = statement.compile(dialect=dialect)
+    return str(made), statement.selected_columns.keys(), made.positiontup, made.params
+
+
 _LOCK = select(models.head).with_for_update()
 _LOCK_BY_FUNCTION = text("SELECT * FROM ledger_head()")
 _HAS_FUNCTION = text("SELECT to_regprocedure('ledger_head()') IS NOT NULL")
@@ -348,10 +382,8 @@ def _begin_sqlite(connection: Connection) -> None:
 
 def _happened(connection: Connection, event_number: str) -> bool:
     """Whether the transaction with this event number was committed."""
-    return (
-        connection.execute(select(models.journal.c.id).where(models.journal.c.event == event_number)).first()
-        is not None
-    )
+    query = select(models.journal.c.id).where(models.journal.c.event == event_number)
+    return connection.execute(query).first() is not None
 
 
 def _went_away(error: Exception) -> bool:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy import Connection, column, create_engine, inspect, text
 
 from fieldfare.errors import LedgerError, LedgerVersion, NoLedger
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.sql import roles
-from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.database import Database, fetch
 
 # The version from which on every row of the log is of one format.
 ONE_FORMAT = "0006"
@@ -93,7 +93,7 @@ def damage(connection: Connection) -> list[str]:
         schema = _sqlite_schema(connection)
         whole = hashlib.sha256(repr(sorted(schema)).encode()).hexdigest() == _AS_MADE
         return [] if whole else sorted({name for _, name, _ in schema ^ _fresh_schema()})
-    present = set(connection.execute(_POSTGRES_GUARDS).scalars())
+    present = {row["tgname"] for row in fetch(connection, _POSTGRES_GUARDS)}
     wanted = {name for kind, name, _ in _fresh_schema() if kind == "trigger"}
     return sorted((wanted | set(() if _OWNER in present else roles.GUARDS)) - present)
 
@@ -112,15 +112,14 @@ _POSTGRES_GUARDS = text("""
 SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')
 UNION ALL SELECT '(owner)' FROM pg_class c JOIN pg_roles r ON r.rolname = current_user
 WHERE c.oid = to_regclass('audit') AND (r.rolsuper OR r.oid = c.relowner)
-""")
+""").columns(column("tgname"))
 
 
 _SQLITE_SCHEMA = text("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
 
 
 def _sqlite_schema(connection: Connection) -> set[tuple[str, str, str]]:
-    rows = connection.execute(_SQLITE_SCHEMA).all()
-    return {(kind, name, sql or "") for kind, name, sql in rows}
+    return {(kind, name, sql or "") for kind, name, sql in connection.execute(_SQLITE_SCHEMA)}
 
 
 @lru_cache(maxsize=1)

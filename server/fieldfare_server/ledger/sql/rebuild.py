@@ -21,9 +21,10 @@ from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import Record, Unfit
 from fieldfare_server.ledger.rules.fold import apply
 from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
+from fieldfare_server.ledger.sql.database import fetch
 from fieldfare_server.ledger.sql.leases import SECONDS
 from fieldfare_server.ledger.sql.projection import Changes, Contents
-from fieldfare_server.ledger.sql.proof import dictionaries, hash_row, sha256
+from fieldfare_server.ledger.sql.proof import JOURNAL, hash_row, sha256
 from fieldfare_server.ledger.sql.segments import objects
 from fieldfare_server.ledger.state import rows as facts
 from fieldfare_server.ledger.state.accounts import Accounts, step
@@ -94,14 +95,9 @@ def _fold(connection: Connection, known: _Known) -> list[facts.RoundRow]:
         named.update(getattr(fact, _NAMES[type(fact)]) for fact in made if type(fact) in _NAMES)
         changes.add(state, (fact for fact in made if not isinstance(fact, _CONTENT)))
 
-    c = models.journal.c
     head = connection.execute(select(models.head)).one()
     last, previous = 0, chain.genesis(head.ledger)
-    while True:
-        some = select(models.journal).where(c.id > last).order_by(c.id).limit(_BATCH)
-        rows = list(dictionaries(connection.execute(some)))
-        if not rows:
-            break
+    while rows := fetch(connection, JOURNAL, rows=last, most=_BATCH):
         for row in rows:
             if (row["previous"], hash_row(row)) != (previous, row["hash"]):
                 raise Unfit("audit", str(row["id"]), "it was changed after it was written")
