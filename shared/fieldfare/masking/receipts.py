@@ -122,10 +122,8 @@ class Receipts:
             self.add(Receipt.parse(text))
 
     def add(self, new: Receipt, again: bool = False) -> None:
-        """Remember a receipt. Raises `BadInput` where one journal cannot hold it and those that were seen, each once.
-
-        again: it may be there already, since its round was asked about before, and is not committed.
-        """
+        """Remember a receipt. Raises `BadInput` where one journal cannot hold it and those that were seen, each once;
+        `again`: it may be there already, since its round was asked about before, and is not committed."""
         before, same, after = (self._rows.get((new.key, new.row + step)) for step in (-1, 0, 1))
         if same == new and not again:
             raise BadInput("what a blinder signed", f"its row {new.row} stands for two rounds.", code="receipt")
