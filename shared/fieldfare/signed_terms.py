@@ -102,7 +102,9 @@ class RunTerms:
 
         table = json.loads(text)
         terms = cls(**{**table, "spent": Price.from_json(table["spent"])})
-        if not all(type(table[name]) is kind for name, kind in {**_LASTING, "row": int}.items()) or terms.row < 1:
+        typed = all(type(table[name]) is kind for name, kind in {**_LASTING, "row": int}.items())
+        # Canonical: no key twice, no NaN. SQLite has no longer row.
+        if not typed or not 0 < terms.row < 1 << 62 or terms.to_json() != text:
             raise ValueError("ill-typed terms")
         return terms
 

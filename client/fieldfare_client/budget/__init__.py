@@ -93,7 +93,7 @@ def require_planned(content: RecordDict, plan: Plan) -> None:
     try:
         clipping = plan.clipping.at(TrainingSettings.parse(settings).clipping.norm)
         told = settings == plan.told(clipping) and clipping.bound == plan.clipping.bound
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         told = False
     if not told or asked not in (None, plan.task) or (MASKING in content) != bool(plan.aggregation.rings):
         raise NodeBudgetRefused("an instruction", reason="not-planned")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import json
 import math
 import multiprocessing
@@ -10,6 +13,8 @@ import shutil
 import signal
 import sqlite3
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -26,8 +31,9 @@ from fieldfare.accounting.filter import Rectangle, Terms
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.errors import BadInput, NodesRefused
 from fieldfare.schema import pseudonyms
+from fieldfare.signatures import public_key, sign
 from fieldfare.signed_head import SignedHead
-from fieldfare.signed_terms import REASONS, NodeBudgetRefused, RunTerms, SignedTerms
+from fieldfare.signed_terms import FORMAT, REASONS, NodeBudgetRefused, RunTerms, SignedTerms
 from fieldfare_client import budget
 from fieldfare_client.app import _checked
 from fieldfare_client.budget.__main__ import main
@@ -417,6 +423,75 @@ def test_what_a_node_is_told_beside_its_charge_must_be_the_plans(
             node.answer(content)
     assert not charged(node.file)
     assert node.say(0) == ""
+
+
+_OTHERS: tuple[Any, ...] = (0, -1, 2**70, -(2**70), 0.5, 1e308, math.nan, math.inf, True, None, "", "х", [], {}, [[]])
+
+
+def _changed(table: Any) -> Iterator[Any]:
+    """`table` with one leaf changed: to each of `_OTHERS`, by one, in one letter, away, and beside it another."""
+    keys = table if isinstance(table, dict) else range(len(table))
+    for key in list(keys):
+        value = table[key]
+        near = [value + 1, value - 1] if isinstance(value, int | float) else []
+        near += (
+            [value + "x", chr(ord(value[0]) ^ 1) + value[1:], value[:-1]] if value and isinstance(value, str) else []
+        )
+        made = [*_OTHERS, *near, *(_changed(value) if isinstance(value, dict | list) else ())]
+        for other in made:
+            copy = table.copy()
+            copy[key] = other
+            yield copy
+        if isinstance(table, dict):
+            yield {name: each for name, each in table.items() if name != key}
+            yield {**table, f"{key}х": value}
+
+
+def test_whatever_one_field_of_an_instruction_is_its_users_are_charged_or_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terms and settings leaf by leaf, signed anew by the coordinator's own key, and each record's entries."""
+    node = Node(tmp_path, monkeypatch)
+    honest, file = json.loads(node.terms.to_json()), node.file.parent / "charges.sqlite3"
+    settings = node.plan.told(node.plan.clipping)
+    empty, outcomes = file.read_bytes(), Counter[str]()
+
+    def signed(text: str) -> RecordDict:
+        mark = sign(node.key, f"{FORMAT} {text}".encode("utf-8", "surrogatepass")).hex()
+        content = node.write(0)
+        content.update(write_terms(SignedTerms(text, public_key(node.key), mark)))
+        return content
+
+    def entries() -> Iterator[RecordDict]:
+        for name, record in node.write(0).items():
+            for key in record:
+                for other in (*(each for each in _OTHERS if each not in (None, {}, [[]])), b"", ["x"], [1, 2]):
+                    content = node.write(0)
+                    with contextlib.suppress(TypeError, ValueError):  # Flower itself sends no such thing
+                        content[name] = ConfigRecord({**record, key: other})
+                        yield content
+            content = node.write(0)
+            del content[name]
+            yield content
+
+    def told(changed: dict[str, Any]) -> RecordDict:
+        content = node.write(0)
+        content[HEADER]["settings"] = json.dumps(changed)
+        return content
+
+    canonical = functools.partial(json.dumps, sort_keys=True, separators=(",", ":"))
+    double = canonical(honest).replace('"population":"people"', '"population":"friends","population":"people"')
+    texts = [*(canonical(each) for each in _changed(honest)), double, json.dumps(honest)[:-1], "[" * 10**5, "\ud800"]
+    for content in itertools.chain(map(signed, texts), map(told, _changed(settings)), entries()):
+        try:
+            word = node.answer(content)
+        except (BadInput, BadReply) as refusal:
+            word = type(refusal).__name__
+        outcomes[word] += 1
+        spent = charged(node.file)
+        assert (len(spent) == 3 and min(spent.values()) > 0) if word == "" else not spent, word
+        file.write_bytes(empty)
+    assert {"", "not-signed", "not-priced", "not-planned", "not-agreed", "another-ledger", "BadReply"} <= set(outcomes)
 
 
 def test_a_norm_that_follows_a_quantile_may_move_and_its_bound_may_not(
