@@ -69,8 +69,7 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     """Charge the users whom an instruction asks for, durably, before any of them trains.
 
     names: those whom the node itself knows it is asked for, where the server names none.
-    Returns the cost of the run; None where no budget is kept.
-    Raises `NodeBudgetRefused`: nobody is charged then, and nobody may train.
+    Returns the run's cost; None where no budget is kept. Raises `NodeBudgetRefused`: nobody is charged, nor may train.
     """
     if not is_kept():
         return None

@@ -132,10 +132,9 @@ class Charges:
             for pattern in taken:
                 if not cost.participation.allows([*pattern, round], cost.mechanism.rounds):
                     apart, count = cost.participation.separation_and_count(cost.mechanism.rounds)
-                    soon, often = pattern and round - pattern[-1] < apart, len(pattern) >= count
-                    raise NodeBudgetRefused(
-                        what, reason="too-soon" if soon else "too-often" if often else "out-of-turn"
-                    )
+                    often = "too-often" if len(pattern) >= count else "out-of-turn"
+                    soon = pattern and round - pattern[-1] < apart
+                    raise NodeBudgetRefused(what, reason="too-soon" if soon else often)
             units = _increments(cost, round, taken) if singly else [0] * len(new)
             more = [Fraction(each) * Fraction(UNIT) for each in units]
             if not self._fit(connection, agreed, new, more).all():
