@@ -50,7 +50,7 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
         for node in range(nodes):
             context = Context(1, node, {NODE_KEY: str(files[node])}, RecordDict(), {})
             began = time.process_time()
-            reply = mask_reply(masking, occasion, context, update, 1, ())
+            reply = mask_reply(masking, context, None, occasion, update, 1, ())
             node_seconds.append(time.process_time() - began)
             if node == 0:  # as it travels: the arrays of a message from a network are bytes
                 plain = TrainReply(occasion, {"weight": update}, 1).write()

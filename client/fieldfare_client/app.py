@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -44,7 +44,6 @@ from fieldfare_client.training.trainer import CohortUpdate, Trainer
 from fieldfare_client.training.workers import WorkersLost, WorkerTrainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower import logs, own_data
-from fieldfare_flower.masked import Masking
 from fieldfare_flower.messages import TrainInstruction, TrainReply, write_users, write_witness
 
 log = logging.getLogger("fieldfare.client")
@@ -319,20 +318,21 @@ def train(message: Message, context: Context) -> Message:
     logs.configure_app()
     masking = masking_of(context, message.content)  # before anything is done for a server that it does not answer
     witness.watch(context, message.content)
-    budget.charge(message)  # before anybody trains, or is asked
+    cost = budget.charge(message)  # before anybody trains, or is asked
+    masked = None if masking is None else partial(mask_reply, masking, context, cost)
     node = hosted(context, message.content)
     instruction = TrainInstruction.read(message.content, node.schema)
     with logs.about(instruction.occasion.run, instruction.occasion.round):
-        return _answer(node, instruction, message, masking, context)
+        return _answer(node, instruction, message, masked)
 
 
 def _answer(
-    node: Hosted, instruction: TrainInstruction, message: Message, masking: Masking | None, context: Context
+    node: Hosted, instruction: TrainInstruction, message: Message, masked: Callable[..., RecordDict] | None
 ) -> Message:
     settings = TrainingSettings.parse(instruction.settings)
     if isinstance(node.task, QuestionTask):
         places = node.table.positions(node.find(instruction.users))
-        if masking is None and (told := node.task.told(instruction.occasion, places)) is not None:
+        if masked is None and (told := node.task.told(instruction.occasion, places)) is not None:
             return Message(told, reply_to=message)
     result = _train(node, instruction, settings)
     if result.failures:
@@ -345,11 +345,11 @@ def _answer(
         # Cannot happen after clipping; if it did, the server would have to drop this node's users.
         update = torch.zeros_like(update)
     counts = result.counts or (0.0,) * len(settings.riders.weights)
-    if masking is None:
+    if masked is None:
         sums = node.schema.stacked(instruction.queries).arrays(update)
         content = TrainReply(instruction.occasion, sums, result.users, counts).write()
     else:
-        content = mask_reply(masking, instruction.occasion, context, update.numpy(), result.users, counts)
+        content = masked(instruction.occasion, update.numpy(), result.users, counts)
     own_data.note(result.users, result.failures, content)
     return Message(content, reply_to=message)
 

@@ -216,7 +216,7 @@ class Blinder:
         answered = digest_of(noise.take_from_(masks, stream))
         # What was answered is answered again, to the bit; what was not has no nonce yet.
         if (answered if known else None) != before:
-            raise asked.refused("masks-noise")
+            raise MasksRefused(asked, "masks-noise")
         if before is None:
             journal.execute("INSERT INTO nonces VALUES (?, ?, ?, ?)", (asked.run, asked.round, nonce, answered))
         return running
@@ -225,27 +225,27 @@ class Blinder:
         """The seeds of its boxes. Raises `MasksRefused` unless each was signed and made for its reply."""
         for purpose, seal in zip(asked.purposes(), asked.seals, strict=True):
             if not seal.is_signed(purpose, asked.bits):
-                raise asked.refused("masks-box")
+                raise MasksRefused(asked, "masks-box")
             try:
                 yield unseal(self._key, seal.box, purpose)
             except BadInput:
-                raise asked.refused("masks-box") from None
+                raise MasksRefused(asked, "masks-box") from None
 
 
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> BlinderNoise | None:
     """The noise of its plan. Raises `MasksRefused` unless plan, number of nodes and their keys are as approved."""
     approved = _approved(journal, asked.plan)
     if approved is None or approved[1] != asked.numel:
-        raise asked.refused("masks-plan")
+        raise MasksRefused(asked, "masks-plan")
     charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (asked.run,)).fetchone()
     if charged not in (None, (asked.plan,)):
-        raise asked.refused("masks-plan")  # its sums are hidden by noise of another one
+        raise MasksRefused(asked, "masks-plan")  # its sums are hidden by noise of another one
     keys = {seal.key for seal in asked.seals}
     if len(set(asked.nodes)) < max(approved[0], len(asked.nodes)):
-        raise asked.refused("masks-few")
+        raise MasksRefused(asked, "masks-few")
     admitted = {key for (key,) in journal.execute("SELECT key FROM nodes")}
     if len(keys) < len(asked.seals) or not keys <= admitted:
-        raise asked.refused("masks-node")
+        raise MasksRefused(asked, "masks-node")
     return approved[2]
 
 
@@ -278,9 +278,9 @@ def _fits(journal: sqlite3.Connection, run: str, plan: str, noise: BlinderNoise)
 def _charge(journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise) -> None:
     """Charge the whole run with its first answer. Raises `MasksRefused` where it is too dear, or is not this plan's."""
     if noise.privatiser.bits != asked.bits:
-        raise asked.refused("masks-plan")
+        raise MasksRefused(asked, "masks-plan")
     if not _fits(journal, asked.run, asked.plan, noise):
-        raise asked.refused("masks-budget")
+        raise MasksRefused(asked, "masks-budget")
     journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", (asked.run, asked.plan, noise.mu_squared))
 
 
@@ -290,11 +290,11 @@ def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tupl
     query = "SELECT question, row, hash FROM answers WHERE run = ? AND round = ?"
     known = journal.execute(query, (asked.run, asked.round)).fetchone()
     if known is not None and known[0] != asked.digest():
-        raise asked.refused("masks-answered")
+        raise MasksRefused(asked, "masks-answered")
     (last,) = journal.execute("SELECT max(round) FROM answers WHERE run = ?", (asked.run,)).fetchone()
     (rows,) = journal.execute("SELECT count(*) FROM nonces WHERE run = ?", (asked.run,)).fetchone()
     if known is None and ((last is not None and asked.round < last) or (own and asked.round != rows)):
-        raise asked.refused("masks-order")
+        raise MasksRefused(asked, "masks-order")
     return known and (known[1], known[2])
 
 

@@ -12,6 +12,7 @@ import math
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import Context, RecordDict
@@ -21,10 +22,14 @@ from fieldfare.atomic import make_file
 from fieldfare.errors import BadInput, Refused, Unreadable
 from fieldfare.masking.boxes import Purpose, read_key, seal, write_node_key
 from fieldfare.masking.receipts import BlinderHead, BlinderWentBack
-from fieldfare.masking.words import RINGS, add_mask_, encode, fresh_seed
+from fieldfare.masking.words import RINGS, SEED_BYTES, add_mask_, encode
+from fieldfare_client import budget
 from fieldfare_client.witness import keep
 from fieldfare_flower.masked import Masking, Seal, write_reply
 from fieldfare_flower.messages import Occasion
+
+if TYPE_CHECKING:
+    from fieldfare.cost import Cost
 
 BLINDER = "blinder"  # the key of a node's configuration with the public key of its blinder
 NODE_KEY = "node-key"  # the key of a node's configuration with the file of the key that signs its boxes
@@ -111,8 +116,9 @@ def _file(context: Context) -> Path:
 
 def mask_reply(
     masking: Masking,
-    occasion: Occasion,
     context: Context,
+    cost: Cost | None,
+    occasion: Occasion,
     update: NDArray[np.float32],
     users: int,
     counts: tuple[float, ...],
@@ -121,9 +127,14 @@ def mask_reply(
 
     Args:
         context: this node's.
+        cost: what its own budget charged; None: it keeps none.
         update: the queries' sums of clipped updates, one after another, finite, shape (queries x d,).
         counts: sums of what rides beside them.
+
+    Raises `NodeBudgetRefused` where the masks are not those of what was charged.
     """
+    if cost is not None:
+        budget.require_ring(masking, cost, update.size + len(counts))
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.
     ring, queries = (2.0**masking.spacing_log2, masking.bits), update.reshape(len(masking.shares), -1)
     try:
@@ -135,7 +146,7 @@ def mask_reply(
     except BadInput:
         # The server chose this ring. An error in place of the reply would tell it that this update is larger.
         parts = [np.zeros(update.size + len(counts), RINGS[masking.bits][0])]
-    seed = fresh_seed()
+    seed = secrets.token_bytes(SEED_BYTES)
     words = add_mask_(np.concatenate(parts), seed)
     purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, words.size, masking.plan)
     box = seal(read_key(masking.blinder)[0], seed, purpose)

@@ -89,8 +89,7 @@ def _guarded(message: Message, context: Context, call_next: Call, needed: str) -
 
 def _require(needed: str, done: frozenset[str]) -> None:
     if needed == CHARGED and CHARGED not in done:
-        why = f"{own_budget.VARIABLE} is not set, so nobody would be charged."
-        raise NodeBudgetRefused("mods=[ff.budget]", why, reason="no-memory")
+        raise NodeBudgetRefused(f"mods=[ff.budget] without {own_budget.VARIABLE}", reason="no-memory")
     if needed == MASKED and MASKED not in done:
         raise NotMasked("an instruction without masks", "this node's app has mods=[ff.masked].")
 
@@ -108,7 +107,7 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
     _require(needed, done)
     told = PlainInstruction.read(content)
     witness.watch(context, content)
-    own_budget.charge(message, np.array([pseudonym(_user(context))], np.uint64))
+    cost = own_budget.charge(message, np.array([pseudonym(_user(context))], np.uint64))
     for name in (HEADER, MASKING, TERMS, HEAD):
         content.pop(name, None)
     sent = {name: array for record in content.array_records.values() for name, array in record.items()}
@@ -124,7 +123,7 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
     if reply.has_error():
         raise AppFailed(f"the app answered with an error: {reply.error.reason}")
     update, riding = _clipped(told, before, reply.content)
-    return Message(mask_reply(masking, told.occasion, context, update, 1, riding), reply_to=message)
+    return Message(mask_reply(masking, context, cost, told.occasion, update, 1, riding), reply_to=message)
 
 
 def _user(context: Context) -> str:

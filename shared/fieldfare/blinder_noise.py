@@ -15,7 +15,7 @@ digest of M_t - B_t, which is as uniform as M_t.
 moves is the same (`Grid.charged_clip`), rounding to cells is post-processing (`privatise`), and what later rounds train
 from is a function of S_t + B_t and of coins that know nothing of B. Its loss is `AggregationSpec.under_blinder`.
 It holds for a server that follows the protocol, whoever reads all it sees. One that deviates chooses whom it asks, and
-tells nodes how to clip: what nodes and blinder refuse bounds it, and no figure here is about it.
+tells nodes without budgets how to clip: what nodes and blinder refuse bounds it, and no figure here is about it.
 
 **To everybody else**, the blinder too, S_t + B_t is a sum that B_t moved by what is the same in both worlds, and A_t
 hides it as it hides any: the charge is that of the server's noise alone. A_t's nonce is bound to S_t + B_t, and B_t's

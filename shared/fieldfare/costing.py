@@ -408,3 +408,11 @@ def _require_discrete(plan: Plan, mechanism: Mechanism, participation: Participa
             "amplification by sampling, which this plan is charged with, is not known for discrete noise.",
             "rounding = 'grid'",
         )
+
+
+def privatiser_of(plan: Plan, cost: Cost, numel: int) -> Privatiser:
+    """Return how the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as `Privatiser.of`."""
+    widest = float(cost.mechanism.row_norms().max())
+    bound, users = plan.riders.joint_bound, plan.most_users
+    setting = (plan.privacy.rounding, cost.noise_multiplier, bound, numel, users, widest)
+    return Privatiser.of(*setting, plan.aggregation.rings)

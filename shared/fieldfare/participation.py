@@ -290,3 +290,8 @@ SAMPLED = (Poisson, CyclicPoisson, TruncatedPoisson, BMinSep, *BINNED)
 CALLED = frozenset({"balls-in-bins", "random-allocation", "b-min-sep", "truncated-poisson"})
 """Schemes that are charged for their secret draws alone: only under `add_remove`, only with Gaussian noise,
 and where real users can be called at will. Plans say so by `callable = true`."""
+
+
+def users_asked(cohort: int, over_selection: float) -> int:
+    """Return how many users are asked so that `cohort` of them report. Poisson schemes ask those that coins choose."""
+    return math.ceil(cohort * over_selection)

@@ -37,7 +37,7 @@ from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.metrics import MetricsSpec, Riders
 from fieldfare.names import QUESTION, RESOLUTION, task_reference
-from fieldfare.participation import CALLED, hides_presence
+from fieldfare.participation import CALLED, hides_presence, users_asked
 from fieldfare.plan_tables import AvailabilitySpec, ClientSpec, ParticipationSpec, PrivacySpec, RunSpec, TuningSpec
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import Table
@@ -53,6 +53,8 @@ SERVER_OPTIMIZERS = "fieldfare_server.optimizers"
 WORKERS = "training_workers"
 # What `Plan.run_json` adds to the plan.
 RUN_KEYS = frozenset({RESOLUTION, WORKERS})
+# The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts.
+SAMPLED_COHORTS = 4
 
 
 class ServerOptimizerSpec(Table):
@@ -331,6 +333,29 @@ class Plan(Table, metaclass=PlanType):
         if self.tuning is None:
             return np.ones(names.shape, np.bool_)
         return self.tuning.takes(self.privacy.population, names)
+
+    @property
+    def most_users(self) -> int:
+        """The most users that one reply may be the sum of."""
+        if not self.samples:
+            return users_asked(self.run.cohort, self.run.over_selection)
+        cap = self.participation.cap
+        return min(SAMPLED_COHORTS * self.run.cohort, cap) if cap else SAMPLED_COHORTS * self.run.cohort
+
+    def told(self, clipping: ClippingSpec) -> dict[str, object]:
+        """Return what nodes are told with the model, as JSON. Public. clipping: the plan's, at the round's norm."""
+        return {
+            # A node of an older version knows no isolation.
+            "client": self.client.model_dump(
+                mode="json", exclude={"isolation"} if self.client.isolation == "auto" else None
+            ),
+            "clipping": clipping.model_dump(mode="json"),
+            "seed": self.run.seed,
+            # Batched training moves one user's update by round-off when another user is absent. Where it is
+            # secret who trains, that would be uncharged, so every user trains alone.
+            "isolated": self.presence_is_secret,
+            **({} if self.metrics is None else {"metrics": self.metrics.model_dump(mode="json")}),
+        }
 
     @property
     def task_reference(self) -> str:

@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from fieldfare.errors import NotGiven, Refused
-from fieldfare.head_keys import successor
 from fieldfare.signatures import is_signed, public_key, sign
 
 if TYPE_CHECKING:  # a node that keeps no budget reads no terms, and has neither accounting nor SciPy
@@ -37,10 +36,13 @@ REASONS = {
     "another-plan": "the run has other terms than at its first instruction",
     "not-private": "the run's noise can be computed by anyone",
     "not-priced": "the price is not that of the plan",
+    "not-planned": "an instruction asks for something else than the plan that is charged",
     "exceeds": "users have spent what they agreed to",
     "not-listed": "users were asked whom the node did not name for this run",
     "asked-again": "users were asked again for what they had answered",
-    "too-often": "users were asked more often, or sooner, than the plan allows",
+    "too-often": "users were asked more often than the plan allows",
+    "too-soon": "users were asked sooner after their last round than the plan allows",
+    "out-of-turn": "users were asked for a round that the plan does not have for them",
     "no-memory": "the node's own file of charges cannot be read or written",
 }
 
@@ -53,15 +55,10 @@ _LASTING |= {"plan": dict, "price": dict, "decided": dict}
 class NodeBudgetRefused(Refused):
     """A node's own budget does not allow what the server asks of its users. Nobody was trained."""
 
-    def __init__(self, what: str, why: str, nearest: str = "", *, reason: str) -> None:
-        """reason: a word of `REASONS`; of an older log after it the head that contradicts."""
-        super().__init__(what, why, nearest)
+    def __init__(self, what: str, why: str = "", nearest: str = "", *, reason: str) -> None:
+        """reason: a word of `REASONS`, which says why, too; of an older log after it the head that contradicts."""
+        super().__init__(what, why or f"{REASONS[reason]}.", nearest)
         self.told = reason  # what a node may tell the server of it: nothing else
-
-
-def read_told(text: str) -> str | None:
-    """Return the word of `NodeBudgetRefused.told` without a head, which came from elsewhere; else None."""
-    return text if text in REASONS else None
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,9 @@ class RunTerms:
 
         table = json.loads(text)
         terms = cls(**{**table, "spent": Price.from_json(table["spent"])})
-        if not all(type(table[name]) is kind for name, kind in {**_LASTING, "row": int}.items()) or terms.row < 1:
+        typed = all(type(table[name]) is kind for name, kind in {**_LASTING, "row": int}.items())
+        # Canonical: no key twice, no NaN. SQLite has no longer row.
+        if not typed or not 0 < terms.row < 1 << 62 or terms.to_json() != text:
             raise ValueError("ill-typed terms")
         return terms
 
@@ -128,7 +127,7 @@ def _cost(lasting: str) -> Cost:
     except (Refused, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise NodeBudgetRefused(run, f"its price is not that of its plan ({error}).", reason="not-priced") from None
     if plan.run.noise_seed is not None:
-        raise NodeBudgetRefused(run, "its noise follows from a seed that is in its plan.", reason="not-private")
+        raise NodeBudgetRefused(run, reason="not-private")
     return cost
 
 
@@ -152,10 +151,6 @@ class SignedTerms:
         """Return the terms, whose signature is that of `key`. Raises `NodeBudgetRefused`."""
         return _opened(self.text, self.key, self.signature)
 
-    def signed_by(self, ledger: str, key: str) -> bool:
-        """Return whether `key` signed them, or a key that it named as its successor, of `ledger`."""
-        return self.key in (key, successor(ledger, key, self.keys)[0])
-
 
 @lru_cache(maxsize=64)
 def _opened(text: str, key: str, signature: str) -> RunTerms:
@@ -164,6 +159,4 @@ def _opened(text: str, key: str, signature: str) -> RunTerms:
             raise ValueError("another signature")
         return RunTerms.parse(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise NodeBudgetRefused(
-            "the terms of a run", "they are not of the format, or not signed by their key.", reason="not-signed"
-        ) from None
+        raise NodeBudgetRefused("the terms of a run", reason="not-signed") from None

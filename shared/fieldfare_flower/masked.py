@@ -60,8 +60,9 @@ REFUSALS = {
 class MasksRefused(Refused):
     """The blinder does not answer; its code, of `REFUSALS`, says why."""
 
-    def __init__(self, what: str, code: str, run: str) -> None:
-        nearest = f"`fieldfare abandon {run}`: the last model stays, and what was not spent returns"
+    def __init__(self, asked: MasksAsked, code: str) -> None:
+        what = f"the blinder's masks of round {asked.round} of run {asked.run}"
+        nearest = f"`fieldfare abandon {asked.run}`: the last model stays, and what was not spent returns"
         if code == "masks-plan":
             nearest = f"`fieldfare blinder approve` of the run's plan, or {nearest}"
         super().__init__(what, REFUSALS[code], nearest, code=code)
@@ -123,8 +124,9 @@ class Masking:
         blinder, log2, bits, plan, shares, weights = _fields(record, _MASKING)
         numbers = bool(shares) and all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights))
         # Beyond 2^900 the spacing would leave float64's range in a product; shares above 1 would outweigh the clip.
-        if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12:
-            raise BadReply("schema", "no ring, shares and weights")
+        queries = records_of(content, ConfigRecord).get(HEADER, ConfigRecord()).get("queries", 1)
+        if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12 or len(shares) != queries:
+            raise BadReply("schema", "no ring, weights, and share of each query")
         return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights), str(record.get("head", "")))
 
 
@@ -216,10 +218,6 @@ class MasksAsked:
             raise BadReply("schema", "no reply of a run") from None
         return asked
 
-    def refused(self, code: str) -> MasksRefused:
-        """The refusal of this question by the reason `code`, of `REFUSALS`."""
-        return MasksRefused(f"the blinder's masks of round {self.round} of run {self.run}", code, self.run)
-
     def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float, head: str) -> RecordDict:
         """The blinder's answer: the sum of the masks, less noise of this multiplier, with a receipt that the key
         `private` signs. row, hash: of its journal, where the question stands. head: as in `Hello`.
@@ -253,13 +251,8 @@ class Hello:
     head: str = field(default="", compare=False)  # where its journal ends now, a `BlinderHead`; "": of earlier versions
 
     @staticmethod
-    def ask(plan: str) -> dict[str, ConfigRecord]:
-        """The record, by its name, that goes with `query.users` to ask about `plan` (SHA-256, hex)."""
-        return {HELLO: ConfigRecord({"plan": plan})}
-
-    @staticmethod
     def asked(content: RecordDict) -> str:
-        """The plan that `ask` wrote; "" where no plan is asked about."""
+        """The plan that goes with `query.users`; "" where none is asked about."""
         return str(records_of(content, ConfigRecord).get(HELLO, ConfigRecord()).get("plan", ""))
 
     def write(self, run: str, plan: str, private: bytes) -> RecordDict:

@@ -103,7 +103,7 @@ class Occasion:
             run, round_, attempt = header["run"], header["round"], header["attempt"]
         except KeyError:
             raise BadReply("schema", "incomplete header") from None
-        if not isinstance(run, str) or type(round_) is not int or type(attempt) is not int:
+        if not isinstance(run, str) or type(round_) is not int or type(attempt) is not int or abs(attempt) >> 62:
             raise BadReply("schema", "ill-typed header")
         return cls(run, round_, attempt)
 
@@ -163,10 +163,19 @@ class TrainInstruction:
             raise BadReply("schema", "not one weight for each query and point")
         points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights) // queries))
         users = asked_users(content)
-        settings = json.loads(str(header.get("settings", "{}")))
-        return cls(
-            occasion, points, weights, users, settings, queries, batches, records_of(content, ConfigRecord).get(CONFIG)
-        )
+        config = records_of(content, ConfigRecord).get(CONFIG)
+        return cls(occasion, points, weights, users, read_table(content, HEADER, "settings"), queries, batches, config)
+
+
+def read_table(content: RecordDict, record: str, key: str) -> dict[str, Any]:
+    """Return the table that a key of a record says in JSON. Raises `BadReply` where there is none."""
+    try:
+        table = json.loads(str(_record(records_of(content, ConfigRecord), record).get(key)))
+    except (ValueError, RecursionError):
+        table = None
+    if not isinstance(table, dict):
+        raise BadReply("schema", "no table where there must be one")
+    return table
 
 
 def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
@@ -204,10 +213,9 @@ class PlainInstruction:
         trained, weights, deltas = header.get("trained"), header.get("weights"), header.get("deltas")
         if not isinstance(trained, list) or not isinstance(weights, list) or not isinstance(deltas, bool):
             raise BadReply("schema", "it does not say which arrays are trained")
-        try:
-            settings, factors = json.loads(str(header.get("settings"))), tuple(map(float, weights))
-        except ValueError:
-            raise BadReply("schema", "ill-typed settings") from None
+        if {*map(type, weights)} - {float}:
+            raise BadReply("schema", "ill-typed weights")
+        settings, factors = read_table(content, HEADER, "settings"), tuple(map(float, weights))
         return cls(occasion, settings, tuple(map(str, trained)), factors, deltas)
 
 
@@ -327,13 +335,7 @@ def write_question(asked: Mapping[str, object]) -> dict[str, ConfigRecord]:
 
 def read_question(content: RecordDict) -> dict[str, Any] | None:
     """Return what `write_question` wrote; None in messages of runs that train. Raises `BadReply` for anything else."""
-    record = records_of(content, ConfigRecord).get(QUESTION)
-    if record is None:
-        return None
-    asked = json.loads(str(record.get("asked")))
-    if not isinstance(asked, dict):
-        raise BadReply("schema", "not a question")
-    return asked
+    return read_table(content, QUESTION, "asked") if QUESTION in content else None
 
 
 def write_names(names: Sequence[int | str]) -> dict[str, ConfigRecord]:

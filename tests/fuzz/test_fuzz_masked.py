@@ -63,7 +63,7 @@ class World:
         self.replies = []
         for node, file in enumerate(files):
             context = Context(1, node, {NODE_KEY: str(file)}, RecordDict(), {})
-            self.replies.append(mask_reply(masking, RUN, context, np.ones(NUMEL, np.float32), 1, ()))
+            self.replies.append(mask_reply(masking, context, None, RUN, np.ones(NUMEL, np.float32), 1, ()))
         total = self.sum()
         assert all(total.add(reply, 1, node) for node, reply in enumerate(self.replies))
         self.asked = MasksAsked("run", 3, 1, NUMEL, 32, PLAN, (0, 1, 2), tuple(total.seals))

@@ -158,7 +158,11 @@ def main(grid: Grid, context: Context) -> None:
     said["another plan"] += under(plan={**terms.plan, "run": {**terms.plan["run"], "round_timeout": 77.0}})  # type: ignore[dict-item]
     said["another population"] = under(population="friends") + under(identity="0" * 64)
     said["an older log"] = under(row=terms.row - 1)
-    said["a user too often"] = [told(reply) for reply in wire.train(4, 0).values()]
+    said["a user too soon"] = [told(reply) for reply in wire.train(4, 0).values()]
+    settings = json.loads(str(first.config_records[HEADER]["settings"]))
+    longer = json.dumps({**settings, "clipping": {**settings["clipping"], "norm": 1e3}})
+    header = ConfigRecord({**first.config_records[HEADER], "round": 5, "attempt": 0, "settings": longer})
+    said["another clip norm"] = [told(reply) for reply in wire.train(5, 0, **{HEADER: header}).values()]
     said["a user again"] = [told(reply) for reply in wire.train(3, 1).values()]
     forked = {HEAD: write_head(SignedHead.of(head.ledger, head.count, "cd" * 32, key), {})}
     said["two heads"] = [told(reply) for reply in wire.train(5, 0, **forked).values()]

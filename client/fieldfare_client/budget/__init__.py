@@ -21,12 +21,27 @@ from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.errors import BadInput
-from fieldfare.signed_terms import NodeBudgetRefused, RunTerms, SignedTerms
-from fieldfare_flower.messages import Occasion, asked_users, only, read_terms
+from fieldfare.head_keys import successor
+from fieldfare.names import LONGEST_NAME
+from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
+from fieldfare_client.settings import TrainingSettings
+from fieldfare_flower.masked import Masking
+from fieldfare_flower.messages import (
+    HEADER,
+    MASKING,
+    Occasion,
+    asked_users,
+    only,
+    read_question,
+    read_table,
+    read_terms,
+)
 
 if TYPE_CHECKING:  # with the accountant, which only a node that keeps a budget has
+    from fieldfare.cost import Cost
+    from fieldfare.plan import Plan
     from fieldfare_client.budget.charges import Charges
-    from fieldfare_client.budget.settings import Agreed, NodeBudget
+    from fieldfare_client.budget.settings import Agreed
 
 VARIABLE = "FIELDFARE_BUDGET"
 
@@ -50,65 +65,84 @@ def list_payable(message: Message, answer: RecordDict) -> RecordDict:
     return answer if payable.all() else only(names[payable], answer)
 
 
-def charge(message: Message, names: NDArray[np.uint64] | None = None) -> None:
+def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | None:
     """Charge the users whom an instruction asks for, durably, before any of them trains.
 
     names: those whom the node itself knows it is asked for, where the server names none.
-    Raises `NodeBudgetRefused`: nobody is charged then, and nobody may train.
+    Returns the run's cost; None where no budget is kept. Raises `NodeBudgetRefused`: nobody is charged, nor may train.
     """
     if not is_kept():
-        return
+        return None
     kept, agreed, terms = _open(message.content)
-    occasion = Occasion.read(message.content)
+    occasion, cost = Occasion.read(message.content), terms.cost()
     if occasion.run != terms.run:
-        raise NodeBudgetRefused("an instruction", "its terms are another run's.", reason="another-plan")
+        raise NodeBudgetRefused("an instruction", reason="another-plan")
+    require_planned(message.content, cost.plan)
     names = asked_users(message.content) if names is None else names
     kept.charge(terms, agreed, occasion.round, occasion.attempt, names)
+    return cost
+
+
+def require_planned(content: RecordDict, plan: Plan) -> None:
+    """Raise `NodeBudgetRefused` where an instruction asks of users what `plan`, which is charged, does not say.
+
+    What multiplies models and changes before they are clipped is free. A norm moves where the clipping is in its units.
+    """
+    settings, asked = read_table(content, HEADER, "settings"), read_question(content)
+    try:
+        clipping = plan.clipping.at(TrainingSettings.parse(settings).clipping.norm)
+        told = settings == plan.told(clipping) and clipping.bound == plan.clipping.bound
+    except (ValueError, TypeError, KeyError, OverflowError):
+        told = False
+    if not told or asked not in (None, plan.task) or (MASKING in content) != bool(plan.aggregation.rings):
+        raise NodeBudgetRefused("an instruction", reason="not-planned")
+
+
+def require_ring(masking: Masking, cost: Cost, numel: int) -> None:
+    """Raise `NodeBudgetRefused` where a sum of `numel` numbers would be masked in another ring than the plan's.
+
+    cost: what `charge` returned. Cells that are finer than those of the blinder's noise would outweigh it.
+    """
+    from fieldfare.costing import privatiser_of  # with the accountant
+
+    plan, ring = cost.plan, privatiser_of(cost.plan, cost, numel)
+    said = masking.plan, masking.weights, masking.bits, masking.spacing_log2
+    if not ring.bits or said != (plan.digest(), plan.riders.weights, ring.bits, ring.spacing_log2):
+        raise NodeBudgetRefused("an instruction's masks", reason="not-planned")
 
 
 def refuse_plain() -> None:
     """Raise `NodeBudgetRefused` for an instruction of Flower's own, which carries no charge, where a budget is kept."""
     if is_kept():
-        raise _no_terms()
-
-
-def _no_terms() -> NodeBudgetRefused:
-    why = "it names no population and no price, and this node keeps a budget."
-    near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, from a server of today"
-    return NodeBudgetRefused("an instruction", why, near, reason="no-terms")
+        _open(RecordDict())
 
 
 def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
+    """Return the file of charges, what users agreed to for the population of the terms in `content`, and the terms."""
     try:
         from fieldfare_client.budget.charges import Charges
         from fieldfare_client.budget.settings import NodeBudget
-    except ModuleNotFoundError as error:
-        why = f"charges need {error.name!r}, which is not installed."
-        nearest = "pip install 'fieldfare[node,accounting]'"
-        raise NodeBudgetRefused(VARIABLE, why, nearest, reason="no-memory") from None
-    try:
+
         settings = NodeBudget.read(Path(os.environ[VARIABLE]))
+    except ModuleNotFoundError as error:
+        why, near = f"charges need {error.name!r}, which is not installed.", "pip install 'fieldfare[node,accounting]'"
+        raise NodeBudgetRefused(VARIABLE, why, near, reason="no-memory") from None
     except BadInput as error:
         raise NodeBudgetRefused(error.what, error.why, error.nearest, reason="no-memory") from None
     signed = read_terms(content)
     if signed is None:
-        raise _no_terms()
+        near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, by today's server"
+        raise NodeBudgetRefused("an instruction", "", near, reason="no-terms")
     terms = signed.open()
-    return Charges(settings), require_agreed(settings, signed, terms), terms
-
-
-def require_agreed(settings: NodeBudget, signed: SignedTerms, terms: RunTerms) -> Agreed:
-    """Return what the node's users agreed to for the population of `terms`. Raises `NodeBudgetRefused`."""
-    agreed, what = settings.populations.get(terms.population), f"population {terms.population[:40]!r}"
+    agreed, what = settings.populations.get(terms.population), f"population {terms.population[:LONGEST_NAME]!r}"
     if agreed is None:
-        why, near = "it is not one that the users of this node agreed to.", ", ".join(settings.populations)
-        raise NodeBudgetRefused(what, why, near, reason="not-agreed")
+        raise NodeBudgetRefused(what, "", ", ".join(settings.populations), reason="not-agreed")
     head = agreed.head
-    if terms.ledger != head.ledger or not signed.signed_by(head.ledger, head.key):
+    if terms.ledger != head.ledger or signed.key not in (head.key, successor(head.ledger, head.key, signed.keys)[0]):
         why = f"its ledger is {terms.ledger[:40]}, signed with key {signed.key[:16]}..., and not the one agreed to."
         near = f"ledger {head.ledger} with key {head.key[:16]}... or one that it names"
         raise NodeBudgetRefused(what, why, near, reason="another-ledger")
     if terms.row < head.count:
         why = f"it ends in row {terms.row}, before row {head.count}."
         raise NodeBudgetRefused(f"ledger {terms.ledger}", why, reason=f"older-log {head}")
-    return agreed
+    return Charges(settings), agreed, terms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
@@ -29,7 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         for name, (users, epsilon) in Charges(settings).gauges().items():
             terms = settings.populations[name].terms if name else settings.together
-            most = f"at most epsilon {epsilon:.6g} of {terms.epsilon:g}"
+            # Rounded up, but for the error of its search.
+            most = f"at most epsilon {math.ceil(epsilon * 1e6 - 1e-3) / 1e6:.12g} of {terms.epsilon:.12g}"
             print(f"{name or 'all together'}: {users} users charged, {most}")
     except Refused as refusal:
         print(refusal, file=sys.stderr)

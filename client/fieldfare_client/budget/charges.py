@@ -116,26 +116,26 @@ class Charges:
         cost = terms.cost()
         what = f"round {round} of run {terms.run}"
         if not all_differ(names):
-            raise NodeBudgetRefused(what, "it names a user twice.", reason="too-often")
+            raise NodeBudgetRefused(what, reason="too-often")
         with self._writing() as connection:
             _meet(connection, terms, agreed, cost, self._settings)
             asked = _asked(connection, terms.run, names)
             singly = _charges_singly(terms, cost)
             if not singly and not all(each.rounds for each in asked):
-                raise NodeBudgetRefused(what, "it asks users whom this node did not name for it.", reason="not-listed")
+                raise NodeBudgetRefused(what, reason="not-listed")
             # A later attempt at a user's last round: what the earlier one made of it was void.
             again = np.array([each.rounds[-1:] == (round,) and attempt > each.attempt for each in asked], np.bool_)
-            new, patterns = names[~again], [each.rounds for each, void in zip(asked, again, strict=True) if not void]
-            if any(pattern and pattern[-1] >= round for pattern in patterns):
-                why = "users were asked for it, or for a later round, before."
-                near = "the newest copy of the ledger and of the coordinator's directory"
-                raise NodeBudgetRefused(what, why, near, reason="asked-again")
-            for pattern in patterns:
-                taken = [each for each in pattern if each != _WHOLE]
-                if not cost.participation.allows([*taken, round], cost.mechanism.rounds):
-                    why = "the plan does not ask a user so often, or so soon."
-                    raise NodeBudgetRefused(what, why, reason="too-often")
-            units = _increments(cost, round, patterns) if singly else [0] * len(new)
+            new, other = names[~again], [each.rounds for each, void in zip(asked, again, strict=True) if not void]
+            taken = [tuple(round for round in rounds if round != _WHOLE) for rounds in other]
+            if any(pattern and pattern[-1] >= round for pattern in taken):
+                raise NodeBudgetRefused(what, "", "the newest copy of ledger and coordinator", reason="asked-again")
+            for pattern in taken:
+                if not cost.participation.allows([*pattern, round], cost.mechanism.rounds):
+                    apart, count = cost.participation.separation_and_count(cost.mechanism.rounds)
+                    often = "too-often" if len(pattern) >= count else "out-of-turn"
+                    soon = pattern and round - pattern[-1] < apart
+                    raise NodeBudgetRefused(what, reason="too-soon" if soon else often)
+            units = _increments(cost, round, taken) if singly else [0] * len(new)
             more = [Fraction(each) * Fraction(UNIT) for each in units]
             if not self._fit(connection, agreed, new, more).all():
                 raise _exceeds(agreed)
@@ -191,7 +191,7 @@ def _charges_singly(terms: RunTerms, cost: Cost) -> bool:
 
 
 def _exceeds(agreed: Agreed) -> NodeBudgetRefused:
-    most = f"epsilon {agreed.terms.epsilon:g} at delta {decimal(agreed.terms.delta)}"
+    most = f"epsilon {agreed.terms.epsilon:.12g} at delta {decimal(agreed.terms.delta)}"
     why = f"a user would lose more than {most}, or than all populations together may cost."
     return NodeBudgetRefused(f"population {agreed.name!r}", why, reason="exceeds")
 
@@ -222,7 +222,7 @@ def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost:
         connection.execute("UPDATE populations SET leak = ? WHERE name = ?", values)
         return price
     if run[:2] != (agreed.name, digest):
-        raise NodeBudgetRefused(f"run {terms.run}", "its terms are not those of its beginning.", reason="another-plan")
+        raise NodeBudgetRefused(f"run {terms.run}", reason="another-plan")
     if terms.row < run[2]:
         why = f"it ends in row {terms.row}, and this run showed row {run[2]}."
         raise NodeBudgetRefused(f"ledger {terms.ledger}", why, "the newest copy of the ledger", reason="older-log")

@@ -179,7 +179,7 @@ class AppNode:
                 raise WrongForm("cohort", "names a user twice.")
             if missing := sum(name not in users for name in asked):
                 raise NotFound("cohort", f"{missing} of {len(asked)} asked users are not hosted here.")
-            budget.charge(message)  # before anybody trains
+            cost = budget.charge(message)  # before anybody trains
             # Copies: arrays read from the wire are read-only views of the message.
             points = [{name: np.array(value) for name, value in point.items()} for point in read.points]
             config = {**_config(message.content), ROUND: read.occasion.round + 1}
@@ -204,7 +204,7 @@ class AppNode:
                 sums = schema.stacked(read.queries).split(flat)
                 content = TrainReply(read.occasion, sums, len(asked), riders).write()
             else:
-                content = mask_reply(masking, read.occasion, context, flat, len(asked), riders)
+                content = mask_reply(masking, context, cost, read.occasion, flat, len(asked), riders)
             own_data.note(len(asked), failures, content)
         return Message(content, reply_to=message)
 

@@ -66,9 +66,7 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
         read_key(key)
         if plan is not None:
             yield _named(plan.aggregation.party, key)
-        yield fine(
-            "blinder", f"{key[:13]}...{key[-8:]}: compare it with the blinder's operator, not with the server's."
-        )
+        yield fine("blinder", f"{key[:13]}...{key[-8:]}: compare it with the blinder's operator, not the server's.")
     except FieldfareError:
         yield fault("blinder", "its key is none, so this node answers nobody.", "the line of `fieldfare blinder key`")
     try:

@@ -39,7 +39,6 @@ from fieldfare_server import optimizers
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
-from fieldfare_server.run.pricing import most_users
 from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.session import Session
 
@@ -266,7 +265,7 @@ def promised_std(session: Session, noise_multiplier: float) -> float:
     bound = math.sqrt(spec.bound**2 + math.fsum(weight**2 for weight in weights))
     if grid is None:
         return noise_multiplier * bound
-    users = most_users(plan)
+    users = plan.most_users
     numel = session.rounds.optimizer.queries * session.schema.numel + len(weights)
     changed = bound * (1 + users * (2.0**-23 + users * 2.0**-52)) + grid.spacing * math.sqrt(numel)
     std = noise_multiplier * changed

@@ -12,25 +12,13 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.cost import Cost, Ring
-from fieldfare.costing import Draw, cost_of, cost_with_resolution
+from fieldfare.costing import Draw, cost_of, cost_with_resolution, privatiser_of
 from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.schema import Schema
 from fieldfare.task import Task, UnknownTask, find_task, load_task
 from fieldfare_server import optimizers
-from fieldfare_server.run.presence.selection import users_asked
-
-# The reply to a Poisson cohort may be as long as the clip norms of this many planned cohorts.
-SAMPLED_COHORTS = 4
-
-
-def most_users(plan: Plan) -> int:
-    """Return the most users that one reply may be the sum of."""
-    if not plan.samples:
-        return users_asked(plan.run.cohort, plan.run.over_selection)
-    cap = plan.participation.cap
-    return min(SAMPLED_COHORTS * plan.run.cohort, cap) if cap else SAMPLED_COHORTS * plan.run.cohort
 
 
 def numbers_released(plan: Plan, schema: Schema) -> int:
@@ -46,14 +34,6 @@ def stated_noise(plan: Plan, cost: Cost, schema: Schema) -> dict[str, float]:
     if cells := privatiser_of(plan, cost, numel).cells:
         stated |= {"scale": cells, "values": numel * plan.run.rounds}
     return stated
-
-
-def privatiser_of(plan: Plan, cost: Cost, numel: int) -> Privatiser:
-    """Return how the sums of a run, of `numel` numbers, become releases. Raises `BadInput` as `Privatiser.of`."""
-    widest = float(cost.mechanism.row_norms().max())
-    bound, users = plan.riders.joint_bound, most_users(plan)
-    setting = (plan.privacy.rounding, cost.noise_multiplier, bound, numel, users, widest)
-    return Privatiser.of(*setting, plan.aggregation.rings)
 
 
 def demand_of(plan: Plan, cost: Cost) -> Demand | None:
@@ -97,7 +77,7 @@ def price_with_model(
         raise  # it names what is wrong, and has a code
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error), code="task-raises") from None
-    sums = (plan.riders.joint_bound, numbers_released(plan, schema), most_users(plan))
+    sums = (plan.riders.joint_bound, numbers_released(plan, schema), plan.most_users)
     cost = cost_with_resolution(plan, cache, *sums, draw)
     return replace(cost, ring=ring_of(privatiser_of(plan, cost, sums[1]), sums))
 
@@ -110,7 +90,7 @@ def blinder_noise_of(plan: Plan, numel: int) -> BlinderNoise | None:
     if not plan.aggregation.noise_ratio:
         return None
     decided: dict[str, bytes] = {}
-    cost = cost_with_resolution(plan, decided, plan.riders.joint_bound, numel, most_users(plan))
+    cost = cost_with_resolution(plan, decided, plan.riders.joint_bound, numel, plan.most_users)
     return BlinderNoise.of(cost, privatiser_of(plan, cost, numel), decided)
 
 

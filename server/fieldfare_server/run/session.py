@@ -34,7 +34,7 @@ from fieldfare.noise import NEWEST_MAP, Map, SecureNoise
 from fieldfare.plan import Plan
 from fieldfare.schema import Arrays, Schema
 from fieldfare_flower import logs
-from fieldfare_flower.masked import Hello
+from fieldfare_flower.masked import HELLO
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
@@ -296,7 +296,7 @@ class Session:
         if self.dialect.tells and self.cost is not None:
             roster.told = self._terms = terms_record(home, ledger, handle, self.plan, self.cost)
         if self.plan.aggregation.party:
-            roster.told = self._terms | Hello.ask(self.plan.digest())
+            roster.told = self._terms | {HELLO: ConfigRecord({"plan": self.plan.digest()})}
         self._ledger, self._lease_keeper = ledger, LeaseKeeper(handle.heartbeat, handle.lease_seconds / 6)
         self._lease_keeper.start()
 

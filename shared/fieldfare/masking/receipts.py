@@ -121,11 +121,14 @@ class Receipts:
         for text in seen:
             self.add(Receipt.parse(text))
 
-    def add(self, new: Receipt) -> None:
-        """Remember a receipt. Raises `BadInput` where one journal cannot hold it and those that were seen."""
+    def add(self, new: Receipt, again: bool = False) -> None:
+        """Remember a receipt. Raises `BadInput` where one journal cannot hold it and those that were seen, each once;
+        `again`: it may be there already, since its round was asked about before, and is not committed."""
         before, same, after = (self._rows.get((new.key, new.row + step)) for step in (-1, 0, 1))
-        # A question that was answered twice under the blinder's own noise, each time another row of it.
-        fits = same is None or (same.hash, same.masks) == (new.hash, new.masks)
+        if same == new and not again:
+            raise BadInput("what a blinder signed", f"its row {new.row} stands for two rounds.", code="receipt")
+        # Another question, or the same under the blinder's own noise and another row of it.
+        fits = same in (None, new)
         fits &= before is None or new.hash == next_row(before.hash, new.question)
         fits &= after is None or after.hash == next_row(new.hash, after.question)
         if not fits:

@@ -6,7 +6,6 @@ fresh random bytes, used for one reply and never again: two replies under one ma
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -55,11 +54,6 @@ def read(words: Words, spacing: float) -> NDArray[np.float64]:
     """
     numbers: NDArray[np.float64] = words.view(RINGS[8 * words.itemsize][1]) * np.float64(spacing)
     return numbers
-
-
-def fresh_seed() -> bytes:
-    """A seed for one reply."""
-    return secrets.token_bytes(SEED_BYTES)
 
 
 def add_mask_(words: Words, seed: bytes) -> Words:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldfare.errors import BadInput
-from fieldfare.masking.words import RINGS, add_mask_, encode, fresh_seed, read, sum_masks
+from fieldfare.masking.words import RINGS, add_mask_, encode, read, sum_masks
 from support.refusals import coded
 
 G = 2.0**-20
@@ -75,7 +75,3 @@ def test_what_is_no_cell_is_refused(value: float) -> None:
 def test_a_mask_has_a_whole_seed(size: int) -> None:
     with pytest.raises(BadInput, check=coded("mask-seed")):
         add_mask_(np.zeros(4, "<u4"), bytes(size))
-
-
-def test_seeds_are_fresh() -> None:
-    assert len({fresh_seed() for _ in range(1000)}) == 1000

@@ -204,7 +204,7 @@ def of_instructions(content: Any, before: Any) -> Lies:
     yield "another plan at a node", terms_of(plan=faster)
     yield "another plan's price", terms_of(plan=dearer)
     yield "an older log", terms_of(row=1)
-    yield "a user too often", RecordDict({**content, "cohort": before["cohort"]})
+    yield "a user too soon", RecordDict({**content, "cohort": before["cohort"]})
     yield "no charge", RecordDict({name: each for name, each in content.items() if name != TERMS})
     yield "an older head", RecordDict({**content, HEAD: ConfigRecord(dict(before[HEAD]))})
     yield "two heads", head_of(SignedHead.of(head.ledger, head.count, "ab" * 32, key), rows)

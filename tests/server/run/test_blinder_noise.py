@@ -61,7 +61,7 @@ class World:
             at, seals = Occasion(run, round, 0), []
             for node, file in enumerate(self.files):
                 context = Context(1, node, {NODE_KEY: str(file)}, RecordDict(), {})
-                reply = mask_reply(masking, at, context, np.zeros(self.numel, np.float32), 1, ())
+                reply = mask_reply(masking, context, None, at, np.zeros(self.numel, np.float32), 1, ())
                 seals.append(read_reply(reply, at, 1, self.numel, 32)[2])
             asked = MasksAsked(run, round, 0, self.numel, 32, a_plan.digest(), tuple(range(NODES)), tuple(seals))
             self.questions[run, round] = asked

@@ -579,7 +579,7 @@ def test_receipts_of_an_old_copy_or_of_a_stranger_are_seen_later(
         assert report.fault is not None
         assert (report.fault.table, report.fault.row) == ("runs", "one")
     with monkeypatch.context() as patch:
-        patch.setattr("fieldfare_server.run.round.masked.Receipts.add", lambda self, receipt: None)
+        patch.setattr("fieldfare_server.run.round.masked.Receipts.add", lambda self, receipt, again=False: None)
         (tmp_path / "new").mkdir()
         with begin(state, masked(old, run__seed=5), old, "two") as session:
             FieldfareStrategy(session).start(Federation(tmp_path / "new", old))
@@ -587,6 +587,31 @@ def test_receipts_of_an_old_copy_or_of_a_stranger_are_seen_later(
         report = verify(ledger)
         assert report.fault is not None
         assert report.fault.table == "audit"
+
+
+def test_a_receipt_stands_for_one_round_alone(
+    tmp_path: Path, blinder: Blinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that never asked about a round shows what was signed of another one."""
+    state, open_, first = home(tmp_path), MaskedSums.open, list[str]()
+
+    def lie(self: Any, *given: Any) -> Any:
+        found = open_(self, *given)
+        first.append(found.receipt)
+        return replace(found, receipt=first[0])
+
+    monkeypatch.setattr(MaskedSums, "open", lie)
+    with begin(state, masked(blinder), blinder, "one") as session:
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    monkeypatch.undo()
+    with Ledger.open(state.ledger) as ledger:
+        report = verify(ledger)
+        assert report.fault is not None
+        assert report.fault.table == "audit"
+        assert "two rounds" in report.fault.why
+    refused = pytest.raises(BadInput, check=coded("receipt", "two rounds"))
+    with begin(state, masked(blinder, run__seed=5), blinder, "two") as session, refused:
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
 
 
 def test_plans_that_name_the_wrong_kind_of_blinder_are_refused(tmp_path: Path, blinder: Blinder) -> None:

@@ -183,7 +183,7 @@ def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
     update = np.linspace(-1, 1, 1024, dtype=np.float32)
     make_node_key(tmp_path / "key")
     node = Context(1, 1, {NODE_KEY: str(tmp_path / "key")}, RecordDict(), {})
-    one, two = (mask_reply(masking, Occasion("run", 0, 0), node, update, 1, ()) for _ in range(2))
+    one, two = (mask_reply(masking, node, None, Occasion("run", 0, 0), update, 1, ()) for _ in range(2))
     words = [np.array(content[MASKED]["words"].numpy()) for content in (one, two)]  # type: ignore[index]
     assert (words[0] != words[1]).all()
     assert one["fieldfare"][SEAL] != two["fieldfare"][SEAL]
@@ -197,13 +197,14 @@ def test_no_ring_that_the_server_names_tells_how_large_an_update_is(tmp_path: Pa
         masking = Masking(write_key(bytes(32)), log2, 32, "0" * 64, weights=(weight,))
         for size in (0.0, 1.0):
             update = np.full(4, size, np.float32)
-            reply = mask_reply(masking, Occasion("run", 0, 0), node, update, 1, (size,))
+            reply = mask_reply(masking, node, None, Occasion("run", 0, 0), update, 1, (size,))
             assert np.array(reply[MASKED]["words"].numpy()).shape == (5,)  # type: ignore[index]
 
 
 def test_shares_that_outweigh_the_clip_are_refused() -> None:
-    for shares, fits in (((0.5, 0.5), True), ((0.5, 0.6), False), ((1e308, 1e308), False)):
-        content = RecordDict({"fieldfare": ConfigRecord(Occasion("run", 0, 0).to_config())})
+    """One share for two sums, each as long as the clip, too."""
+    for shares, fits in (((0.5, 0.5), True), ((0.5, 0.6), False), ((1e308, 1e308), False), ((1.0,), False)):
+        content = RecordDict({"fieldfare": ConfigRecord({**Occasion("run", 0, 0).to_config(), "queries": 2})})
         masking = Masking(write_key(bytes(32)), -20, 32, "0" * 64, shares)
         masking.write(content)
         if fits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from fieldfare_client.budget.charges import create
 from fieldfare_client.masking import BLINDER
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.local_grid import assume_task_identity
-from fieldfare_flower.masked import MASKED
+from fieldfare_flower.masked import MASKED, Masking
 from fieldfare_flower.messages import HEADER, Occasion, PlainInstruction
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
@@ -247,6 +248,22 @@ def test_another_population_of_the_same_server_is_refused(tmp_path: Path, monkey
     seen: list[RecordDict] = []
     ends(tmp_path / "home", app_of(ff.budget, seen=seen), "agreed to", charge_on_nodes=True, population="others")
     assert not seen
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"spacing_log2": -90}, {"bits": 64}, {"weights": (3.0,)}, {"plan": "ab" * 32}],
+    ids=["spacing", "bits", "weights", "plan"],
+)
+def test_masks_of_another_ring_than_that_of_the_plan_that_is_charged_are_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: dict[str, Any]
+) -> None:
+    """Cells that are finer than those of the blinder's noise would outweigh it, and a number more than its part."""
+    kept_budget(tmp_path, monkeypatch, "clinics", tmp_path / "home")
+    write = Masking.write
+    monkeypatch.setattr(Masking, "write", lambda self, content: write(replace(self, **lie), content))
+    grid = ends(tmp_path / "home", app_of(ff.budget, ff.masked), "something else", aggregation=MASKED_TABLE)
+    assert {str(reply.error.reason) for reply in grid.replies} == {"<class 'NodeBudgetRefused'> not-planned"}
 
 
 def test_a_budget_that_is_not_set_up_trains_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

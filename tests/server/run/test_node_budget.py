@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
+import json
+import math
 import multiprocessing
 import os
 import shutil
 import signal
 import sqlite3
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 
 import fieldfare as ff
@@ -24,18 +31,31 @@ from fieldfare.accounting.filter import Rectangle, Terms
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.errors import BadInput, NodesRefused
 from fieldfare.schema import pseudonyms
+from fieldfare.signatures import public_key, sign
 from fieldfare.signed_head import SignedHead
-from fieldfare.signed_terms import REASONS, NodeBudgetRefused, RunTerms, SignedTerms, read_told
+from fieldfare.signed_terms import FORMAT, REASONS, NodeBudgetRefused, RunTerms, SignedTerms
 from fieldfare_client import budget
 from fieldfare_client.app import _checked
 from fieldfare_client.budget.__main__ import main
 from fieldfare_client.budget.charges import Charges, create
 from fieldfare_client.budget.settings import NodeBudget
 from fieldfare_client.training.trainer import Trainer
-from fieldfare_flower.messages import TERMS, Occasion, read_terms, write_terms
+from fieldfare_flower.messages import (
+    HEADER,
+    MASKED_VERSION,
+    MASKING,
+    TERMS,
+    Occasion,
+    read_terms,
+    write_question,
+    write_terms,
+)
+from fieldfare_flower.npy import BadReply
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger
 from fieldfare_server.ledger.sql import odometer_tables, rows
+from fieldfare_server.run.presence.failures import BUDGET, Failures
+from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, home, plan
@@ -297,7 +317,8 @@ class Node:
         self.state = home(root, epsilon=50.0)
         self.file = agree(self.state, root / "node", monkeypatch, people=epsilon)
         self.key = HeadFile(self.state.head_file).key()
-        session = Session.begin(self.state, what or plan(run__noise_seed=None), identity_is_stable=True)
+        self.plan = what or plan(run__noise_seed=None)
+        session = Session.begin(self.state, self.plan, identity_is_stable=True)
         with session:
             record = session._terms[TERMS]
             session.finish("stopped", "its terms were taken")
@@ -308,10 +329,20 @@ class Node:
 
     def say(self, round: int, users: slice = slice(0, 3), attempt: int = 0, key: bytes = b"", **changes: Any) -> str:
         """The word with which the node refuses; "" where it charges and would train."""
+        return self.answer(self.write(round, users, attempt, key, **changes))
+
+    def write(
+        self, round: int, users: slice = slice(0, 3), attempt: int = 0, key: bytes = b"", **changes: Any
+    ) -> RecordDict:
+        """What the instruction holds of this, its settings those of the plan."""
         terms = replace(self.terms, **changes)
         content = RecordDict(dict(write_terms(SignedTerms.of(terms, key or self.key))))
-        content["fieldfare"] = ConfigRecord(Occasion(self.terms.run, round, attempt).to_config())
+        told = {"settings": json.dumps(self.plan.told(self.plan.clipping))}
+        content[HEADER] = ConfigRecord({**Occasion(self.terms.run, round, attempt).to_config(), **told})
         content["cohort"] = _names(self.names[users])
+        return content
+
+    def answer(self, content: RecordDict) -> str:
         try:
             budget.charge(instruction(content))
         except NodeBudgetRefused as refusal:
@@ -344,11 +375,146 @@ def test_what_a_lying_coordinator_says_is_refused_by_name(tmp_path: Path, monkey
         assert answer == reason or (reason, answer) in {("another-plan", "not-priced")}, (reason, answer)
     assert node.say(3, key=bytes(32)) == "another-ledger"
     assert node.say(0) == "asked-again"
-    assert node.say(1) == "too-often", "the plan separates by three rounds"
+    assert node.say(1) == "too-soon", "the plan separates by three rounds"
     assert node.say(3, slice(0, 3)) == ""
     assert node.say(2) == "asked-again", "a round that is over"
     assert node.say(6) == "too-often"
     assert {user: spent for user, spent in charged(node.file).items() if spent > held[user]}.keys() == held.keys()
+
+
+def _other(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings that differ in one thing from those of the plan, each a larger part of the sum or another question."""
+    clipping, client = settings["clipping"], settings["client"]
+    return {
+        "a longer norm": {**settings, "clipping": {**clipping, "norm": clipping["norm"] * 2}},
+        "no norm": {**settings, "clipping": {"kind": "automatic", "norm": clipping["norm"]}},
+        "NaN": {**settings, "clipping": {**clipping, "norm": math.nan}},
+        "a filter": {**settings, "clipping": {**clipping, "linf_filter": 1.0}},
+        "a metric": {**settings, "metrics": {"show": {"loss": [0, 1]}}},
+        "together": {**settings, "isolated": not settings["isolated"]},
+        "another seed": {**settings, "seed": settings["seed"] + 1},
+        "another training": {**settings, "client": {**client, "learning_rate": 9.0}},
+        "nothing": {},
+    }
+
+
+def test_what_a_node_is_told_beside_its_charge_must_be_the_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, monkeypatch)
+    settings = node.plan.told(node.plan.clipping)
+    for name, other in _other(settings).items():
+        content = node.write(0)
+        content[HEADER]["settings"] = json.dumps(other)
+        assert node.answer(content) == "not-planned", name
+    for more in (write_question({"question": {"kind": "mean"}}), {MASKING: ConfigRecord({"version": 1})}):
+        content = node.write(0)
+        content.update(more)
+        if MASKING in more:
+            content[HEADER]["version"] = MASKED_VERSION
+        assert node.answer(content) == "not-planned"
+    for broken in ("[", "3", "[" * 100_000, None):
+        content = node.write(0)
+        if broken is None:
+            del content[HEADER]["settings"]
+        else:
+            content[HEADER]["settings"] = broken
+        with pytest.raises(BadReply):
+            node.answer(content)
+    assert not charged(node.file)
+    assert node.say(0) == ""
+
+
+_OTHERS: tuple[Any, ...] = (0, -1, 2**70, -(2**70), 0.5, 1e308, math.nan, math.inf, True, None, "", "х", [], {}, [[]])
+
+
+def _changed(table: Any) -> Iterator[Any]:
+    """`table` with one leaf changed: to each of `_OTHERS`, by one, in one letter, away, and beside it another."""
+    keys = table if isinstance(table, dict) else range(len(table))
+    for key in list(keys):
+        value = table[key]
+        near = [value + 1, value - 1] if isinstance(value, int | float) else []
+        near += (
+            [value + "x", chr(ord(value[0]) ^ 1) + value[1:], value[:-1]] if value and isinstance(value, str) else []
+        )
+        made = [*_OTHERS, *near, *(_changed(value) if isinstance(value, dict | list) else ())]
+        for other in made:
+            copy = table.copy()
+            copy[key] = other
+            yield copy
+        if isinstance(table, dict):
+            yield {name: each for name, each in table.items() if name != key}
+            yield {**table, f"{key}х": value}
+
+
+def test_whatever_one_field_of_an_instruction_is_its_users_are_charged_or_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terms and settings leaf by leaf, signed anew by the coordinator's own key, and each record's entries."""
+    node = Node(tmp_path, monkeypatch)
+    honest, file = json.loads(node.terms.to_json()), node.file.parent / "charges.sqlite3"
+    settings = node.plan.told(node.plan.clipping)
+    empty, outcomes = file.read_bytes(), Counter[str]()
+
+    def signed(text: str) -> RecordDict:
+        mark = sign(node.key, f"{FORMAT} {text}".encode("utf-8", "surrogatepass")).hex()
+        content = node.write(0)
+        content.update(write_terms(SignedTerms(text, public_key(node.key), mark)))
+        return content
+
+    def entries() -> Iterator[RecordDict]:
+        for name, record in node.write(0).items():
+            for key in record:
+                for other in (*(each for each in _OTHERS if each not in (None, {}, [[]])), b"", ["x"], [1, 2]):
+                    content = node.write(0)
+                    with contextlib.suppress(TypeError, ValueError):  # Flower itself sends no such thing
+                        content[name] = ConfigRecord({**record, key: other})
+                        yield content
+            content = node.write(0)
+            del content[name]
+            yield content
+
+    def told(changed: dict[str, Any]) -> RecordDict:
+        content = node.write(0)
+        content[HEADER]["settings"] = json.dumps(changed)
+        return content
+
+    canonical = functools.partial(json.dumps, sort_keys=True, separators=(",", ":"))
+    double = canonical(honest).replace('"population":"people"', '"population":"friends","population":"people"')
+    texts = [*(canonical(each) for each in _changed(honest)), double, json.dumps(honest)[:-1], "[" * 10**5, "\ud800"]
+    for content in itertools.chain(map(signed, texts), map(told, _changed(settings)), entries()):
+        try:
+            word = node.answer(content)
+        except (BadInput, BadReply) as refusal:
+            word = type(refusal).__name__
+        outcomes[word] += 1
+        spent = charged(node.file)
+        assert (len(spent) == 3 and min(spent.values()) > 0) if word == "" else not spent, word
+        file.write_bytes(empty)
+    assert {"", "not-signed", "not-priced", "not-planned", "not-agreed", "another-ledger", "BadReply"} <= set(outcomes)
+
+
+def test_a_norm_that_follows_a_quantile_may_move_and_its_bound_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adaptive = plan(run__noise_seed=None, clipping={"kind": "adaptive-quantile", "norm": 1.0})
+    node = Node(tmp_path, monkeypatch, adaptive)
+    for round, (weight, word) in enumerate(((0.1, ""), (0.9, "not-planned"))):
+        content = node.write(round, slice(round, round + 1))
+        moved = {**node.plan.clipping.at(0.25).model_dump(mode="json"), "count_weight": weight}
+        content[HEADER]["settings"] = json.dumps({**node.plan.told(node.plan.clipping), "clipping": moved})
+        assert node.answer(content) == word
+
+
+def test_a_coordinator_that_tells_another_clip_norm_than_it_signs_trains_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = home(tmp_path, epsilon=3.0)
+    file = agree(state, tmp_path / "node", monkeypatch)
+    real = Rounds.settings
+    monkeypatch.setattr(Rounds, "settings", lambda self: {**real(self), "clipping": {"kind": "flat", "norm": 1e3}})
+    refused(state, of(), "not-planned")
+    assert not charged(file)
 
 
 def test_a_void_rounds_next_attempt_costs_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,7 +539,8 @@ def test_a_round_that_the_plans_participation_never_has_is_refused(
     )
     settings = NodeBudget.read(node.file)
     assert Charges(settings).admit(node.terms, settings.populations["people"], node.names).all()
-    assert [node.say(round) for round in (0, 3, 4)] == ["", "too-often", ""]
+    assert [node.say(round) for round in (0, 3, 1, 4)] == ["", "out-of-turn", "too-soon", ""]
+    assert [node.say(round, slice(9, 12)) for round in (-2, 10**6)] == ["out-of-turn"] * 2
 
 
 def test_one_user_who_has_spent_everything_costs_the_others_no_charge(
@@ -615,9 +782,15 @@ def test_what_was_spent_before_the_node_kept_a_budget_counts(tmp_path: Path, mon
 # -- what people see --------------------------------------------------------------------------------------------------
 
 
-def test_a_node_tells_one_word_and_no_other(tmp_path: Path) -> None:
-    assert all(read_told(word) == word for word in REASONS)
-    assert [read_told(text) for text in ("", "exceeds 3", "else", "exceeds\n")] == [None] * 4
+def test_a_node_tells_one_word_and_no_other() -> None:
+    failures, asked = Failures("cohort"), instruction(RecordDict())
+
+    def counted(word: str) -> str:
+        error = Error(2, f"<class 'NodeBudgetRefused'> {word}")
+        return failures.note_error(Message(error, reply_to=asked), 2)
+
+    assert {counted(word) for word in REASONS} == {BUDGET}
+    assert BUDGET not in {counted(text) for text in ("", "exceeds 3", "else", "exceeds\n")}
 
 
 def test_show_says_how_many_users_were_charged_and_the_most(

@@ -18,7 +18,7 @@ from fieldfare.errors import BadInput
 from fieldfare.mechanisms.independent import Independent
 from fieldfare.noise import SecureNoise
 from fieldfare.participation import RandomAllocation, TruncatedPoisson
-from fieldfare.plan import Plan
+from fieldfare.plan import SAMPLED_COHORTS, Plan
 from fieldfare.population_size import check_population_size
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
@@ -29,7 +29,6 @@ from fieldfare_server.ledger.sql import models
 from fieldfare_server.planning.feasibility import reach_under_availability
 from fieldfare_server.planning.what_if import what_if
 from fieldfare_server.run.presence.selection import Selector
-from fieldfare_server.run.pricing import SAMPLED_COHORTS, most_users
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import USERS, LyingGrid, home, plan
@@ -219,8 +218,8 @@ def test_the_number_of_users_is_judged() -> None:
 
 
 def test_a_reply_is_as_long_as_the_cap_at_most() -> None:
-    assert most_users(plan(**secret(CAPPED))) == 20
-    assert most_users(plan(**secret(ALLOCATED))) == SAMPLED_COHORTS * 6
+    assert plan(**secret(CAPPED)).most_users == 20
+    assert plan(**secret(ALLOCATED)).most_users == SAMPLED_COHORTS * 6
 
 
 @BOTH

@@ -153,8 +153,8 @@ class Failures:
         if told is not None:
             self._note_journal(node, *told)
             return JOURNAL
-        word = signed_terms.read_told(said.removeprefix(_BUDGET)) if said.startswith(_BUDGET) else None
-        if word is not None:
+        word = said.removeprefix(_BUDGET)
+        if said.startswith(_BUDGET) and word in signed_terms.REASONS:  # fixed words alone
             self._note_budget(node, word)
             return BUDGET
         found = _CLASS.match(reason)

@@ -55,6 +55,7 @@ from fieldfare.participation import (
     Poisson,
     Single,
     TruncatedPoisson,
+    users_asked,
 )
 from fieldfare_server.run.presence.secret_draws import SecretBins, SecretRests, Words
 
@@ -398,8 +399,3 @@ class _Places:
             return generator.integers(0, self._n, self._block, dtype=np.int32)
         hands = np.tile(np.arange(self._n, dtype=np.int32), (self._block // self._n, 1))
         return np.asarray(generator.permuted(hands, axis=1).reshape(-1), dtype=np.int32)
-
-
-def users_asked(cohort: int, over_selection: float) -> int:
-    """Return how many users are asked so that `cohort` of them report. Poisson schemes ask those that coins choose."""
-    return math.ceil(cohort * over_selection)

@@ -18,13 +18,13 @@ from fieldfare.errors import BadInput
 from fieldfare.lazily import torch
 from fieldfare.names import QUESTION
 from fieldfare.noise.choice import exponential_choice
+from fieldfare.participation import users_asked
 from fieldfare.plan import Plan
 from fieldfare.questions import parse
 from fieldfare.questions.choice import Choose
 from fieldfare.questions.items import Item, Items, by_value
 from fieldfare_flower.messages import read_names
 from fieldfare_flower.npy import BadReply
-from fieldfare_server.run.presence.selection import users_asked
 from fieldfare_server.run.round.aggregation import Aggregate, Contribution, split_chunks
 from fieldfare_server.run.round.running_noise import RunningNoise
 

@@ -12,7 +12,7 @@ from fieldfare.aggregation import NO_ANSWER
 from fieldfare.errors import Interrupted
 from fieldfare.masking.boxes import read_key
 from fieldfare_flower.bounded import ReplyLimit
-from fieldfare_flower.masked import QUERY_MASKS, REFUSALS, Hello, MasksAsked
+from fieldfare_flower.masked import QUERY_MASKS, REFUSALS, Hello, MasksAsked, MasksRefused
 from fieldfare_server.run.presence.replies import LONGEST_PAUSE, SPARE_BYTES, Receiver, fresh_group
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class DistantBlinder:
                         return reply.content
                     told = _REFUSED.fullmatch(str(reply.error.reason)) if reply is not None else None
                     if told is not None and told[1] in REFUSALS:
-                        raise asked.refused(told[1])
+                        raise MasksRefused(asked, told[1])
             self._wait(deadline, asked.run)
 
     def _here(self, run: str, plan: str) -> dict[int, Hello]:

@@ -245,7 +245,7 @@ class MaskedSums:
             masks, receipt, self.head = asked.read_answer(self._blinder.answer(asked.write()), key)
             if not receipt.noise >= self._multiplier:
                 raise BadReply("round", "the blinder added less noise than the plan says")
-            self._receipts.add(receipt)
+            self._receipts.add(receipt, again=True)
             if (refused := self.denied()) is not None:
                 raise refused
         except (BadReply, BadInput) as error:

@@ -26,6 +26,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
+from fieldfare.costing import privatiser_of
 from fieldfare.errors import CheckpointError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
@@ -38,7 +39,7 @@ from fieldfare_server.files.checkpoint import RunFiles, model_digest
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, StepInfo
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.pricing import most_users, numbers_released, privatiser_of
+from fieldfare_server.run.pricing import numbers_released
 from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.round.aggregation import Aggregate, PlainSums, Reader, split_chunks, squared_norm
 from fieldfare_server.run.round.answers import sum_of
@@ -69,7 +70,6 @@ class Rounds:
         self._plan_digest = plan.digest()
         self.clipping, self.riders = plan.clipping, plan.riders
         self.optimizer = optimizers.build(plan.server_optimizer)
-        self._most_users = most_users(plan)
         self._kind_of_sum = sum_of(plan, 0.0 if cost is None else cost.noise_multiplier)
         self._charge: RealisedCharge | None = None
         # The noise reads this list. It gets a round's nonce before that round's noise is drawn.
@@ -115,20 +115,8 @@ class Rounds:
         return self.clipping.at(self.newest.clip)
 
     def settings(self) -> dict[str, object]:
-        """Return what nodes are told with the model, as JSON. Public."""
-        current = self.current_clipping
-        return {
-            # A node of an older version knows no isolation.
-            "client": self.plan.client.model_dump(
-                mode="json", exclude={"isolation"} if self.plan.client.isolation == "auto" else None
-            ),
-            "clipping": current.model_dump(mode="json"),
-            "seed": self.plan.run.seed,
-            # Batched training moves one user's update by round-off when another user is absent. Where it is
-            # secret who trains, that would be uncharged, so every user trains alone.
-            "isolated": self.plan.presence_is_secret,
-            **({} if self.plan.metrics is None else {"metrics": self.plan.metrics.model_dump(mode="json")}),
-        }
+        """Return what nodes are told with the model: `Plan.told` of the next round."""
+        return self.plan.told(self.current_clipping)
 
     def _sums_of(self) -> PlainSums | MaskedSums:
         """Return how the plan's sums are made."""
@@ -148,7 +136,7 @@ class Rounds:
             self.riders,
             shares,
             self.running_noise.privatiser.grid,
-            self._most_users,
+            self.plan.most_users,
             reader,
             *more,
         )
