@@ -40,7 +40,7 @@ from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
-from fieldfare_server.ledger.sql.memory import Memory
+from fieldfare_server.ledger.sql.memory import Account, Memory
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
@@ -62,8 +62,6 @@ RUNS = (
 )
 # One of them.
 RUN_SHOWN = RUNS.where(models.runs.c.id == bindparam("id"))
-# One of them, by its number.
-RUN_NUMBERED = RUNS.where(models.runs.c.seq == bindparam("seq"))
 _POPULATION = select(models.populations).where(models.populations.c.name == bindparam("name"))
 _h = models.head.c
 _POPULATION_AND_HEAD = _POPULATION.join(models.head, _h.id == 1).add_columns(
@@ -225,7 +223,7 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
 
 def population_view(connection: Connection, row: Row[object], head: Head, memory: Memory) -> views.PopulationView:
     """A population with what its runs have spent and reserved, at `head`. O(what is new); see `memory`."""
-    taken = memory.taken(connection, row, head)
+    taken = memory.ask(connection, row, head, Account.taken)
     terms, totals = terms_of(row), taken.sums
     left: odometers.Left | None = None
     if odometer_tables.is_individual(row):
