@@ -260,7 +260,7 @@ class Reader:
             row = rows.population_row(connection, name)
             if hides_presence(row.adjacency):
                 return {}
-            return rows.population_participation(connection, row.id, COUNTED)
+            return rows.population_participation(connection, row, COUNTED)
 
     def position(self, population: str, names: NDArray[np.uint64] | None = None) -> tuple[Position, int]:
         """Return what a population has for one more run, and how many of `names` it does not know yet.
