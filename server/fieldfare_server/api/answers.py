@@ -153,7 +153,8 @@ class Answers(RunAnswers, JournalAnswers):
 
         with self._ledger.snapshot() as snapshot, known():
             population = snapshot.population(name)
-            run = snapshot.run(asked.run) if asked.run else snapshot.newest_run(population)
+            asked_for = asked.run or (population.newest_run.id if population.newest_run else None)
+            run = snapshot.run(asked_for) if asked_for else None
             done = snapshot.runs(None, COMPARED, name, "done").items
             latest = watch.latest_rounds(snapshot, [one.id for one in done])
         if run is None or run.population != name:

@@ -25,6 +25,7 @@ from fieldfare.shown import Shown
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, views
 from fieldfare_server.ledger.events.base import Event, Unfit
+from fieldfare_server.ledger.events.charges import ChargeCommitted, ChargeReleased
 from fieldfare_server.ledger.events.populations import Noted, Recomputed
 from fieldfare_server.ledger.events.runs import Audited, KeyDestroyed, SeedDrawn, Voided
 from fieldfare_server.ledger.reads import Reader
@@ -283,11 +284,10 @@ class Ledger(Reader, metaclass=Shown):
         """
         reason = populations.require_reason(clean(reason, 2000), "raising a budget")
 
-        def decide(state: State) -> Event:
-            return populations.raise_budget(state, name, epsilon, delta, reason, clean(person or actor, 200))
-
-        self._change(name, decide, actor)
-        return self.population(name)
+        asks = clean(person or actor, 200)
+        return self._change(
+            name, lambda state: populations.raise_budget(state, name, epsilon, delta, reason, asks), actor
+        )
 
     def proposal_population(self, proposal_id: str) -> str:
         """Name the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
@@ -296,20 +296,21 @@ class Ledger(Reader, metaclass=Shown):
 
     def approve_raise(self, proposal_id: str, *, actor: str, person: str) -> views.PopulationView:
         """Approve and apply a raise that waits. Raises `BadInput` if `person`, a token's id, proposed it."""
-        return self._decide_raise(lambda state: populations.approve(state, proposal_id, clean(person, 200)), actor)
+        name = self.proposal_population(proposal_id)
+        return self._change(name, lambda state: populations.approve(state, proposal_id, clean(person, 200)), actor)
 
     def withdraw_raise(self, proposal_id: str, *, reason: str, actor: str) -> views.PopulationView:
         """Take back, or refuse, a raise that waits."""
         reason = populations.require_reason(clean(reason, 2000), "withdrawing a proposal")
-        return self._decide_raise(lambda state: populations.withdraw(state, proposal_id, reason), actor)
+        name = self.proposal_population(proposal_id)
+        return self._change(name, lambda state: populations.withdraw(state, proposal_id, reason), actor)
 
     def tighten_population(
         self, name: str, *, epsilon: float | None = None, delta: float | None = None, reason: str, actor: str
     ) -> views.PopulationView:
         """Lower a budget, never below what is spent and reserved: `populations.tighten` says what is refused."""
         reason = populations.require_reason(clean(reason, 2000), "tightening a budget")
-        self._change(name, lambda state: populations.tighten(state, name, epsilon, delta, reason), actor)
-        return self.population(name)
+        return self._change(name, lambda state: populations.tighten(state, name, epsilon, delta, reason), actor)
 
     def set_window(
         self, name: str, *, epsilon: float | None, every: str | None, reason: str, actor: str
@@ -321,8 +322,7 @@ class Ledger(Reader, metaclass=Shown):
         Raises `BadInput` as `populations.window_set`.
         """
         reason = populations.require_reason(clean(reason, 2000), "a window")
-        self._change(name, lambda state: populations.set_window(state, name, epsilon, every, reason), actor)
-        return self.population(name)
+        return self._change(name, lambda state: populations.set_window(state, name, epsilon, every, reason), actor)
 
     def note_population(self, name: str, *, text: str, actor: str) -> views.PopulationView:
         """Write a note on a population into the log, for people. Raises `BadInput` if it says nothing."""
@@ -332,20 +332,17 @@ class Ledger(Reader, metaclass=Shown):
             populations.find(state, name)
             return Noted(text)
 
-        self._change(name, decide, actor)
-        return self.population(name)
+        return self._change(name, decide, actor)
 
     def close_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:
         """Refuse every new run on a population. Runs under way go on."""
         reason = populations.require_reason(clean(reason, 2000), "closing a population")
-        self._change(name, lambda state: populations.close(state, name, reason), actor)
-        return self.population(name)
+        return self._change(name, lambda state: populations.close(state, name, reason), actor)
 
     def reopen_population(self, name: str, *, reason: str, actor: str) -> views.PopulationView:
         """Accept new runs on a closed population again."""
         reason = populations.require_reason(clean(reason, 2000), "reopening a population")
-        self._change(name, lambda state: populations.reopen(state, name, reason), actor)
-        return self.population(name)
+        return self._change(name, lambda state: populations.reopen(state, name, reason), actor)
 
     def keep_odometers(self, name: str, charges: Mapping[str, Sequence[Units]], *, actor: str) -> views.PopulationView:
         """Charge ended worst-case runs to their users' odometers from now on, and new runs as their plans say.
@@ -373,7 +370,12 @@ class Ledger(Reader, metaclass=Shown):
         self._journal.admit(work)
         return self.population(name)
 
-    def _change(self, name: str, decide: Callable[[State], Event | None], actor: str) -> None:
+    def _change(self, name: str, decide: Callable[[State], Event], actor: str) -> views.PopulationView:
+        """Do as `_append`; returns what becomes of the population."""
+        self._append(name, decide, actor)
+        return self.population(name)
+
+    def _append(self, name: str, decide: Callable[[State], Event | None], actor: str) -> None:
         """Append what `decide` makes of the state that the log proves to the events of population `name`."""
 
         def work(connection: Connection, entry: Entry) -> None:
@@ -382,14 +384,6 @@ class Ledger(Reader, metaclass=Shown):
                 entry.append(event, actor, population=name)
 
         self._journal.admit(work)
-
-    def _decide_raise(self, decide: Callable[[State], tuple[str, Event]], actor: str) -> views.PopulationView:
-        def work(connection: Connection, entry: Entry) -> str:
-            name, event = decide(entry.state)
-            entry.append(event, actor, population=name)
-            return name
-
-        return self.population(self._journal.admit(work))
 
     # -- runs ------------------------------------------------------------------------------------------------
 
@@ -525,21 +519,20 @@ class Ledger(Reader, metaclass=Shown):
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
         known, adjacency, leak = self.proof.ask(left)
         price = None if known else loss.price(cast(Adjacency, adjacency), leak)
-        self._change(population, lambda state: charges.reserve(state, population, price, asked), actor)
+        self._append(population, lambda state: charges.reserve(state, population, price, asked), actor)
         return self.charge(population, key)
 
     def commit_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
         """Record that what was reserved under `key` is spent. Arguments and refusals as of `charges.close`."""
-        self._close_charge(population, key, "commit", clean(actor, 200), anyones)
-        return self.charge(population, key)
+        return self._close_charge(population, ChargeCommitted(key), clean(actor, 200), anyones)
 
     def release_charge(self, population: str, key: str, *, actor: str, anyones: bool = False) -> views.ChargeView:
         """Give back what was reserved under `key`: it never happened. Arguments and refusals as of `charges.close`."""
-        self._close_charge(population, key, "release", clean(actor, 200), anyones)
-        return self.charge(population, key)
+        return self._close_charge(population, ChargeReleased(key), clean(actor, 200), anyones)
 
-    def _close_charge(self, population: str, key: str, how: str, actor: str, anyones: bool) -> None:
-        self._change(population, lambda state: charges.close(state, population, key, how, actor, anyones), actor)
+    def _close_charge(self, population: str, event: charges.End, actor: str, anyones: bool) -> views.ChargeView:
+        self._append(population, lambda state: charges.close(state, population, event, actor, anyones), actor)
+        return self.charge(population, event.key)
 
     # -- the ledger itself -----------------------------------------------------------------------------------
 

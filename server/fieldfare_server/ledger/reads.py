@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, or_, select
 
-from fieldfare.accounting.filter import Rectangle, gauge
+from fieldfare.accounting.filter import Price, Rectangle, gauge
 from fieldfare.errors import NotFound, OutOfRange
 from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
@@ -25,7 +25,7 @@ from fieldfare_server.ledger.events.heads import HeadKeyChanged
 from fieldfare_server.ledger.events.populations import Created
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import Clock, read_head
-from fieldfare_server.ledger.sql.memory import Memory, PricedRun
+from fieldfare_server.ledger.sql.memory import Account, Memory, PricedRun
 from fieldfare_server.ledger.sql.registration import hashes_of, require_apart
 from fieldfare_server.ledger.sql.users import SortedIndex, salted
 from fieldfare_server.ledger.state.admission import Position
@@ -157,15 +157,7 @@ class Reader:
         """
         with self.snapshot() as snapshot, snapshot.read() as connection:
             head = snapshot.head(population)
-            return self._memory.priced(connection, snapshot._population(connection, population), head)
-
-    def newest_run(self, population: views.PopulationView) -> views.RunView | None:
-        """Return the run of a population that was started last; None without one."""
-        if population.newest_run is None:
-            return None
-        with self.read() as connection:
-            row = connection.execute(rows.RUN_NUMBERED, {"seq": population.newest_run.seq}).one()
-        return rows.run_view(row, self._clock())
+            return self._memory.ask(connection, snapshot._population(connection, population), head, Account.priced)
 
     def rounds(self, run_id: str, cursor: int | None = None, limit: int = 100) -> views.RoundPage:
         """Return attempts at rounds of a run, oldest first."""
@@ -268,7 +260,7 @@ class Reader:
             row = rows.population_row(connection, name)
             if hides_presence(row.adjacency):
                 return {}
-            return rows.population_participation(connection, row.id, COUNTED)
+            return rows.population_participation(connection, row, COUNTED)
 
     def position(self, population: str, names: NDArray[np.uint64] | None = None) -> tuple[Position, int]:
         """Return what a population has for one more run, and how many of `names` it does not know yet.
@@ -279,12 +271,16 @@ class Reader:
         """
         with self.snapshot() as snapshot, snapshot.read() as connection:
             head, row = snapshot.head(population), snapshot._population(connection, population)
-            taken = self._memory.taken(connection, row, head)
+            ask = functools.partial(self._memory.ask, connection, row, head)
+            taken = ask(Account.taken)
             alike, standing = taken.sums.committed, None
             if odometer_tables.is_individual(row):
                 standing = self._memory.odometers.standing(connection, row, taken.individual, taken.history)
-            begun = functools.partial(self._memory.begun, connection, row, head)
             terms = rows.terms_of(row)
+
+            def begun(day: int) -> Price:
+                return ask(lambda account: account.begun(day))
+
             window = Window.of(row.window_epsilon, row.window_every, terms, begun, self._clock())
             position = Position.of(row.name, terms, alike, standing, window)
             if names is None or position.room is None:

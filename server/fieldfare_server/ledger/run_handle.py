@@ -83,6 +83,11 @@ class RunHandle:
             """Of the committed rounds, in order; None for a run without nonces."""
         self._hold = Hold(journal, self._run, token, lease_seconds)
         self._registration = Registration(self._hold, population.users)
+        self.schedule = self._run.schedule  # when the rounds may be opened and released; None: at any time
+        self.clock: Clock = journal.clock  # seconds since 1970, by which the schedule is kept
+        self.planned = self._run.planned  # what the run reserved
+        self.lease_seconds = lease_seconds  # how long this coordinator may be silent
+        self.individual = self._run.individual  # whether the run is charged to its users' odometers
         self._over = False
         self._held: list[Held] = []  # rounds of the group under way, which the ledger does not know yet
         self._opened_at = 0.0
@@ -107,27 +112,7 @@ class RunHandle:
                 # The text of an error may count users.
                 self.hand_back(text if error is None or self._run.hides_presence else f"{text}: {error}")
 
-    @property
-    def schedule(self) -> Schedule | None:
-        """When the rounds of this run may be opened and released; None: at any time."""
-        return self._run.schedule
-
-    @property
-    def clock(self) -> Clock:
-        """Seconds since 1970, by which the schedule is kept."""
-        return self._hold.clock
-
-    @property
-    def planned(self) -> PrivacyLoss:
-        """What the run reserved."""
-        return self._run.planned
-
     # -- the lease -------------------------------------------------------------------------------------------
-
-    @property
-    def lease_seconds(self) -> float:
-        """How long this coordinator may be silent."""
-        return self._hold.seconds
 
     def heartbeat(self) -> None:
         """Renew the lease; cheap enough for every loop. Raises `LedgerError` if the run was taken over."""
@@ -173,11 +158,6 @@ class RunHandle:
             self._least = int(self._caps.min(initial=self._most))
             self._taken = np.concatenate([self._taken, np.zeros(self.users - self._taken.size, dtype=np.int64)])
         return indices
-
-    @property
-    def individual(self) -> bool:
-        """Whether the run is charged to its users' odometers."""
-        return self._run.individual
 
     def allowance(self, indices: ArrayLike) -> Units | None:
         """Return what this run may still take of each user, in units of 2^-44 mu^2, shape (n,); None: all it needs.
@@ -261,8 +241,10 @@ class RunHandle:
         # A round of a group is not in the ledger before its group: to be void it must be opened there first.
         if round.id == 0:
             self._require_none_held()
-            self._hold.write(lambda connection, entry: self._open_held(connection, entry, round))
-            round = self._open or round
+            index, cohort = round.index, round.cohort
+            self._open = round = self._hold.write(
+                lambda connection, entry: rounds.open_next(connection, entry, self._run, index, cohort)
+            )
         self._hold.write(lambda connection, entry: rounds.void(entry, self._run, round, reason, reports, rejects))
         self._open = None
         faults.point("ledger.round.voided")
@@ -361,9 +343,6 @@ class RunHandle:
         if self._held:
             raise OutOfTurn(f"run {self.id}", f"{len(self._held)} rounds are held.", "commit_group")
 
-    def _open_held(self, connection: Connection, entry: Entry, round: OpenRound) -> None:
-        self._open = rounds.open_next(connection, entry, self._run, round.index, round.cohort)
-
     # -- the end ---------------------------------------------------------------------------------------------
 
     def request(self) -> Request | None:
@@ -381,19 +360,15 @@ class RunHandle:
             self.void_round(self._open, f"the run ended: {state}")
 
         def work(connection: Connection, entry: Entry) -> None:
-            self._settle(connection, entry, state, clean(message, 2000))
+            settled = None  # else the run's spent loss joins its users' odometers, as it does the settled total
+            if self._run.individual:
+                population = entry.state.populations[self._run.population]
+                settled = entry.contents.keep_units(odometer_tables.settle(connection, population, self.id))
+            event = finish(entry.state, self.id, state, clean(message, 2000), settled)
+            entry.append(event, self.id, population=self._run.population, run=self.id)
+            leases.give_back(connection, self._run.seq)
             faults.point("ledger.run.finishing")
 
         self._hold.write(work)
         self._over = True
         faults.point("ledger.run.finished")
-
-    def _settle(self, connection: Connection, entry: Entry, state: EndState, message: str) -> None:
-        """End the run: its spent loss joins the population's settled total, and its users' odometers."""
-        settled = None
-        if self._run.individual:
-            population = entry.state.populations[self._run.population]
-            settled = entry.contents.keep_units(odometer_tables.settle(connection, population, self.id))
-        event = finish(entry.state, self.id, state, message, settled)
-        entry.append(event, self.id, population=self._run.population, run=self.id)
-        leases.give_back(connection, self._run.seq)

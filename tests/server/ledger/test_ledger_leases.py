@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.evidence.verify import verify
@@ -60,7 +61,7 @@ def test_of_two_that_take_a_run_over_at_once_only_one_does(
     clock.now += leases.SECONDS
     read, quick = leases.read, list[RunHandle | None]()
 
-    def slow(connection: Connection, seq: int) -> leases.Lease:
+    def slow(connection: Connection, seq: int) -> Row[Any]:
         """What is read, after which another coordinator is faster."""
         seen = read(connection, seq)
         if not quick:

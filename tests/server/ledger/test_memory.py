@@ -22,7 +22,7 @@ from fieldfare_server.ledger import Ledger, Outcome, RunHandle
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import memory, models, rows
 from fieldfare_server.ledger.sql.journal import read_head
-from fieldfare_server.ledger.sql.memory import Memory
+from fieldfare_server.ledger.sql.memory import Account, Memory
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.odometers import INDIVIDUAL
 from fieldfare_server.ledger.states import ACTIVE
@@ -43,7 +43,7 @@ def require_plain(ledger: Ledger, name: str) -> None:
         row = rows.population_row(connection, name)
         runs = connection.execute(select(models.runs).where(r.population_id == row.id).order_by(r.seq)).all()
         foreign = connection.execute(select(c.price, c.state).where(c.population_id == row.id)).all()
-        taken = ledger._memory.taken(connection, row, read_head(connection))
+        taken = ledger._memory.ask(connection, row, read_head(connection), Account.taken)
     charges = [
         budget.RunCharge(
             run.planned,

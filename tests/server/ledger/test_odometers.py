@@ -23,7 +23,7 @@ from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import odometer_tables, rows
 from fieldfare_server.ledger.sql.journal import read_head
-from fieldfare_server.ledger.sql.memory import Memory
+from fieldfare_server.ledger.sql.memory import Account, Memory
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.admission import admit, count
 from support.ledgers import demand, digest, gaussian, start
@@ -313,7 +313,7 @@ def test_the_watch_reads_what_the_tables_say(ledger: Ledger) -> None:
             spend(run, generator.choice(30, 4, replace=False).tolist(), int(generator.integers(1, 400)), 0.1)
         with ledger.read() as connection:
             row = rows.population_row(connection, "people")
-            taken = memory.taken(connection, row, read_head(connection))
+            taken = memory.ask(connection, row, read_head(connection), Account.taken)
             right = odometer_tables.standing(connection, row)
             seen = memory.odometers.standing(connection, row, taken.individual, taken.history)
         assert (right.spent == seen.spent).all(), step

@@ -11,6 +11,7 @@ needs a second charge. A trainer closes its own charges only: what another has r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BudgetRefused, Differs, NotAllowed, NotFound, NotGiven, NotNow, WrongForm
@@ -24,10 +25,7 @@ from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.state.windows import Window
 
 LONGEST_KEY = 100
-_CLOSE: Mapping[str, type[events.ChargeCommitted | events.ChargeReleased]] = {
-    "commit": events.ChargeCommitted,
-    "release": events.ChargeReleased,
-}
+End: TypeAlias = events.ChargeCommitted | events.ChargeReleased
 _FINAL = {"commit": "committed", "release": "released"}
 
 
@@ -89,27 +87,25 @@ def _row(record: Record, event: events.ChargeReserved | events.ChargeCarried) ->
     return ChargeRow(**said(ChargeRow, event), population=record.place, state="reserved", reserved_at=record.at)
 
 
-def close(
-    state: State, name: str, key: str, how: str, actor: str, anyones: bool
-) -> events.ChargeCommitted | events.ChargeReleased | None:
-    """End a reserved charge; None where it was closed so already.
+def close(state: State, name: str, event: End, actor: str, anyones: bool) -> End | None:
+    """Return `event`, which ends a reserved charge; None where it was closed so already.
 
     anyones: also one that another than `actor` reserved, which is for administrators.
 
     Raises `BadInput` for an unknown key, another's charge, and a charge that was closed the other way: what
     was committed is spent.
     """
-    charge = find(state, name).charges.get(key)
+    charge, key, how = find(state, name).charges.get(event.key), event.key, event.action.partition(".")[2]
     if charge is None:
         raise NotFound(f"charge {key[:80]!r}", f"population {name!r} has none with that key.", "reserve it first")
     if not anyones and charge.who != actor:
         raise NotAllowed(f"to {how} charge {key!r}", f"{charge.who} reserved it.", f"{charge.who}, or an administrator")
     if charge.state == _FINAL[how]:
         return None
-    return _CLOSE[how](key)
+    return event
 
 
-def closed(state: State, record: Record, event: events.ChargeCommitted | events.ChargeReleased) -> Iterator[Fact]:
+def closed(state: State, record: Record, event: End) -> Iterator[Fact]:
     """Yield a charge that is spent, or that returns. Raises `BadInput` for one that is closed."""
     charge = state.populations[record.place].charges[event.key]
     how = event.action.partition(".")[2]

@@ -186,18 +186,16 @@ def raise_budget(
     return events.Raised(*new, reason=reason, old=_old(row))
 
 
-def approve(state: State, proposal_id: str, person: str) -> tuple[str, events.Raised]:
-    """Return its population's name, and the raise as `person` approves it. Raises `BadInput` if none waits."""
+def approve(state: State, proposal_id: str, person: str) -> events.Raised:
+    """Return the raise as `person` approves it. Raises `BadInput` if none of that id waits."""
     proposal = waiting(state, proposal_id)
     old = _old(state.populations[proposal.population].row)
-    return proposal.population, events.Raised(
-        proposal.epsilon, proposal.delta, proposal.reason, old=old, person=person, proposal=proposal_id
-    )
+    return events.Raised(proposal.epsilon, proposal.delta, proposal.reason, old, person, proposal_id)
 
 
-def withdraw(state: State, proposal_id: str, reason: str) -> tuple[str, events.Withdrawn]:
-    """Return the population's name, and the end of a raise that waited. Raises `BadInput` if none of that id waits."""
-    return waiting(state, proposal_id).population, events.Withdrawn(proposal_id, reason)
+def withdraw(state: State, proposal_id: str, reason: str) -> events.Withdrawn:
+    """Return the end of a raise that waited. Raises `BadInput` if none of that id waits."""
+    return events.Withdrawn(waiting(state, proposal_id).id, reason)
 
 
 def proposed(state: State, record: Record, event: events.Proposed) -> Iterator[rows.Fact]:

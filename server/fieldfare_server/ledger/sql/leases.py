@@ -8,9 +8,9 @@ beat counter, watched on the monotonic clock, covers that case (`takeover`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from fieldfare.errors import RunHeld
 from fieldfare_server.ledger.holders import process_is_gone
@@ -21,19 +21,9 @@ SECONDS = 30.0
 _LEASE = select(models.leases).where(models.leases.c.run_seq == bindparam("run"))
 
 
-@dataclass(frozen=True)
-class Lease:
-    """A run's lease as its row says. Times in seconds since 1970; an empty `holder` means that the run is free."""
-
-    holder: str
-    token: int
-    beat: int
-    renewed_at: float
-    seconds: float
-
-    def free(self, now: float) -> bool:
-        """Whether it may be taken over: it was given back, its holder fell silent, or the holder's process is dead."""
-        return not self.holder or now >= self.renewed_at + self.seconds or process_is_gone(self.holder)
+def free(lease: Row[Any], now: float) -> bool:
+    """Whether it may be taken over: it was given back, its holder fell silent, or the holder's process is dead."""
+    return not lease.holder or now >= lease.renewed_at + lease.seconds or process_is_gone(lease.holder)
 
 
 def create(connection: Connection, run_seq: int, holder: str, seconds: float, now: float) -> int:
@@ -43,15 +33,14 @@ def create(connection: Connection, run_seq: int, holder: str, seconds: float, no
     return 1
 
 
-def read(connection: Connection, run_seq: int) -> Lease:
-    """The lease of a run."""
-    row = connection.execute(_LEASE, {"run": run_seq}).one()
-    return Lease(row.holder, row.token, row.beat, row.renewed_at, row.seconds)
+def read(connection: Connection, run_seq: int) -> Row[Any]:
+    """The lease of a run. Times in seconds since 1970; an empty `holder` means that the run is free."""
+    return connection.execute(_LEASE, {"run": run_seq}).one()
 
 
 def take(connection: Connection, run_seq: int, holder: str, seconds: float, now: float) -> int:
     """Make `holder` the holder and fence off the previous one; returns the new token."""
-    token = read(connection, run_seq).token + 1
+    token: int = read(connection, run_seq).token + 1
     connection.execute(
         update(models.leases)
         .where(models.leases.c.run_seq == run_seq)

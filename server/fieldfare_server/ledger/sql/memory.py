@@ -84,7 +84,7 @@ class TakenSums:
     runs: int
     newest: RunInBrief | None  # the run that was started last; None without one
     active: tuple[RunInBrief, ...]  # the runs under way, in the order of their starts
-    individual: tuple[odometer_tables.UnderWay, ...]  # those of them that are charged to odometers
+    individual: tuple[Row[Any], ...]  # the rows of those of them that are charged to odometers
     # (where in the journal the reader began, how many runs are charged to odometers).
     history: tuple[Head, int]
 
@@ -107,7 +107,7 @@ class _Part(NamedTuple):
     begun: Price
 
 
-class _Account:
+class Account:
     """What `TakenSums` of one population is made of, at one end of the journal."""
 
     def __init__(self, connection: Connection, population: Row[object], head: Head) -> None:
@@ -197,11 +197,7 @@ class _Account:
             runs=len(self._runs),
             newest=None if self._newest is None else _brief(self._newest),
             active=tuple(map(_brief, active)),
-            individual=tuple(
-                odometer_tables.UnderWay(run.seq, run.id, run.most, run.next_round)
-                for run in active
-                if run.accounting == odometers.INDIVIDUAL
-            ),
+            individual=tuple(run for run in active if run.accounting == odometers.INDIVIDUAL),
             history=(self._began, self._individual),
         )
 
@@ -224,28 +220,17 @@ class Memory:
     def __init__(self, most: int = 256) -> None:
         """most: of how many populations."""
         self._lock, self._most = threading.Lock(), most
-        self._accounts: OrderedDict[int, _Account] = OrderedDict()
+        self._accounts: OrderedDict[int, Account] = OrderedDict()
         self.odometers = odometer_tables.Watch()
         self.views: AtHead[PopulationView] = AtHead(most)
 
-    def taken(self, connection: Connection, population: Row[Any], head: Head) -> TakenSums:
-        """What is taken of a population at `head`, which is where the journal ends for `connection`."""
-        return self._ask(connection, population, head, _Account.taken)
-
-    def priced(self, connection: Connection, population: Row[Any], head: Head) -> list[PricedRun]:
-        """Every run of a population at `head`, in the order of their starts."""
-        return self._ask(connection, population, head, _Account.priced)
-
-    def begun(self, connection: Connection, population: Row[Any], head: Head, day: int) -> Price:
-        """What began in a population from a day on (`windows.Days`), at `head`."""
-        return self._ask(connection, population, head, lambda account: account.begun(day))
-
-    def _ask(self, connection: Connection, population: Row[object], head: Head, question: Callable[[_Account], T]) -> T:
+    def ask(self, connection: Connection, population: Row[object], head: Head, question: Callable[[Account], T]) -> T:
+        """The answer of a population's account at `head`, which is where the journal ends for `connection`."""
         with self._lock:
             # What is half followed when the database fails is dropped.
             account = self._accounts.pop(population.id, None)
             if account is None or not account.follow(connection, head):
-                account = _Account(connection, population, head)
+                account = Account(connection, population, head)
             self._accounts[population.id] = account
             while len(self._accounts) > self._most:
                 self._accounts.popitem(last=False)

@@ -14,10 +14,10 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select
+from sqlalchemy import Connection, Row, Table, bindparam, insert, select
 
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import Differs, LedgerCorrupt
@@ -34,7 +34,14 @@ from fieldfare_server.ledger.state.odometers import (
 from fieldfare_server.ledger.state.state import FoldedPopulation
 from fieldfare_server.ledger.states import ACTIVE
 
-_RUN = select(models.runs.c.population_id, models.runs.c.seq).where(models.runs.c.id == bindparam("id"))
+_r = models.runs.c
+_RUN = select(_r.population_id, _r.seq).where(_r.id == bindparam("id"))
+# The runs of a population that are under way and charged to odometers, in the order of their starts.
+_UNDER_WAY = (
+    select(_r.seq, _r.id, _r.most)
+    .where(_r.population_id == bindparam("number"), _r.accounting == INDIVIDUAL, _r.state.in_(ACTIVE))
+    .order_by(_r.seq)
+)
 _STORED = {
     table.name: select(first, count, blob.label("blob")).where(owner == bindparam("owner")).order_by(first)
     for table in (models.odometers, models.pledges)
@@ -79,24 +86,6 @@ def fingerprint(tables: Iterable[Iterable[Mapping[str, Any]]]) -> str:
 def is_individual(population: Row[object]) -> bool:
     """Whether the ledger keeps odometers of this population."""
     return bool(population.accounting == INDIVIDUAL)
-
-
-class UnderWay(NamedTuple):
-    """A run under way that is charged to odometers."""
-
-    seq: int
-    id: str
-    most: int
-    next_round: int
-
-
-def active_runs(connection: Connection, population_id: int) -> list[UnderWay]:
-    """The runs of a population that are under way and charged to odometers, in the order of their starts."""
-    c = models.runs.c
-    query = select(c.seq, c.id, c.most, c.next_round).where(
-        c.population_id == population_id, c.accounting == INDIVIDUAL, c.state.in_(ACTIVE)
-    )
-    return [UnderWay(*row) for row in connection.execute(query.order_by(c.seq))]
 
 
 def settled(connection: Connection, population_id: int, users: int) -> Units:
@@ -171,19 +160,23 @@ def standing(connection: Connection, population: Row[object]) -> OdometerStandin
     users = population.users
     before = settled(connection, population.id, users)
     spent, held = before.copy(), np.zeros(users, dtype=np.int64)
-    runs = active_runs(connection, population.id)
+    runs = connection.execute(_UNDER_WAY, {"number": population.id}).all()
     for run in runs:
         spent += taken(connection, run.seq, users)
         held += caps(connection, run.seq, users)
     return OdometerStanding(before, spent, held, tuple((run.id, run.most) for run in runs))
 
 
-def write_caps(connection: Connection, run_seq: int, values: Units, first: int = 0) -> None:
-    """Insert the caps of users `first`, `first` + 1, ... of a run."""
+def write(connection: Connection, table: Table, owner: int, values: Units, first: int = 0) -> None:
+    """Insert the numbers of users `first`, `first` + 1, ... of a run into `pledges`, of a population into `odometers`.
+
+    Where ended runs have cost none of a row's users anything, there is no such row.
+    """
     for at in range(0, values.size, _BLOCK):
         part = values[at : at + _BLOCK]
-        row = {"run_seq": run_seq, "first": first + at, "count": part.size, "caps": encode(part)}
-        connection.execute(insert(models.pledges).values(row))
+        if part.any() or table is models.pledges:
+            row = zip(table.c.keys(), (owner, first + at, part.size, encode(part)), strict=True)
+            connection.execute(insert(table).values(dict(row)))
 
 
 def settle(connection: Connection, population: FoldedPopulation, run_id: str, *, whole: bool = False) -> Units:
@@ -238,16 +231,6 @@ def _settled_digest(connection: Connection, population: str) -> str:
     return digest(np.zeros(0, dtype=np.int64))
 
 
-def write_settled(connection: Connection, population_id: int, values: Units) -> None:
-    """Replace the odometers of a population."""
-    connection.execute(delete(models.odometers).where(models.odometers.c.population_id == population_id))
-    for at in range(0, values.size, _BLOCK):
-        part = values[at : at + _BLOCK]
-        if part.any():
-            row = {"population_id": population_id, "first": at, "count": part.size, "spent": encode(part)}
-            connection.execute(insert(models.odometers).values(row))
-
-
 @dataclass(eq=False)
 class _Followed:
     shape: tuple[object, ...]  # what the arrays depend on but for the rounds of runs under way
@@ -266,12 +249,12 @@ class Watch:
         self._watched: OrderedDict[int, _Followed] = OrderedDict()
 
     def standing(
-        self, connection: Connection, population: Row[object], runs: Sequence[UnderWay], history: object
+        self, connection: Connection, population: Row[object], runs: Sequence[Row[Any]], history: object
     ) -> OdometerStanding:
         """As `standing` of the same snapshot. The arrays are shared: read them before the next call, change nothing.
 
         Args:
-            runs: as `active_runs`.
+            runs: rows of those under way that are charged to odometers, in the order of their starts.
             history: which journal this is, and how many runs it has charged to these odometers.
         """
         with self._lock:
@@ -279,7 +262,7 @@ class Watch:
             return replace(known.standing, spent=known.standing.spent.copy())
 
     def figures(
-        self, connection: Connection, population: Row[object], runs: Sequence[UnderWay], history: object, base: int
+        self, connection: Connection, population: Row[object], runs: Sequence[Row[Any]], history: object, base: int
     ) -> tuple[int, Left]:
         """(what the user who has spent most has spent, what is left); base as in equation (1), the rest as `standing`.
 
@@ -293,7 +276,7 @@ class Watch:
             return known.standing.most_spent, known.left[2]
 
     def _follow(
-        self, connection: Connection, population: Row[Any], runs: Sequence[UnderWay], history: object
+        self, connection: Connection, population: Row[Any], runs: Sequence[Row[Any]], history: object
     ) -> _Followed:
         shape = (population.users, history, tuple(run.seq for run in runs))
         known = self._watched.get(population.id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,18 +78,9 @@ class _Layout(NamedTuple):
     content: Mapping[str, Callable[[Contents, Any], Any]] = {}
 
 
-def _content(contents: Contents, name: str | None) -> object:
-    return None if name is None else contents[name]
-
-
 def _text(contents: Contents, name: str) -> str:
     content = contents[name]
     return content.decode() if isinstance(content, bytes) else str(content)
-
-
-def _cohort(contents: Contents, name: str | None) -> object:
-    # Who was selected for a round that is closed by now is forgotten.
-    return None if name is None else contents.find(name)
 
 
 def _attempt(state: State, row: facts.RoundRow) -> facts.RoundRow | None:
@@ -107,7 +99,7 @@ _SHAPES: Mapping[type, _Layout] = {
         models.populations,
         ("name",),
         lambda state, row: state.populations[row.name].row if row.name in state.populations else None,
-        {"salt": _content},
+        {"salt": getitem},
     ),
     facts.RunRow: _Layout(
         models.runs,
@@ -119,18 +111,23 @@ _SHAPES: Mapping[type, _Layout] = {
         models.rounds,
         ("run_seq", "index", "attempt"),
         _attempt,
-        {"cohort": _cohort, "statistics": _text, "rejects": lambda _, rejects: chain.canonical(rejects)},
+        # Who was selected for a round that is closed by now is forgotten.
+        {
+            "cohort": lambda contents, name: name and contents.find(name),
+            "statistics": _text,
+            "rejects": lambda _, rejects: chain.canonical(rejects),
+        },
     ),
     facts.ParticipationRow: _Layout(
         models.participations,
         ("run_seq", "index"),
         _new,
         {
-            "users": _content,
+            "users": getitem,
             "charges": lambda contents, name: None if name is None else odometer_tables.encode(contents[name]),
         },
     ),
-    facts.UsersRow: _Layout(models.users, ("population_id", "first"), _new, {"hashes": _content}),
+    facts.UsersRow: _Layout(models.users, ("population_id", "first"), _new, {"hashes": getitem}),
     facts.ProposalRow: _Layout(models.proposals, ("id",), lambda state, row: state.proposals.get(row.id)),
     facts.ChargeRow: _Layout(
         models.charges,
@@ -215,13 +212,14 @@ class Changes:
 
     def _write_other(self, connection: Connection, contents: Contents, fact: object) -> None:
         if isinstance(fact, facts.Pledge):
-            odometer_tables.write_caps(connection, self._seq(connection, fact.run), contents[fact.digest])
+            odometer_tables.write(connection, models.pledges, self._seq(connection, fact.run), contents[fact.digest])
         elif isinstance(fact, facts.NewPledge):
             caps = np.full(fact.count, fact.cap, dtype=np.int64)
-            odometer_tables.write_caps(connection, self._seq(connection, fact.run), caps, fact.first)
+            odometer_tables.write(connection, models.pledges, self._seq(connection, fact.run), caps, fact.first)
         elif isinstance(fact, facts.Odometers):
             number = self._population(connection, fact.population)
-            odometer_tables.write_settled(connection, number, contents[fact.digest])
+            connection.execute(delete(models.odometers).where(models.odometers.c.population_id == number))
+            odometer_tables.write(connection, models.odometers, number, contents[fact.digest])
         elif isinstance(fact, facts.Recharge):
             seq = self._seq(connection, fact.run)
             for index, units in enumerate(contents[fact.digest]):

@@ -385,16 +385,14 @@ def _guard(connection: Connection, place: tuple[str, str], owner: str, names: Ma
         f"FOR EACH ROW WHEN (current_user = {_literal(names['api'])}) EXECUTE FUNCTION ledger_token_journaled()",
     )
     for table in _ASKED:
-        when = f"WHEN (current_user = {_literal(names['api'])})"
-        _trigger(connection, f"{table}_role", f"INSERT OR UPDATE ON {table}", when, "ledger_asked_role")
+        _run(connection, f"DROP TRIGGER IF EXISTS {table}_role ON {table}")
+        _run(
+            connection,
+            f"CREATE TRIGGER {table}_role BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW "
+            f"WHEN (current_user = {_literal(names['api'])}) EXECUTE FUNCTION ledger_asked_role()",
+        )
     _run(connection, f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC")
     _run(connection, f"REVOKE TEMPORARY, CREATE ON DATABASE {database} FROM PUBLIC")
-
-
-def _trigger(connection: Connection, name: str, event: str, when: str, function: str) -> None:
-    table = event.rpartition(" ")[2]
-    _run(connection, f"DROP TRIGGER IF EXISTS {name} ON {table}")
-    _run(connection, f"CREATE TRIGGER {name} BEFORE {event} FOR EACH ROW {when} EXECUTE FUNCTION {function}()")
 
 
 def _place(connection: Connection) -> tuple[str, str]:

@@ -40,7 +40,7 @@ from fieldfare.participation_record import ParticipationRecord
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
-from fieldfare_server.ledger.sql.memory import Memory
+from fieldfare_server.ledger.sql.memory import Account, Memory
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.states import ACTIVE, HELD
 
@@ -62,8 +62,6 @@ RUNS = (
 )
 # One of them.
 RUN_SHOWN = RUNS.where(models.runs.c.id == bindparam("id"))
-# One of them, by its number.
-RUN_NUMBERED = RUNS.where(models.runs.c.seq == bindparam("seq"))
 _POPULATION = select(models.populations).where(models.populations.c.name == bindparam("name"))
 _h = models.head.c
 _POPULATION_AND_HEAD = _POPULATION.join(models.head, _h.id == 1).add_columns(
@@ -174,26 +172,21 @@ def participation(connection: Connection, run_seq: int, users: int = 0) -> Parti
     return record
 
 
-def population_participation(connection: Connection, population_id: int, most: int) -> dict[int, int] | None:
+def population_participation(connection: Connection, population: Row[Any], most: int) -> dict[int, int] | None:
     """How many users took part how many times in all runs of a population; None above `most` committed rounds."""
     c, of = models.participations.c, models.runs.c
     within = models.participations.join(models.runs, of.seq == c.run_seq)
     if (
-        connection.scalars(select(func.count()).select_from(within).where(of.population_id == population_id)).one()
+        connection.scalars(select(func.count()).select_from(within).where(of.population_id == population.id)).one()
         > most
     ):
         return None
-    times = np.zeros(0, np.int64)
-    query = select(c.count, c.users).select_from(within).where(of.population_id == population_id)
+    times = np.zeros(population.users, np.int64)
+    query = select(c.count, c.users).select_from(within).where(of.population_id == population.id)
     for count, blob in connection.execute(query):
         # Indices are the population's; within a round they are distinct.
-        users = blobs.decode(blob, count)
-        if users.size:
-            room = max(times.size, int(users[-1]) + 1)
-            times = np.concatenate([times, np.zeros(room - times.size, np.int64)])
-            times[users] += 1
-    counts = np.bincount(times)
-    return {int(number): int(counts[number]) for number in np.flatnonzero(counts) if number > 0}
+        times[blobs.decode(blob, count)] += 1
+    return {number: int(users) for number, users in enumerate(np.bincount(times)) if number and users}
 
 
 def terms_of(population: Row[object]) -> budget.Terms:
@@ -225,7 +218,7 @@ def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> 
 
 def population_view(connection: Connection, row: Row[object], head: Head, memory: Memory) -> views.PopulationView:
     """A population with what its runs have spent and reserved, at `head`. O(what is new); see `memory`."""
-    taken = memory.taken(connection, row, head)
+    taken = memory.ask(connection, row, head, Account.taken)
     terms, totals = terms_of(row), taken.sums
     left: odometers.Left | None = None
     if odometer_tables.is_individual(row):

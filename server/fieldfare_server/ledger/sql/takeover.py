@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BudgetRefused, RunHeld
@@ -80,7 +81,7 @@ def take_over(
     while True:
         now = time.monotonic()
         # The second test holds even where the wall clock was set back: no beat for as long as a holder may be silent.
-        is_free = seen.free(journal.clock()) or now - unchanged_since >= seen.seconds
+        is_free = leases.free(seen, journal.clock()) or now - unchanged_since >= seen.seconds
         if is_free and max(0.0, journal.clock() - seen.renewed_at) >= silent:
             token = _try_take(journal, run_id, key_commitment, holder, seen, lease_seconds)
             if token is not None:
@@ -100,7 +101,7 @@ def take_over(
 
 
 def _try_take(
-    journal: Journal, run_id: str, key_commitment: str, holder: str, seen: leases.Lease, lease_seconds: float
+    journal: Journal, run_id: str, key_commitment: str, holder: str, seen: Row[Any], lease_seconds: float
 ) -> int | None:
     """Take the lease if it is still the one that was `seen`; None if its holder or another coordinator was faster."""
 
