@@ -127,12 +127,15 @@ def forget_users() -> None:
 
 def preload() -> None:
     """Read the users of the task that FIELDFARE_WARM_TASK names once, in a warm parent: all later tasks share them.
+    Without one, import what optimizers of apps of Flower's own need.
 
     Set it only where the data do not change while the executor runs, and where importing the task's module
     draws no random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.
     """
     if task := os.environ.get("FIELDFARE_WARM_TASK"):
         user_names(task)
+    else:  # PyTorch's optimizers import this at their first step: seconds, for each message
+        import torch._dynamo  # noqa: F401
 
 
 def task_name(context: Context) -> str:

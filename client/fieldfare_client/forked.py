@@ -44,6 +44,7 @@ log = logging.getLogger("fieldfare.client")
 Answer: TypeAlias = dict[str, Any]  # what JSON can hold
 # Packages that import parts of theirs while they train: once for this process, not for each child.
 _LAZY = ("torch.", "numpy.", "scipy.", "sklearn.")
+_late: list[str] = []  # what earlier children imported so, and this process has not yet
 _MANY = 32  # children after which `gather_memory` has earned what it takes, a tenth to a third of a second
 _HUGE, _COLLAPSE = 2 << 20, 25  # bytes of a huge page, and Linux's MADV_COLLAPSE (6.1)
 _MAP_FIXED = 0x10
@@ -207,6 +208,9 @@ def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.i
     if next(_asked) == _MANY:
         with contextlib.suppress(OSError):  # no /proc/self/smaps: children cost what they did
             gather_memory()
+    while _late:  # only now that another child follows: PyTorch's own take seconds
+        with contextlib.suppress(Exception):  # then each child imports it
+            import_module(_late.pop(0))
     reader, writer = os.pipe()
     before = len(sys.modules)
     for stream in (sys.stdout, sys.stderr):
@@ -262,8 +266,5 @@ def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.i
                 os.kill(child, signal.SIGKILL)  # it has told all, or this process wants no more of it
             os.waitpid(child, 0)
     told: tuple[Answer | None, list[str]] = json.loads(text) if text.endswith("\n") else (None, [])
-    for name in told[1]:
-        if name not in sys.modules:
-            with contextlib.suppress(Exception):  # then each child imports it
-                import_module(name)
+    _late.extend(told[1])
     return told[0]

@@ -181,16 +181,18 @@ WARM_UP = """
 import sys
 from fieldfare_flower.warm.parent import warm_up
 program, threads = warm_up(sys.argv[1])
-print(program.__name__, threads, getattr(sys.modules.get("preloaded"), "called", None))
+print(program.__name__, threads, getattr(sys.modules.get("preloaded"), "called", None), "torch._dynamo" in sys.modules)
 """
 
 
 @pytest.mark.parametrize(
     ("preload", "outcome"),
     [
-        ("", "flwr_clientapp 1 None"),
-        ("preloaded", "flwr_clientapp 1 0"),
-        ("preloaded:call", "flwr_clientapp 1 1"),
+        ("", "flwr_clientapp 1 None False"),
+        ("preloaded", "flwr_clientapp 1 0 False"),
+        ("preloaded:call", "flwr_clientapp 1 1 False"),
+        # What each task of an app of Flower's own would import with its first optimizer step.
+        ("fieldfare_client.app:preload", "flwr_clientapp 1 None True"),
         ("preloaded:start_thread", "RuntimeError: loading left 1 threads running, so forks would not be safe"),
     ],
 )
