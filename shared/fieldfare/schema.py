@@ -25,7 +25,7 @@ Flat = TypeVar("Flat", "torch.Tensor", NDArray[np.generic])
 
 def pseudonym(user_id: str) -> int:
     """Return the 64-bit name under which a user is known to the server: stable, the same on every node."""
-    digest = hashlib.blake2b(user_id.encode(), digest_size=8, person=b"fieldfare.user").digest()
+    digest = hashlib.blake2b(user_id.encode(errors="surrogatepass"), digest_size=8, person=b"fieldfare.user").digest()
     return int.from_bytes(digest, "little")
 
 

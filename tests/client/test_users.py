@@ -110,6 +110,11 @@ def test_the_name_of_a_person_is_not_missing(name: str) -> None:
         assert sorted(table.pseudonyms.tolist()) == sorted([pseudonym("ann"), pseudonym(name)])
 
 
+def test_an_id_that_is_the_name_of_a_file_that_is_no_text_is_a_user() -> None:
+    """Python gives bytes of a file's name that are no UTF-8 as lone surrogates."""
+    assert len(UserTable.grouped(["a\udcff", "a\udcfe"], {})) == 2
+
+
 @pytest.mark.parametrize(
     "ids",
     [

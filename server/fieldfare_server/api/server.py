@@ -125,24 +125,18 @@ def serve(settings: uvicorn.Config, taken: socket.socket) -> None:
 @contextmanager
 def serve_in_thread(settings: uvicorn.Config) -> Iterator[str]:
     """Serve in a thread while the block runs; yields the URL. Raises `BadInput` if the port is taken."""
+    taken = listen(settings)
     server = Server(settings)
-    thread = threading.Thread(target=_run_server, args=(server,), daemon=True, name="fieldfare-service")
+    thread = threading.Thread(target=server.run, args=([taken],), daemon=True, name="fieldfare-service")
     thread.start()
     try:
         while not server.started:
             if not thread.is_alive():
-                raise AlreadyThere(f"port {settings.port}", "the service could not start; it may be taken.", "port 0")
+                raise AlreadyThere(f"port {settings.port}", "the service could not start.", "port 0")
             time.sleep(0.01)
         scheme = "https" if settings.ssl_certfile else "http"
-        yield f"{scheme}://{settings.host}:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield f"{scheme}://{settings.host}:{taken.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(10)
-
-
-def _run_server(server: uvicorn.Server) -> None:
-    try:
-        server.run()
-    except SystemExit:
-        # Uvicorn exits if it cannot bind. `serve_in_thread` sees that the thread has ended and raises.
-        return
+        taken.close()

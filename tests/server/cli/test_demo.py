@@ -6,11 +6,15 @@ import importlib
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from fieldfare.accounting import certification
 from fieldfare_server.cli.application import application
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.ledger import Ledger
+from support.faulty_tasks import Right
 
 # `from fieldfare_server.cli import demo` would be the command, once the application is assembled.
 DEMO = importlib.import_module("fieldfare_server.cli.demo")
@@ -78,3 +82,34 @@ def test_without_more_words_it_tells_what_anyone_can_use(small: None, tmp_path: 
     told = json.loads(CliRunner().invoke(application, [*words, "--json"]).stdout)
     assert [run["label"] for run in told["runs"]] == ["independent", "correlated", "no privacy"]
     assert [each["name"] for each in told["populations"]] == ["aircraft"]
+
+
+def test_a_task_that_prints_leaves_one_json_document(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DEMO, "WAYS", DEMO.WAYS[:1])
+
+    def told(self: Right, model: object) -> dict[str, float]:
+        print("a score")
+        return {"accuracy": 0.5}
+
+    monkeypatch.setattr(Right, "evaluate", told)
+    words = ["demo", "--no-serve", "--task", "support.faulty_tasks:Right", "--out", str(tmp_path), "--json"]
+    result = CliRunner().invoke(application, words)
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.stdout)["runs"]) == 2
+    assert "a score" in result.stderr
+
+
+def test_a_port_that_is_taken_is_replaced_without_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    home = StateDirectory.of(tmp_path, f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
+    Ledger.open(home.ledger, create=True).close()
+    with DEMO._serve_page(home, 0) as first:
+        port = int(first.rpartition(":")[2])
+        with DEMO._serve_page(home, port) as second:
+            assert second != first
+            assert {httpx.get(f"{each}/healthz").status_code for each in (first, second)} == {200}
+    assert not caplog.records
+    assert "in use" not in capfd.readouterr().err
