@@ -10,19 +10,21 @@ cohorts differ from trial to trial.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.capacity import fills
-from fieldfare.errors import TooFew
+from fieldfare.errors import Refused, TooFew
 from fieldfare.participation import SAMPLED, FixedOrder, MinSeparation, Participation
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare.plan import Plan
 from fieldfare_server.run.presence.availability import SimulatedAvailability
 from fieldfare_server.run.presence.patience import MOST_VOIDS
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Selector, Users
+from fieldfare_server.run.pricing import price
 
 # Timetables that are tried. None of 20 reaches the end: then, at 95 %, fewer than one in seven would.
 TRIALS = 20
@@ -78,28 +80,27 @@ def require_feasible(plan: Plan, users: int) -> None:
 
 
 def nearest_feasible(plan: Plan, users: int) -> list[str]:
-    """Return what would be possible with `users` users if one number of the plan changes: cohort, rounds, or cap."""
+    """Return what would do with one number changed, each tried and priced as a plan; else how many users would."""
     spec, rounds, needed = plan.participation, plan.run.rounds, max(1, plan.report_goal)
-    participation = spec.build()
-    options = []
+    participation, table = spec.build(), plan.model_dump(mode="json", exclude_none=True)
+    apart, most = participation.separation_and_count(rounds)
     cohort = _largest(needed, lambda size: is_feasible(participation, rounds, size, users))
-    if cohort:
-        options.append(f"cohort = {cohort}" + (f" with min_reports = {cohort}" if plan.run.min_reports else ""))
+    fewest = {"min_reports": cohort} if plan.run.min_reports else {}
     shorter = _largest(rounds, lambda count: is_feasible(participation, count, needed, users))
-    if shorter:
-        options.append(f"rounds = {shorter}")
-    if spec.max_participations is not None:
-        # First whether any cap would do, by the largest that means something: so many visits fit.
-        apart = spec.separation or spec.period or 1
-        changed = spec.model_copy(update={"max_participations": -(-rounds // apart)}).build()
-        if is_feasible(changed, rounds, needed, users):
-            cap = next(
-                most
-                for most in range(spec.max_participations, -(-rounds // apart) + 1)
-                if is_feasible(spec.model_copy(update={"max_participations": most}).build(), rounds, needed, users)
-            )
-            options.append(f"max_participations = {cap}, which costs more noise")
-    return options or [f"{needed} users or more"]
+    changes = [("", "run", {"cohort": cohort, **fewest}), ("", "run", {"rounds": shorter})]
+    dearer = f", which costs more {'noise' if plan.privacy.epsilon else 'epsilon'}"
+    for cap in range(most + 1, -(-rounds // apart) + 1 if spec.max_participations else 0):
+        changed = {"max_participations": cap}
+        if is_feasible(spec.model_copy(update=changed).build(), rounds, needed, users):
+            changes.append((dearer, "participation", changed))
+            break
+    options = []
+    for words, name, change in changes:
+        with suppress(Refused):
+            price(Plan.parse({**table, name: table[name] | change}))
+            options.append(" with ".join(f"{key} = {value}" for key, value in change.items()) + words)
+    enough = 1 + _largest((rounds + apart) * needed, lambda many: not is_feasible(participation, rounds, needed, many))
+    return options or [f"{enough} users or more"]
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
@@ -204,5 +205,4 @@ def _could_rest(plan: Plan, users: int) -> list[str]:
     if not spaced or not is_feasible(rested, rounds, plan.run.cohort, users):
         return []
     why = f"its noise is for fewer than half of these {users} users"
-    less = f"separation = {rested.separation} with max_participations = {rested.max_participations} needs less"
-    return [f"participation: {why}; {less}, and fieldfare suggest --users {users} finds what needs least"]
+    return [f"participation: {why}; fieldfare suggest --users {users} finds what needs least"]
