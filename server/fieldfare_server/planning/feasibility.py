@@ -10,19 +10,21 @@ cohorts differ from trial to trial.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.capacity import fills
-from fieldfare.errors import TooFew
+from fieldfare.errors import Refused, TooFew
 from fieldfare.participation import SAMPLED, FixedOrder, MinSeparation, Participation
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare.plan import Plan
 from fieldfare_server.run.presence.availability import SimulatedAvailability
 from fieldfare_server.run.presence.patience import MOST_VOIDS
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Selector, Users
+from fieldfare_server.run.pricing import price
 
 # Timetables that are tried. None of 20 reaches the end: then, at 95 %, fewer than one in seven would.
 TRIALS = 20
@@ -78,29 +80,34 @@ def require_feasible(plan: Plan, users: int) -> None:
 
 
 def nearest_feasible(plan: Plan, users: int) -> list[str]:
-    """Return what would be possible with `users` users if one number of the plan changes: cohort, rounds, or cap."""
+    """Return what would do with one number changed, each tried and priced as a plan; else how many users would."""
     spec, rounds, needed = plan.participation, plan.run.rounds, max(1, plan.report_goal)
-    participation, apart = spec.build(), spec.separation or spec.period or 1
-    options = []
+    participation, table = spec.build(), plan.model_dump(mode="json", exclude_none=True)
+    apart, most = participation.separation_and_count(rounds)
     cohort = _largest(needed, lambda size: is_feasible(participation, rounds, size, users))
-    if cohort:
-        options.append(f"cohort = {cohort}" + (f" with min_reports = {cohort}" if plan.run.min_reports else ""))
+    fewest = {"min_reports": cohort} if plan.run.min_reports else {}
     shorter = _largest(rounds, lambda count: is_feasible(participation, count, needed, users))
-    if shorter:
-        lower = min(spec.max_participations or 1, -(-shorter // apart))  # a plan whose cap cannot bind is refused
-        capped = spec.max_participations not in (None, lower)
-        options.append(f"rounds = {shorter}" + (f" with max_participations = {lower}" if capped else ""))
-    if spec.max_participations is not None:
-        # First whether any cap would do, by the largest that means something: so many visits fit.
-        changed = spec.model_copy(update={"max_participations": -(-rounds // apart)}).build()
-        if is_feasible(changed, rounds, needed, users):
-            cap = next(
-                most
-                for most in range(spec.max_participations, -(-rounds // apart) + 1)
-                if is_feasible(spec.model_copy(update={"max_participations": most}).build(), rounds, needed, users)
-            )
-            options.append(f"max_participations = {cap}, which costs more noise")
-    return options or [f"{needed} users or more"]
+    # A cap that so few rounds do not bind is no plan.
+    fits = -(-shorter // apart)
+    lower = {"max_participations": fits} if spec.max_participations and fits < most else {}
+    changes: list[tuple[str, dict[str, int], dict[str, int]]] = [
+        ("", {"cohort": cohort, **fewest}, {}),
+        ("", {"rounds": shorter}, lower),
+    ]
+    for cap in range(most + 1, -(-rounds // apart) + 1 if spec.max_participations else 0):
+        changed = {"max_participations": cap}
+        if is_feasible(spec.model_copy(update=changed).build(), rounds, needed, users):
+            dearer = "noise" if plan.privacy.epsilon else "epsilon"
+            changes.append((f", which costs more {dearer}", {}, changed))
+            break
+    options = []
+    for words, run, part in changes:
+        changed_tables = {"run": table["run"] | run, "participation": table["participation"] | part}
+        with suppress(Refused):
+            price(Plan.parse(table | changed_tables))
+            options.append(" with ".join(f"{key} = {value}" for key, value in (run | part).items()) + words)
+    enough = 1 + _largest((rounds + apart) * needed, lambda many: not is_feasible(participation, rounds, needed, many))
+    return options or [f"{enough} users or more"]
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
@@ -205,5 +212,4 @@ def _could_rest(plan: Plan, users: int) -> list[str]:
     if not spaced or not is_feasible(rested, rounds, plan.run.cohort, users):
         return []
     why = f"its noise is for fewer than half of these {users} users"
-    less = f"separation = {rested.separation} with max_participations = {rested.max_participations} needs less"
-    return [f"participation: {why}; {less}, and fieldfare suggest --users {users} finds what needs least"]
+    return [f"participation: {why}; fieldfare suggest --users {users} finds what needs least"]

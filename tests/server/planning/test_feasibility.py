@@ -77,33 +77,48 @@ def test_the_two_runs_that_died_are_possible_now_and_those_that_cannot_be_are_re
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    users=st.integers(1, 60),
-    rounds=st.integers(1, 12),
-    cohort=st.integers(1, 20),
-    separation=st.integers(1, 6),
-    most=st.integers(1, 4),
-)
-def test_what_is_named_as_nearest_is_possible(users: int, rounds: int, cohort: int, separation: int, most: int) -> None:
-    most = min(most, -(-rounds // separation))
-    base = plan(rounds, cohort, apart(separation, most), min_reports=cohort)
-    if is_feasible(base.participation.build(), rounds, cohort, users):
+@given(data=st.data())
+def test_each_suggestion_of_a_refusal_can_be_taken_literally(data: st.DataObject) -> None:
+    """Fewer rounds than bands, a cap that no longer fits and too few "users or more" were suggested, then refused."""
+    draw = data.draw
+    users, rounds, cohort = draw(st.integers(1, 60)), draw(st.integers(1, 12)), draw(st.integers(1, 20))
+    kinds = ({"kind": "independent"}, {"kind": "banded", "bands": draw(st.integers(1, 6))}, {"kind": "tree"})
+    number = draw(st.integers(1, 6))
+    scheme = draw(st.sampled_from((apart(number), {"scheme": "single"}, {"scheme": "fixed-order", "period": number})))
+    if scheme["scheme"] != "single" and draw(st.booleans()):
+        scheme = {**scheme, "max_participations": draw(st.integers(1, 4))}
+    tables = {
+        "privacy": {"population": "people", "delta": 1e-5}
+        | draw(st.sampled_from(({"epsilon": 4.0}, {"noise_multiplier": 2.0}))),
+        "run": {"task": "digits", "rounds": rounds, "cohort": cohort}
+        | draw(st.sampled_from(({}, {"min_reports": cohort}))),
+        "participation": scheme,
+        "mechanism": draw(st.sampled_from(kinds)),
+    }
+    try:
+        base = Plan.parse(tables)
+        before = cost_of(base)
+    except BadInput:
+        return
+    if is_feasible(base.participation.build(), rounds, max(1, base.report_goal), users):
         return
     for option in nearest_feasible(base, users):
         key, _, value = option.partition(" = ")
-        if key == "cohort":
-            size = int(value.split()[0])
-            require_feasible(plan(rounds, size, apart(separation, most), min_reports=size), users)
-        elif key == "rounds":
-            shorter, *capped = (int(word) for word in value.split() if word.isdigit())
-            # As a plan: it was refused where the cap no longer fits into so few rounds.
-            require_feasible(plan(shorter, cohort, apart(separation, *(capped or [most])), min_reports=cohort), users)
-            assert not is_feasible(MinSeparation(separation, most), shorter + 1, cohort, users)
-        elif key == "max_participations":
-            cap = int(value.split(",")[0])
-            assert is_feasible(MinSeparation(separation, cap), rounds, cohort, users)
-        else:
-            assert option == f"{cohort} users or more"
+        if not value:
+            require_feasible(base, int(key.split()[0]))
+            continue
+        number = int(value.replace(",", " ").split()[0])
+        _, _, cap = option.partition("max_participations = ")
+        lower = {"max_participations": int(cap.split(",")[0])} if cap else {}
+        more = {"min_reports": number} if "min_reports" in value else {}
+        run = tables["run"] | more | ({key: number} if key != "max_participations" else {})
+        taken = Plan.parse({**tables, "run": run, "participation": {**scheme, **lower}})
+        require_feasible(taken, users)
+        after = cost_of(taken)
+        dearer = {"costs more noise": "noise", "costs more epsilon": "epsilon"}
+        said = next((what for words, what in dearer.items() if words in option), "")
+        assert after.epsilon <= before.epsilon * (1 + 1e-6) or said == "epsilon"
+        assert after.noise_multiplier <= before.noise_multiplier * (1 + 1e-6) or said == "noise"
 
 
 @pytest.mark.parametrize(("users", "rested"), [(2 * 45, True), (2 * 45 - 1, False)])
@@ -113,7 +128,7 @@ def test_users_who_could_come_half_as_often_are_worth_a_word(users: int, rested:
     warnings = check_feasible(base, users)
     assert len(warnings) == rested
     if rested:
-        assert "separation = 6 with max_participations = 2 needs less" in warnings[0]
+        assert warnings[0].endswith(f"fieldfare suggest --users {users} finds what needs least")
         less = plan(9, 15, apart(6, 2), min_reports=15)
         require_feasible(less, users)
         assert check_feasible(less, users) == []
