@@ -25,7 +25,7 @@ class FieldfareError(Exception):
 
     code: str = "fieldfare-error"
     """Which error it is, for programs: words may change, codes do not. Without one of its own, that of its class."""
-    exit_code = 2  # of the command line
+    exit_status = 2  # of the command line
 
     def __init_subclass__(cls) -> None:
         cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
@@ -141,7 +141,7 @@ class NotInstalled(BadInput):
 class BudgetRefused(Refused):
     """The population's budget does not allow it, or the ledger cannot vouch that it does."""
 
-    exit_code = 3
+    exit_status = 3
 
 
 class LedgerError(Refused):
@@ -194,13 +194,13 @@ class EveryUserFailed(FieldfareError):
 class Interrupted(FieldfareError):
     """The run stopped before its end but can be resumed."""
 
-    exit_code = 4
+    exit_status = 4
 
 
 class ChargedInVain(FieldfareError):
     """It was charged and ended without a result. It cannot be resumed, and nothing is given back."""
 
-    exit_code = 5
+    exit_status = 5
 
 
 def is_of_the_disk(error: BaseException | None) -> bool:

@@ -49,7 +49,7 @@ def asking(
     """
     hints = get_type_hints(function, include_extras=True)
     own = list(inspect.signature(function).parameters.values())[opened is not None :]
-    is_told = any(each.name == "json_" for each in own)
+    is_told, returns = any(each.name == "json_" for each in own), hints["return"] is not NoneType
 
     @functools.wraps(function)
     def run(json_: JsonOption = False, **given: object) -> None:
@@ -58,7 +58,7 @@ def asking(
                 given["json_"] = json_
             try:
                 # What a task prints is no part of the one JSON document.
-                with redirect_stdout(sys.stderr) if json_ and hints["return"] is not NoneType else nullcontext():
+                with redirect_stdout(sys.stderr) if json_ and returns else nullcontext():
                     if opened is None:
                         answer = function(**given)
                     else:
@@ -75,7 +75,7 @@ def asking(
 
     # Typer reads options from the signature, so the command shows the function's parameters and the shared ones.
     more: dict[str, object] = dict.fromkeys(options)
-    if hints["return"] is not NoneType and not is_told:
+    if returns and not is_told:
         more["json_"] = False
     hints |= {**options, "json_": JsonOption, "return": None}
     shared = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in more.items()]

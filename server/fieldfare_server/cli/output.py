@@ -19,7 +19,7 @@ from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Refused, i
 from fieldfare.text import decimal
 from fieldfare_flower import logs
 
-BAD_INPUT = FieldfareError.exit_code
+BAD_INPUT = FieldfareError.exit_status
 
 # Seconds of pricing after which a caller is told of it.
 _SILENT = 2.0
@@ -67,7 +67,7 @@ def print_text(text: str) -> None:
 
 def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     """Print what was refused, why, and the nearest allowed alternative; then exit."""
-    code = error.exit_code
+    code = error.exit_status
     if as_json:
         body: dict[str, object] = {
             "error": type(error).__name__,
@@ -86,7 +86,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     if logs.as_json():
         log.error("%s", error)
     else:
-        label = "Stopped" if code > BudgetRefused.exit_code else "Refused"
+        label = "Stopped" if code > BudgetRefused.exit_status else "Refused"
         err.print(f"[bold red]{label}.[/]", end=" ")
         err.print(visible(str(error)), markup=False)
     sys.exit(code)

@@ -258,7 +258,7 @@ def test_a_run_out_of_users_can_be_resumed_or_ended(tmp_path: Path) -> None:
         half._contexts.popitem()
         with pytest.raises(Interrupted, check=coded("interrupted", "--resume")) as stopped:
             strategy.start(half)
-    assert stopped.value.exit_code == 4
+    assert stopped.value.exit_status == 4
     with Ledger.open(state_dir.ledger) as ledger:
         assert ledger.run(session.account.id).state == "interrupted"
 
