@@ -247,7 +247,7 @@ def test_where_all_fail_it_says_one_thing_and_stays_charged(
     monkeypatch.setenv("SPY_FAILS", "1")
     with pytest.raises(ChargedInVain, match="stays charged") as refused:
         tune(tmp_path / "home", progress=False)
-    assert refused.value.exit_code == 5  # 4 says that it can be resumed
+    assert refused.value.exit_status == 5  # 4 says that it can be resumed
     assert refused.value.__context__ is None
     assert "planted" not in str(refused.value) + "".join(capfd.readouterr())
     with open_ledger(tmp_path / "home") as ledger:
