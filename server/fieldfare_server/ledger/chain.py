@@ -208,7 +208,7 @@ class HeadFile:
             raise LedgerError(
                 f"ledger head {self.path}",
                 f"cannot be written ({error.strerror}); the ledger itself is committed.",
-                "make room, then resume the run",
+                "make room, then resume the run, or the same again",
             ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -14,6 +15,7 @@ from typing import NoReturn
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import make_url
+from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
 from fieldfare.accounting.foreign import Foreign
@@ -114,6 +116,20 @@ def test_old_backups_go_and_their_age_is_on_metrics(tmp_path: Path) -> None:
     newest = [backups.make(url, copies, keep=2) for _ in range(3)][1:]
     assert sorted(path for path in copies.iterdir() if path.suffix == ".sqlite3") == newest
     assert (copies / "notes.txt").exists()
+
+
+def test_a_ledger_in_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """It was to be "put right": SQLite opens no write-ahead log where it may make no file, even to read."""
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as ledger:
+        with pytest.raises(sqlite3.OperationalError) as missing:
+            sqlite3.connect(f"file:{tmp_path}/none/ledger?mode=rw", uri=True)
+        with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite3")) as reader:
+            reader.execute("PRAGMA query_only = 1")
+            with pytest.raises(sqlite3.OperationalError) as refused:
+                reader.execute("DELETE FROM leases")
+        for error in (missing, refused):
+            with pytest.raises(LedgerError, check=coded("database-unwritable", "cannot be written")):
+                raise ledger.database.error(OperationalError("", None, error.value))
 
 
 def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(

@@ -233,7 +233,7 @@ class Database:
         except OSError as error:
             raise LedgerError(
                 f"ledger {self.name}",
-                f"its file cannot be made ({error.strerror}).",
+                f"its file cannot be made or written ({error.strerror}).",
                 "a directory that can be written",
                 code="database-unwritable",
             ) from None
@@ -255,6 +255,13 @@ class Database:
                 "as the administrator, whose FIELDFARE_LEDGER_FILE is admin/ledger.url; `fieldfare doctor` shows a "
                 "role's part",
                 code="database-no-right",
+            )
+        if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _UNWRITABLE:
+            return LedgerError(
+                f"ledger {self.name}",
+                "its directory cannot be written, which SQLite needs even to read.",
+                "a directory that can be written",
+                code="database-unwritable",
             )
         if _is_full(error):
             return LedgerError(
@@ -395,6 +402,10 @@ def _went_away(error: Exception) -> bool:
         return _is_full(error)
     state = getattr(error.orig, "sqlstate", None)
     return error.connection_invalidated or state is None or state[:2] == "08" or state in _TRANSIENT
+
+
+# The low bytes of SQLite's codes: a reader of a write-ahead log makes files beside it.
+_UNWRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
 def _is_full(error: Exception) -> bool:
