@@ -14,7 +14,7 @@ from fieldfare.errors import NotAllowed
 from fieldfare.names import is_question, mechanism_word, task_words
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Guarantee
-from fieldfare_server.evidence.guarantee import ADJACENCY, accountant, guarantee
+from fieldfare_server.evidence.guarantee import ADJACENCY, PUBLIC, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.reads import Reader
@@ -78,7 +78,7 @@ def _product(run: views.RunView) -> dict[str, object]:
 
 
 def _flavor(run: views.RunView, population: views.PopulationView, card: Guarantee) -> dict[str, object]:
-    unprotected = [line for line in card.not_covered if "public by adjacency" in line]
+    unprotected = [line for line in card.not_covered if PUBLIC in line]
     sent = "One bounded vector" if is_question(run.plan) else "Sequences of clipped model updates, one a round,"
     return {
         "name": run.spent.words.flavor,

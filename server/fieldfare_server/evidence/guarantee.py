@@ -98,14 +98,16 @@ FLOATING_POINT: dict[Rounding, str] = {
 TOGETHER = "Rounding during training on a node that hosts several users: it depends on how many train together."
 ALONE = "Rounding on a GPU whose kernels are not deterministic. On a CPU every user trains alone, to the last bit."
 
+PUBLIC = "public by adjacency"  # what a registry lists as not protected says so
+
 _BY_ADJACENCY: dict[Adjacency, tuple[str, ...]] = {
     "zero_out": (
-        "Who was available and asked, and how many replies were counted or refused: public by adjacency.",
+        f"Who was available and asked, and how many replies were counted or refused: {PUBLIC}.",
         "What it tells that a user answered at all, or in time. The promise is about what users sent, given who "
         "answered.",
     ),
     "replace_one": (
-        "How many users there are, and how many replies were counted or refused: public by adjacency.",
+        f"How many users there are, and how many replies were counted or refused: {PUBLIC}.",
         "What it tells that a user answered at all, or in time. The promise is about what users sent, given who "
         "answered.",
     ),
