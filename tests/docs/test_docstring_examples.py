@@ -24,8 +24,8 @@ ELSEWHERE = {
     "PrivateStrategy": {
         "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "initialize_parameters",
     },
-    # Pydantic's.
-    "Plan": {"model_post_init", "takes"},
+    # Pydantic's; and what nodes and coordinators call.
+    "Plan": {"model_post_init", "takes", "told"},
     # What questions about a model ask for; and what loads a task by its name. Both have defaults.
     "Task": {"measure", "configured", "Parameters"},
     # What only coordinators, nodes and administrators' commands call; docs/privacy-officer.md has those commands.
