@@ -127,7 +127,7 @@ def forget_users() -> None:
 
 def preload() -> None:
     """Read the users of the task that FIELDFARE_WARM_TASK names once, in a warm parent: all later tasks share them.
-    Without one, import what optimizers of apps of Flower's own need.
+    Where it names none, import what PyTorch's optimizers need at their first step: a Flower app trains with them.
 
     Set it only where the data do not change while the executor runs, and where importing the task's module
     draws no random numbers, which all tasks would then share. Raises `BadInput` for an unknown task.

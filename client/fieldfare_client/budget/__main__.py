@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         for name, (users, epsilon) in Charges(settings).gauges().items():
             terms = settings.populations[name].terms if name else settings.together
-            # Rounded up, but for the error of its search.
+            # Rounded up; what the search for it is wrong by, below a thousandth of the last digit, is not.
             most = f"at most epsilon {math.ceil(epsilon * 1e6 - 1e-3) / 1e6:.12g} of {terms.epsilon:.12g}"
             print(f"{name or 'all together'}: {users} users charged, {most}")
     except Refused as refusal:

@@ -87,27 +87,33 @@ def nearest_feasible(plan: Plan, users: int) -> list[str]:
     cohort = _largest(needed, lambda size: is_feasible(participation, rounds, size, users))
     fewest = {"min_reports": cohort} if plan.run.min_reports else {}
     shorter = _largest(rounds, lambda count: is_feasible(participation, count, needed, users))
-    # A cap that so few rounds do not bind is no plan.
+    # A plan is refused whose cap is more than a user can take part in so few rounds.
     fits = -(-shorter // apart)
     lower = {"max_participations": fits} if spec.max_participations and fits < most else {}
     changes: list[tuple[str, dict[str, int], dict[str, int]]] = [
         ("", {"cohort": cohort, **fewest}, {}),
         ("", {"rounds": shorter}, lower),
     ]
-    for cap in range(most + 1, -(-rounds // apart) + 1 if spec.max_participations else 0):
-        changed = {"max_participations": cap}
-        if is_feasible(spec.model_copy(update=changed).build(), rounds, needed, users):
-            dearer = "noise" if plan.privacy.epsilon else "epsilon"
-            changes.append((f", which costs more {dearer}", {}, changed))
-            break
+    most_of_all = -(-rounds // apart) if spec.max_participations else 0
+
+    def lacks(cap: int) -> bool:
+        capped = spec.model_copy(update={"max_participations": cap}).build()
+        return not is_feasible(capped, rounds, needed, users)
+
+    cap = 1 + _largest(most_of_all, lacks)
+    if cap <= most_of_all:
+        dearer = "noise" if plan.privacy.epsilon else "epsilon"
+        changes.append((f", which costs more {dearer}", {}, {"max_participations": cap}))
     options = []
     for words, run, part in changes:
         changed_tables = {"run": table["run"] | run, "participation": table["participation"] | part}
         with suppress(Refused):
             price(Plan.parse(table | changed_tables))
             options.append(" with ".join(f"{key} = {value}" for key, value in (run | part).items()) + words)
+    if options:
+        return options
     enough = 1 + _largest((rounds + apart) * needed, lambda many: not is_feasible(participation, rounds, needed, many))
-    return options or [f"{enough} users or more"]
+    return [f"{enough} users or more"]
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:

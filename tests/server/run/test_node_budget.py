@@ -334,7 +334,7 @@ class Node:
     def write(
         self, round: int, users: slice = slice(0, 3), attempt: int = 0, key: bytes = b"", **changes: Any
     ) -> RecordDict:
-        """What the instruction holds of this, its settings those of the plan."""
+        """The instruction itself, with the settings that the plan says."""
         terms = replace(self.terms, **changes)
         content = RecordDict(dict(write_terms(SignedTerms.of(terms, key or self.key))))
         told = {"settings": json.dumps(self.plan.told(self.plan.clipping))}

@@ -194,7 +194,7 @@ def approve(state: State, proposal_id: str, person: str) -> events.Raised:
 
 
 def withdraw(state: State, proposal_id: str, reason: str) -> events.Withdrawn:
-    """Return the end of a raise that waited. Raises `BadInput` if none of that id waits."""
+    """Return the event that ends a raise that waited. Raises `BadInput` if none of that id waits."""
     return events.Withdrawn(waiting(state, proposal_id).id, reason)
 
 
