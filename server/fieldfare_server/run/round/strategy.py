@@ -173,7 +173,6 @@ class FieldfareStrategy:
 
         # Select among the users who are there, and whose participation and odometer allow it.
         cohort = presence.select()
-        session.require_going_on(presence.failures.seen)
         if cohort is None:
             return False
         session.rounds.sums.require_approval()
