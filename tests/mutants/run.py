@@ -23,10 +23,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = ("shared", "server", "client", "benchmarks/research", "benchmarks/claims")
 SECONDS = 300
-WHOLE_SECONDS = 1200
-"""For all named tests together, without a mutant."""
+BATCH_SECONDS = 1200
+"""For the named tests of a batch together, without a mutant."""
 STEP = 97
 """How many mutants further on each turn begins."""
+BATCH = 32
+"""Of so many mutants the named tests are run without a mutant, before these are judged."""
 FAILED_TESTS = 1
 """pytest's exit status when tests ran and some failed; errors of collection or usage have others."""
 
@@ -107,30 +109,33 @@ def main() -> int:
     chosen = [m for m in mutants() if not arguments.names or any(name in m.name for name in arguments.names)]
     first = arguments.turn * STEP % max(1, len(chosen))
     chosen = chosen[first:] + chosen[:first]
-    tests = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
-    with tempfile.TemporaryDirectory() as folder:
-        copy_sources(Path(folder), None)
-        try:
-            whole = run_tests(Path(folder), tests, min(WHOLE_SECONDS, arguments.seconds))
-        except subprocess.TimeoutExpired:
-            if arguments.seconds > WHOLE_SECONDS:
-                raise
-            print(f"Left out: {len(chosen)} mutants, for their tests alone take more than {arguments.seconds:.0f} s")
-            return 0
-    if whole.returncode:
-        print(f"The named tests fail without any mutant:\n{whole.stdout[-3000:]}{whole.stderr[-1000:]}")
-        return 1
     bad: list[str] = []
     run = 0
+
+    def unbroken(tests: tuple[str, ...]) -> str:
+        """What pytest says of `tests` where they fail without any mutant, else an empty text."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy_sources(Path(folder), None)
+            done = run_tests(Path(folder), tests, BATCH_SECONDS)
+        return f"{done.stdout[-3000:]}{done.stderr[-1000:]}" if done.returncode else ""
 
     def judge_in_time(mutant: Mutant) -> str | None:
         return judge(mutant) if time.monotonic() - began < arguments.seconds else None
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for mutant, wrong in zip(chosen, pool.map(judge_in_time, chosen), strict=True):
-            if wrong is not None:
-                print(told := f"{mutant.name}: {wrong or 'killed'}", flush=True)
-                bad, run = bad + [told] * bool(wrong), run + 1
+        for start in range(0, len(chosen), BATCH):
+            if time.monotonic() - began >= arguments.seconds:
+                break
+            batch = chosen[start : start + BATCH]
+            tests = sorted({test for mutant in batch for test in mutant.tests})
+            shares = [tuple(tests[job :: arguments.jobs]) for job in range(min(arguments.jobs, len(tests)))]
+            if failed := "".join(pool.map(unbroken, shares)):
+                print(f"The named tests fail without any mutant:\n{failed}")
+                return 1
+            for mutant, wrong in zip(batch, pool.map(judge_in_time, batch), strict=True):
+                if wrong is not None:
+                    print(told := f"{mutant.name}: {wrong or 'killed'}", flush=True)
+                    bad, run = bad + [told] * bool(wrong), run + 1
     for told in bad:
         print(told)  # again, where the end is all that is kept
     print(f"{run - len(bad)} passed, {len(bad)} failed")
