@@ -614,6 +614,25 @@ def test_a_receipt_stands_for_one_round_alone(
         FieldfareStrategy(session).start(Federation(tmp_path, blinder))
 
 
+def test_a_round_without_a_receipt_does_not_verify(
+    tmp_path: Path, blinder: Blinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that knew the masks by itself has none to show: one round of four is enough."""
+    state, open_ = home(tmp_path), MaskedSums.open
+
+    def lose(self: Any, opened: Any, total: Any) -> Any:
+        found = open_(self, opened, total)
+        return found if opened.index else replace(found, receipt=None)
+
+    monkeypatch.setattr(MaskedSums, "open", lose)
+    with begin(state, masked(blinder), blinder, "one") as session:
+        FieldfareStrategy(session).start(Federation(tmp_path, blinder))
+    with Ledger.open(state.ledger) as ledger:
+        fault = verify(ledger).fault
+    assert fault is not None
+    assert (fault.table, fault.row, "not signed by the blinder of its plan" in fault.why) == ("runs", "one", True)
+
+
 def test_plans_that_name_the_wrong_kind_of_blinder_are_refused(tmp_path: Path, blinder: Blinder) -> None:
     state = home(tmp_path)
     rehearsed = Federation(tmp_path, blinder)
