@@ -54,19 +54,18 @@ def tail(text: str, lines: int = 15) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
-def write_connection(flwr_home: Path, name: str, address: str, root_certificates: Path | None) -> None:
-    """Tell the `flwr` command where a SuperLink is. Without certificates the connection is not encrypted.
+def write_connection(flwr_home: Path, address: str, root_certificates: Path | None) -> None:
+    """Tell the `flwr` command where the SuperLink is that it calls "federation". Without certificates: in clear.
 
     Args:
         flwr_home: the directory of Flower's settings, in which the file is written.
-        name: by which `flwr run` finds the connection.
         address: HOST:PORT of the SuperLink's control API.
         root_certificates: a PEM file, or None.
     """
     flwr_home.mkdir(parents=True, exist_ok=True)
     trust = "insecure = true" if root_certificates is None else f"root-certificates = {_toml(str(root_certificates))}"
     (flwr_home / "config.toml").write_text(
-        f"[superlink]\ndefault = {_toml(name)}\n[superlink.{name}]\naddress = {_toml(address)}\n{trust}\n"
+        f'[superlink]\ndefault = "federation"\n[superlink.federation]\naddress = {_toml(address)}\n{trust}\n'
     )
 
 
@@ -107,7 +106,7 @@ def submit(
     # The app that `flwr run` expects as a directory: no code, so that a federation runs what its image holds.
     pyproject = resources.files("fieldfare_server").joinpath("deployment/flower_app/pyproject.toml").read_text()
     (app / "pyproject.toml").write_text(pyproject)
-    write_connection(flwr_home, "federation", address, root_certificates)
+    write_connection(flwr_home, address, root_certificates)
     values = {"plan": plan, "task": task, "run-id": run_id, "resume": resume}
     config = work / "run-config.toml"
     config.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in values.items()))
