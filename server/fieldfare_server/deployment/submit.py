@@ -6,12 +6,14 @@ outside. A plan travels as text in the run configuration.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -27,6 +29,9 @@ PATIENCE = 900.0
 HANDED_BACK = 120.0
 # Seconds between two looks at a followed run.
 LOOK = 2.0
+
+# Text as TOML, which knows no halves of a character.
+_toml = partial(json.dumps, ensure_ascii=False)
 
 
 class FlowerError(FieldfareError):
@@ -67,11 +72,6 @@ def write_connection(flwr_home: Path, address: str, root_certificates: Path | No
     (flwr_home / "config.toml").write_text(
         f'[superlink]\ndefault = "federation"\n[superlink.federation]\naddress = {_toml(address)}\n{trust}\n'
     )
-
-
-def _toml(text: str) -> str:
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{quoted}"'
 
 
 def submit(
