@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from fieldfare_server.planning.what_if import WhatIfCost as Price
 
 
-class TogetherAnswer(Answer):
-    """The guarantee of a user who is in several populations, as their budgets add up."""
-
-    model_config = like(populations=2, epsilon=6.1, delta=1e-5)
-
-    populations: int = Field(description="how many there are")
-    epsilon: float = Field(description="with delta what such a user loses at most")
-    delta: float = Field(description="see epsilon")
-
-
 class Population(Answer):
     """The users that share one budget, and the state of that budget."""
 
@@ -76,7 +66,7 @@ class Population(Answer):
         description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
     )
     bound_delta: float = Field(default=0.0, description="see bound_epsilon")
-    together: TogetherAnswer | None = Field(
+    together: views.Together | None = Field(
         default=None,
         description="the guarantee of a user who is also in all other populations of the ledger with which its users "
         "cannot be compared, because presence is secret; null: there is none, or the token may not see them",
