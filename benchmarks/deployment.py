@@ -146,7 +146,7 @@ def measure(way: str, nodes: int, parameters: int, rounds: int, work: Path) -> d
         return relays.setdefault(party, Relay(address)).address
 
     with federation(work, home, nodes, "", ours, reach) as (watched, address, ca):
-        write_connection(work / "flwr", "federation", address, ca)
+        write_connection(work / "flwr", address, ca)
         readings, peaks = Readings(marks, watched, relays), Peaks(work)
         command = [program("flwr"), "run", str(app), "federation", "--stream"]
         done = subprocess.run(

@@ -122,7 +122,7 @@ cp -r /app /tmp/app
 python -c '
 from pathlib import Path
 from fieldfare_server.deployment.submit import write_connection
-write_connection(Path("/tmp/flwr"), "federation", "superlink:8000", Path("/secrets/ca.crt"))'
+write_connection(Path("/tmp/flwr"), "superlink:8000", Path("/secrets/ca.crt"))'
 FLWR_HOME=/tmp/flwr exec flwr run /tmp/app federation --stream --run-config 'plan="/state/hospitals.toml"'
 """
 BEGIN = "cat >/state/budget.toml && python -m fieldfare_client.budget init --file /state/budget.toml"

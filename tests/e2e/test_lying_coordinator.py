@@ -132,7 +132,7 @@ def test_eleven_ways_to_lie_are_refused_by_name_by_blinder_or_node(tmp_path: Pat
             )
             (work / "app").mkdir()
             (work / "app" / "pyproject.toml").write_text(APP.format(root=work))
-            write_connection(work / "flwr", "federation", address, ca)
+            write_connection(work / "flwr", address, ca)
             command = [program("flwr"), "run", str(work / "app"), "federation", "--stream"]
             done = subprocess.run(
                 command, env=environment(work / "flwr"), capture_output=True, text=True, timeout=700, check=False

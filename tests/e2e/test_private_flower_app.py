@@ -48,7 +48,7 @@ def private_app(work: Path, **config: str) -> Path:
 
 
 def flwr_run(work: Path, address: str, app: Path, env: dict[str, str], *more: str) -> str:
-    write_connection(work / "flwr", "federation", address, None)
+    write_connection(work / "flwr", address, None)
     command = [program("flwr"), "run", str(app), "federation", "--stream", *more]
     done = subprocess.run(command, env=environment(work / "flwr", env), capture_output=True, text=True, timeout=200)
     return done.stdout + done.stderr

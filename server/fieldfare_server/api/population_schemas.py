@@ -15,21 +15,10 @@ from fieldfare_server.api.outlook import MOST_RUNS, Outlook, WindowAnswer
 from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, LossAnswer, Proposal, Time, like
 from fieldfare_server.evidence.words import budget_in_words, identified, odds_factor
 from fieldfare_server.ledger import states, views
-from fieldfare_server.planning.bound import Bound
+from fieldfare_server.planning.bound import Bound, Expected
 
 if TYPE_CHECKING:
-    from fieldfare_server.planning.expected import Expected
     from fieldfare_server.planning.what_if import WhatIfCost as Price
-
-
-class TogetherAnswer(Answer):
-    """The guarantee of a user who is in several populations, as their budgets add up."""
-
-    model_config = like(populations=2, epsilon=6.1, delta=1e-5)
-
-    populations: int = Field(description="how many there are")
-    epsilon: float = Field(description="with delta what such a user loses at most")
-    delta: float = Field(description="see epsilon")
 
 
 class Population(Answer):
@@ -77,7 +66,7 @@ class Population(Answer):
         description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
     )
     bound_delta: float = Field(default=0.0, description="see bound_epsilon")
-    together: TogetherAnswer | None = Field(
+    together: views.Together | None = Field(
         default=None,
         description="the guarantee of a user who is also in all other populations of the ledger with which its users "
         "cannot be compared, because presence is secret; null: there is none, or the token may not see them",
@@ -297,17 +286,6 @@ class WhatIf(Answer):
     epsilon: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
 
 
-class ExpectedAnswer(Answer):
-    """What the same plan has reached at the nearest epsilons below and above: released scores, no bound, no promise."""
-
-    model_config = like(name="auc", lowest_score=0.681, highest_score=0.686, runs=["7f3a90c1d2e4", "8e21b0c5a7f3"])
-
-    name: str = Field(description="what the score measures")
-    lowest_score: float = Field(description="the lowest released score of those runs")
-    highest_score: float = Field(description="the highest")
-    runs: tuple[str, ...] = Field(description="ended runs of this population whose plans differ in what they pay alone")
-
-
 class WhatIfAnswer(Answer):
     """What the changed plan costs. Priced from the plan alone: no data are touched and nothing is reserved."""
 
@@ -362,7 +340,7 @@ class WhatIfAnswer(Answer):
     users_who_can_pay: int | None = Field(
         default=None, description="of these, who can pay all that it may cost one user"
     )
-    expected: ExpectedAnswer | None = Field(
+    expected: Expected | None = Field(
         default=None,
         description="the score that it may be expected to reach; null: no two ended runs of the same plan have its "
         "epsilon between theirs",

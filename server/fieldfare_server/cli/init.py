@@ -77,7 +77,7 @@ def init(
             out.print(f"Not fitted to its people, which fieldfare suggest --users task will do: {error}", markup=False)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        task = reference.keys_of("task", CsvParameters)
+        task = reference.section_of_task(CsvParameters).keys
         for name, text in _files(chosen, task, min(users or PEOPLE, MOST_PEOPLE)).items():
             _write(directory / name, text)
     except OSError as error:

@@ -13,7 +13,7 @@ from fieldfare.participation import Adjacency
 from fieldfare.text import decimal
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.outlook import WindowAnswer
-from fieldfare_server.api.population_schemas import Charge, Population, TogetherAnswer
+from fieldfare_server.api.population_schemas import Charge, Population
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import actor, on_ledger, on_service
 from fieldfare_server.cli.command import CommandResult, on_home
@@ -23,7 +23,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.state.windows import Every
-from fieldfare_server.ledger.views import PopulationView, TokenView
+from fieldfare_server.ledger.views import PopulationView, Together, TokenView
 
 population = typer.Typer(help="The budgets that populations of users share.", no_args_is_help=True)
 
@@ -166,7 +166,7 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
     return lambda: print_table(f"Population {view.name}", ("", ""), rows)
 
 
-def _together(several: TogetherAnswer | None) -> list[tuple[str, str]]:
+def _together(several: Together | None) -> list[tuple[str, str]]:
     if several is None:
         return []
     shown = f"epsilon {several.epsilon:.4g} at delta {decimal(several.delta)}: who is in several is secret"

@@ -22,7 +22,7 @@ def register_node(address: str, root_certificates: Path, public_key: Path, timeo
     """
     with tempfile.TemporaryDirectory(prefix="fieldfare-") as scratch:
         flwr_home = Path(scratch)
-        write_connection(flwr_home, "federation", address, root_certificates)
+        write_connection(flwr_home, address, root_certificates)
         command = [program("flwr"), "supernode", "register", str(public_key), "federation", "--name", public_key.stem]
         try:
             done = subprocess.run(  # noqa: S603  (a fixed program, no shell)

@@ -6,12 +6,14 @@ outside. A plan travels as text in the run configuration.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -27,6 +29,9 @@ PATIENCE = 900.0
 HANDED_BACK = 120.0
 # Seconds between two looks at a followed run.
 LOOK = 2.0
+
+# Text as TOML, which knows no halves of a character.
+_toml = partial(json.dumps, ensure_ascii=False)
 
 
 class FlowerError(FieldfareError):
@@ -54,25 +59,19 @@ def tail(text: str, lines: int = 15) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
-def write_connection(flwr_home: Path, name: str, address: str, root_certificates: Path | None) -> None:
-    """Tell the `flwr` command where a SuperLink is. Without certificates the connection is not encrypted.
+def write_connection(flwr_home: Path, address: str, root_certificates: Path | None) -> None:
+    """Tell the `flwr` command where the SuperLink is that it calls "federation". Without certificates: in clear.
 
     Args:
         flwr_home: the directory of Flower's settings, in which the file is written.
-        name: by which `flwr run` finds the connection.
         address: HOST:PORT of the SuperLink's control API.
         root_certificates: a PEM file, or None.
     """
     flwr_home.mkdir(parents=True, exist_ok=True)
     trust = "insecure = true" if root_certificates is None else f"root-certificates = {_toml(str(root_certificates))}"
     (flwr_home / "config.toml").write_text(
-        f"[superlink]\ndefault = {_toml(name)}\n[superlink.{name}]\naddress = {_toml(address)}\n{trust}\n"
+        f'[superlink]\ndefault = "federation"\n[superlink.federation]\naddress = {_toml(address)}\n{trust}\n'
     )
-
-
-def _toml(text: str) -> str:
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{quoted}"'
 
 
 def submit(
@@ -107,7 +106,7 @@ def submit(
     # The app that `flwr run` expects as a directory: no code, so that a federation runs what its image holds.
     pyproject = resources.files("fieldfare_server").joinpath("deployment/flower_app/pyproject.toml").read_text()
     (app / "pyproject.toml").write_text(pyproject)
-    write_connection(flwr_home, "federation", address, root_certificates)
+    write_connection(flwr_home, address, root_certificates)
     values = {"plan": plan, "task": task, "run-id": run_id, "resume": resume}
     config = work / "run-config.toml"
     config.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in values.items()))

@@ -62,10 +62,12 @@ def plan_text(plan: Plan) -> str:
 
 
 def _toml(value: object) -> str:
-    """Return a value of JSON as TOML, whose texts and numbers are written alike."""
+    """Return a value of JSON as TOML, whose texts and numbers are written alike, but for halves of a character."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
-    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+        return "{ " + ", ".join(f"{_toml(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def plan_of(value: str) -> Plan:

@@ -9,26 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from fieldfare.plan import RUN_KEYS, Plan
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.planning.bound import Expected
 
 SAME: Final = 1e-3
 """Epsilons that differ by less, relatively, are one: a plan that names its noise costs what another names."""
 PAYS: Final = ("epsilon", "noise_multiplier")
 NAMES: Final = ("name", "tags")
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Scores of runs of the same plan, at the nearest epsilons below and above; no bound, and no promise."""
-
-    name: str
-    lowest_score: float
-    highest_score: float
-    runs: tuple[str, ...]
 
 
 def expected_score(plan: Plan, epsilon: float, ended: Iterable[tuple[RunView, Mapping[str, Any]]]) -> Expected | None:
@@ -51,7 +41,7 @@ def expected_score(plan: Plan, epsilon: float, ended: Iterable[tuple[RunView, Ma
     scores, names, runs = zip(*around, strict=True)
     if len(set(names)) != 1:
         return None
-    return Expected(names[0], min(scores), max(scores), tuple(sorted(runs)))
+    return Expected(name=names[0], lowest_score=min(scores), highest_score=max(scores), runs=tuple(sorted(runs)))
 
 
 def _but_for_noise(table: Mapping[str, Any]) -> dict[str, Any]:

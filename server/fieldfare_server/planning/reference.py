@@ -93,11 +93,6 @@ def sections() -> Iterator[PlanSection]:
             yield PlanSection(table, "", _about(spec), tuple(_keys(table, "", spec)))
 
 
-def keys_of(table: str, spec: Spec) -> tuple[Key, ...]:
-    """Return the keys of one model, as those of `table`."""
-    return tuple(_keys(table, "", spec))
-
-
 def _keys(table: str, kind: str, spec: Spec) -> Iterator[Key]:
     for name, field in spec.model_fields.items():
         if name == "kind":
@@ -271,4 +266,4 @@ def _setting(key: Key, values: Mapping[str, object]) -> str:
 
 def section_of_task(spec: Spec) -> PlanSection:
     """Return the `[task]` table of a task whose parameters are `spec`."""
-    return PlanSection("task", "", _about(spec), keys_of("task", spec))
+    return PlanSection("task", "", _about(spec), tuple(_keys("task", "", spec)))

@@ -341,6 +341,6 @@ def test_a_plan_survives_being_written() -> None:
         parameters={},
         availability={"reachable": 0.5},
         tags=("a", "b"),
-        name='with "quotes"',
+        name='with "quotes" and 🐦',
     )
     assert Plan.from_toml(plan_text(rich)) == rich

@@ -14,21 +14,27 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, Context
 from flwr.clientapp import ClientApp
+from typer.testing import CliRunner
 
 import fieldfare as ff
 from fieldfare.accounting.individual import Demand
+from fieldfare.cost import Cost
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Refused
 from fieldfare.participation import MinSeparation
-from fieldfare.plan import Plan
+from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
 from fieldfare_client.app import user_names
+from fieldfare_server.api.answers import Answers
+from fieldfare_server.api.population_schemas import WhatIf
+from fieldfare_server.cli.application import assemble
 from fieldfare_server.cli.progress import check_known_users, priced_here
 from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.state.admission import count
 from fieldfare_server.notebook.simulation import _prepare
 from fieldfare_server.planning.admission import admit
-from fieldfare_server.planning.what_if import what_if
+from fieldfare_server.planning.what_if import changed, what_if
 from fieldfare_server.run.presence.selection import Selector
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.round.strategy import FieldfareStrategy
@@ -136,8 +142,35 @@ def warnings_of_run() -> Iterator[list[str]]:
 def asked_what_if(ledger: Ledger, a_plan: Plan) -> None:
     found = what_if(json.loads(a_plan.run_json(price_with_model(a_plan).resolution)), {}, ledger)
     if not found.fits:
-        budget = "epsilon" in found.refusal
-        raise (BudgetRefused if budget else BadInput)("a run", found.refusal)
+        raise refusal_of(found.refusal)
+
+
+def refusal_of(why: str) -> Refused:
+    return (BudgetRefused if "epsilon" in why else BadInput)("a run", why)
+
+
+def asked_page(ledger: Ledger, asked: WhatIf) -> None:
+    """As the page and `GET /v1/populations/people/what-if` ask, of the newest run with changes."""
+    found = Answers(ledger).what_if("people", asked)
+    if not found.fits:
+        raise refusal_of(str(found.why))
+
+
+def changed_plan(ledger: Ledger, asked: WhatIf) -> tuple[Plan, Cost]:
+    """The plan that `asked_page` asks about, and its cost."""
+    stored = ledger.runs().items[0].plan
+    table = changed(stored, asked.model_dump(exclude={"run"}))
+    made = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
+    return made, cost_of(made, resolution=float(stored[RESOLUTION]))
+
+
+def asked_plan(a_plan: Plan, folder: Path) -> None:
+    """As `fieldfare plan --users task` asks, which knows of no budget."""
+    file = folder / "plan.toml"
+    file.write_text(plan_text(a_plan))
+    said = CliRunner().invoke(assemble("plan"), ["plan", str(file), "--users", "task", "--json"])
+    if said.exit_code:
+        raise BadInput("a plan", said.stdout)
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 60))])
@@ -153,11 +186,16 @@ def test_all_askers_agree_and_what_is_admitted_reaches_its_end(seed: int, tmp_pa
                 "admit": answer(admit, a_plan, price_with_model(a_plan), ledger, names),
                 "what if": answer(asked_what_if, ledger, a_plan),
             }
+            asked = WhatIf(epsilon=a_plan.privacy.epsilon, cohort=a_plan.run.cohort)
+            of_page = changed_plan(ledger, asked)
+            assert answer(asked_page, ledger, asked) == answer(admit, *of_page, ledger, names), (seed, of_page)
         answers["simulate"] = answer(priced_here, state, a_plan)
         answers["ff.simulate"] = answer(_prepare, state, (a_plan,), None)
         answers["run"] = answer(submitted, state, a_plan)
         assert len(set(answers.values())) == 1, (seed, a_plan, answers)
         (said,) = set(answers.values())
+        few = "too few users"
+        assert answer(asked_plan, a_plan, tmp_path) == (few if said == few else "yes"), (seed, a_plan)
         if said == "yes" and random.random() < 0.5:
             private_strategy(state, a_plan)
             with Ledger.open(state.ledger) as ledger:

@@ -19,23 +19,19 @@ from fieldfare_server.ledger.schedule import Schedule
 LONGEST_WAIT = 1.0
 
 
-class Pace:
-    """The scheduled times of one run as its coordinator keeps them."""
-
-    def __init__(
-        self, schedule: Schedule, clock: Callable[[], float], sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        """clock: seconds since 1970."""
-        self._schedule, self._clock, self._sleep = schedule, clock, sleep
-
-    def wait(self, tick: Callable[[float], None]) -> None:
-        """Wait until the first scheduled time after now. tick: called meanwhile, with the seconds that are left."""
-        due = math.inf
-        while True:
-            now = self._clock()
-            # A clock that is set back costs no more than one interval.
-            due = min(due, self._schedule.following(now))
-            if due <= now:
-                return
-            tick(due - now)
-            self._sleep(max(0.0, min(due - self._clock(), LONGEST_WAIT)))
+def await_scheduled(
+    schedule: Schedule,
+    clock: Callable[[], float],
+    tick: Callable[[float], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until the first scheduled time after now. tick: called meanwhile, with the seconds that are left."""
+    due = math.inf
+    while True:
+        now = clock()
+        # A clock that is set back costs no more than one interval.
+        due = min(due, schedule.following(now))
+        if due <= now:
+            return
+        tick(due - now)
+        sleep(max(0.0, min(due - clock(), LONGEST_WAIT)))

@@ -26,7 +26,7 @@ from fieldfare_flower.own_data import Tally
 from fieldfare_server.run.presence.availability import is_simulated
 from fieldfare_server.run.presence.counts import Public, Secret
 from fieldfare_server.run.presence.failures import Failures
-from fieldfare_server.run.presence.pace import Pace
+from fieldfare_server.run.presence.pace import await_scheduled
 from fieldfare_server.run.presence.patience import NODE_POLL, Patience
 from fieldfare_server.run.presence.replies import ReceivedReply, Receiver, limit_for
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
@@ -266,7 +266,7 @@ class Scheduled(Federation):
     def __init__(self, session: Session, grid: Grid) -> None:
         super().__init__(session, grid)
         assert session.account.schedule is not None
-        self._pace = Pace(session.account.schedule, session.account.clock)
+        self._schedule = session.account.schedule
         # Whether a scheduled time has just come, at which the last round was released: the next opens at once.
         self._at_scheduled_time = False
 
@@ -283,7 +283,7 @@ class Scheduled(Federation):
     def await_release(self) -> None:
         """Wait for the scheduled time, however soon replies came. Until then the sum is raw; a crash voids the round"""
         self.roster.look(self.grid)
-        self._pace.wait(lambda left: self.tick())
+        await_scheduled(self._schedule, self.session.account.clock, lambda left: self.tick())
         self._at_scheduled_time = True
 
     def pause(self, seconds: float) -> None:

@@ -192,6 +192,8 @@ class Selector:
                 raise NotGiven("order", f"{type(participation).__name__} needs a generator that places users.")
             balanced = isinstance(participation, FixedOrder)
             self._places = _Places(self._separation, int(order.integers(0, 2**63)), balanced)
+        # Under fixed order, every `_stride`-th round has the same users, and they may take part in each of those.
+        self._stride, self._apart = (self._separation, 1) if self._places is not None else (1, self._separation)
 
     def select(
         self,
@@ -287,7 +289,7 @@ class Selector:
         if isinstance(self.participation, SAMPLED):  # its cohorts may be empty
             return True
         users, fewest = np.asarray(known, dtype=np.int64), max(1, self.fewest)
-        places = range(round, min(self.rounds, round + self._separation)) if self._places is not None else (round,)
+        places = range(round, min(self.rounds, round + self._stride))
         return all(self._capacity(at, self._in_place(at, users), taken).lasts(self._left(at), fewest) for at in places)
 
     def require_lasting(self, round: int, known: ArrayLike, taken: Taken) -> None:
@@ -296,16 +298,9 @@ class Selector:
             standing = self.standing(round, known, taken)
             raise NotEnoughUsers(round, max(1, self.fewest), standing, self.rounds - round)
 
-    # Under fixed order, only the rounds of one place concern its users: among those, they may take part in every one.
-
-    @property
-    def _apart(self) -> int:
-        return 1 if self._places is not None else self._separation
-
     def _left(self, round: int) -> int:
         """Return how many rounds from `round` on its users may fill, `round` included."""
-        left = self.rounds - round
-        return -(-left // self._separation) if self._places is not None else left
+        return -(-(self.rounds - round) // self._stride)
 
     def _rounds_of(self, users: Users) -> NDArray[np.int64]:
         """Return how many rounds of the run each may take part in and can pay for, shape (n,)."""
@@ -318,8 +313,7 @@ class Selector:
         return int(users.size) if payable is None else int((payable >= self._most).sum())
 
     def _has_plenty(self, round: int, users: int) -> bool:
-        past = (round // self._separation if self._places is not None else round) + 1
-        left = self._left(round) - 1
+        past, left = round // self._stride + 1, self._left(round) - 1
         return is_plentiful(users, left, self.cohort, self._apart, self._most, past=past, asked=self.asked)
 
     def _capacity(self, round: int, users: Users, taken: Taken, cohort: Users | None = None) -> Capacity:
@@ -357,8 +351,6 @@ class Selector:
         return users if solvent is None else users[solvent]
 
     def _eligible(self, round: int, last: NDArray[np.int32], count: NDArray[np.int32]) -> NDArray[np.bool_]:
-        if isinstance(self.participation, SAMPLED):
-            return np.ones(count.shape, dtype=np.bool_)
         rested = (count == 0) | (round - last >= self._separation)
         return np.asarray((count < self._most) & rested, dtype=np.bool_)
 

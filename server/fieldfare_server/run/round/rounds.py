@@ -273,7 +273,8 @@ class Rounds:
     def restore(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, object], next_round: int) -> None:
         """Continue from the newest committed checkpoint. Raises `CheckpointError` if it is of another plan or model."""
         record = RoundRecord.from_json(meta)
-        strategy = None if self.cost is None else self.cost.strategy
+        assert self.cost is not None  # a rehearsal is never resumed
+        strategy = self.cost.strategy
         expected = (next_round - 1, self._plan_digest, self.model.schema.digest(), strategy)
         # A converted run's own record names no strategy; its log does.
         if (record.round, record.plan, record.schema, record.strategy or strategy) != expected:
@@ -292,12 +293,11 @@ class Rounds:
             Released(next_round, tensors["params"], state, record.clip, record.spent, record.score, metrics=past)
         )
         self._noise_state.restore(without_prefix("noise.", tensors), record.noise)
-        if self.cost is not None:
-            setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
-            patterns = self.account.patterns(np.arange(self.account.users))
-            self._charge = RealisedCharge.restored(
-                *setting, self.plan.privacy.adjacency, patterns, next_round, self.cost.whole
-            )
+        setting = (self.cost.mechanism, self.cost.participation, self.cost.noise_multiplier)
+        patterns = self.account.patterns(np.arange(self.account.users))
+        self._charge = RealisedCharge.restored(
+            *setting, self.plan.privacy.adjacency, patterns, next_round, self.cost.whole
+        )
 
     # -- the parts of a commit -------------------------------------------------------------------------------
 
