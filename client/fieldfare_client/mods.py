@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from numpy.typing import NDArray
 
 from fieldfare.clipping import clip_one
@@ -28,7 +28,7 @@ from fieldfare_client.masking import NotMasked, mask_reply, masking_of
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.told import without_text
 from fieldfare_flower import logs
-from fieldfare_flower.messages import HEAD, HEADER, MASKING, TERMS, TRAIN, PlainInstruction, read_metrics
+from fieldfare_flower.messages import HEAD, HEADER, MASKING, TERMS, TRAIN, PlainInstruction, read_metrics, records_of
 
 Call = Callable[[Message, Context], Message]
 
@@ -98,7 +98,7 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
     """Answer by the app, under the node's own rules; in clear where no mask is asked for and none needed."""
     logs.configure_app()
     content = message.content
-    if message.metadata.message_type.partition(".")[0] != TRAIN or HEADER not in content.config_records:
+    if message.metadata.message_type.partition(".")[0] != TRAIN or HEADER not in records_of(content, ConfigRecord):
         own_budget.refuse_plain()
         masking_of(context, RecordDict())
         _require(needed, frozenset())
@@ -110,7 +110,7 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
     cost = own_budget.charge(message, np.array([pseudonym(_user(context))], np.uint64))
     for name in (HEADER, MASKING, TERMS, HEAD):
         content.pop(name, None)
-    sent = {name: array for record in content.array_records.values() for name, array in record.items()}
+    sent = {name: array for record in records_of(content, ArrayRecord).values() for name, array in record.items()}
     # Now: the app may empty the record that it gets.
     before = {name: np.array(sent[name].numpy()) for name in told.trained}
     token = _done.set(done)
@@ -139,7 +139,8 @@ def _clipped(
 
     An update that is not finite is zero. Raises `BadInput` for a reply of other arrays.
     """
-    records, schema = list(content.array_records.values()), Schema(told.trained, tuple(map(np.shape, before.values())))
+    records = list(records_of(content, ArrayRecord).values())
+    schema = Schema(told.trained, tuple(map(np.shape, before.values())))
     if len(records) != 1 or not set(schema.names) <= set(records[0]):
         why = "has not one ArrayRecord with the arrays that are trained."
         raise WrongForm("the reply", why, "those that were sent")

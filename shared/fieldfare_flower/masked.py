@@ -113,7 +113,7 @@ class Masking:
     def write(self, content: RecordDict) -> None:
         """Put it into the instruction `content`, which then is of the version that knows masks."""
         content[MASKING] = _written(self, _MASKING, head=self.head)
-        content.config_records[HEADER]["version"] = MASKED_VERSION
+        records_of(content, ConfigRecord)[HEADER]["version"] = MASKED_VERSION
 
     @classmethod
     def read(cls, content: RecordDict) -> Masking | None:

@@ -65,7 +65,9 @@ _Record = TypeVar("_Record")
 
 
 def records_of(content: RecordDict, kind: type[_Record]) -> dict[str, _Record]:
-    """Return the records of one kind. Flower's own properties make a dictionary that checks every entry again."""
+    """Return the records of one kind. What Flower's own properties return keeps `content` alive until Python's next
+    full collection, as it refers to itself.
+    """
     return {name: record for name, record in content.items() if isinstance(record, kind)}
 
 

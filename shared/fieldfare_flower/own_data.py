@@ -22,6 +22,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fieldfare.errors import EveryUserFailed
+from fieldfare_flower.messages import records_of
 
 # The record of a simulated node's reply that says how its users fared.
 RECORD = "fieldfare.own-data"
@@ -109,7 +110,7 @@ class Tally:
 
     def read(self, reply: Message) -> None:
         """Add what a simulated node's reply says; without such a record, or with an odd one, nothing."""
-        record = reply.content.config_records.get(RECORD, ConfigRecord()) if reply.has_content() else ConfigRecord()
+        record = (records_of(reply.content, ConfigRecord) if reply.has_content() else {}).get(RECORD, ConfigRecord())
         asked, kinds, counts = record.get("asked"), record.get("kinds"), record.get("counts")
         if isinstance(asked, int) and isinstance(kinds, list) and isinstance(counts, list):
             self.add(asked, Counter(dict(zip(map(str, kinds), map(int, counts), strict=False))))

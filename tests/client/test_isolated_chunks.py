@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -398,6 +399,58 @@ def test_memory_that_runs_out_costs_nobody_their_place(monkeypatch: pytest.Monke
     assert not result.failures
     assert trainer._room <= 12
     assert all(torch.equal(found[user], expected[user]) for user in expected)
+
+
+@pytest.mark.parametrize("most", [12, 0])
+def test_memory_that_runs_out_while_updates_are_clipped_costs_nobody_their_place(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, users = Made(small, [9] * 40), np.arange(40)
+    expected, _, _ = each(task, users)
+    clip, emptied = Trainer._clip, list[object]()
+
+    def limited(trainer: Trainer, updates: torch.Tensor) -> object:
+        if len(updates) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return clip(trainer, updates)
+
+    monkeypatch.setattr(Trainer, "_clip", limited)
+    # What an exception still holds cannot be given back.
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: emptied.append(sys.exc_info()[1]))
+    if not most:
+        with pytest.raises(torch.OutOfMemoryError):  # not for ever
+            each(task, users)
+    else:
+        found, result, trainer = each(task, users)
+        assert (result.users, result.failures, trainer._room <= 12) == (40, {}, True)
+        assert all(torch.equal(found[user], expected[user]) for user in expected)
+    assert emptied
+    assert not any(emptied)
+
+
+def test_who_is_left_for_a_process_is_left_once_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, users = Made(small, [9] * 8), np.arange(8)
+    _, _, trainer = each(task, users)
+    clip, left = Trainer._clip, list[int]()
+
+    def chunk(trainer: Trainer, engine: object, work: object, users: NDArray[np.int64], *others: object) -> list[Any]:
+        trainer._left += users[:1].tolist()
+        if len(users) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        updates = torch.zeros(len(users) - 1, trainer.schema.numel)
+        return [(updates, clip(trainer, updates))]
+
+    def apart(trainer: Trainer, train: object, users: list[int], trained: object) -> object:
+        left.extend(users)
+        return trained
+
+    monkeypatch.setattr(Trainer, "_train_chunk", chunk)
+    monkeypatch.setattr(Trainer, "_train_apart", apart)
+    monkeypatch.setattr(Trainer, "_widths", lambda trainer, work, users: np.ones(len(users), np.int64))
+    trainer.apart = True
+    trainer.train([start(task)], [1.0], task.users(), users, at_round=1)
+    assert sorted(left) == sorted(set(left))
+    assert left
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 
 from fieldfare.errors import WrongForm
 from fieldfare_client import budget
@@ -16,7 +16,7 @@ from fieldfare_client.masking import masking_of
 from fieldfare_client.mods import is_guarded
 from fieldfare_client.private.node import CLIPPING_NORM, norm_of
 from fieldfare_flower.masked import MASKED
-from fieldfare_flower.messages import HEADER, TRAIN, UPDATE
+from fieldfare_flower.messages import HEADER, TRAIN, UPDATE, records_of
 
 log = logging.getLogger("fieldfare.client")
 
@@ -38,21 +38,22 @@ def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
     """
     if message.metadata.message_type.partition(".")[0] != TRAIN:
         return call_next(message, context)
-    if HEADER in message.content.config_records:
+    content, configs = message.content, records_of(message.content, ConfigRecord)
+    if HEADER in configs:
         return _of_own_loop(call_next(message, context))
     if not is_guarded():
         budget.refuse_plain()
         masking_of(context, message.content)
-    norms = [norm_of(record) for record in message.content.config_records.values() if CLIPPING_NORM in record]
+    norms = [norm_of(record) for record in configs.values() if CLIPPING_NORM in record]
     if not norms:
         _warn_of_no_norm()
         return call_next(message, context)
     # Now: the app may empty the record that it gets.
-    sent = {name: array for record in message.content.array_records.values() for name, array in record.items()}
+    sent = {name: array for record in records_of(content, ArrayRecord).values() for name, array in record.items()}
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    records = reply.content.array_records
+    records = records_of(reply.content, ArrayRecord)
     if len(records) != 1:
         raise WrongForm("the reply", f"has {len(records)} ArrayRecords.", "one, with the arrays of the instruction")
     ((name, record),) = records.items()
@@ -65,7 +66,7 @@ def _of_own_loop(reply: Message) -> Message:
 
     Raises `BadInput` for an app's own: a server that adds a header to Flower's instruction is answered by nobody.
     """
-    if not reply.has_error() and not set(reply.content.array_records) <= {UPDATE, MASKED}:
+    if not reply.has_error() and not set(records_of(reply.content, ArrayRecord)) <= {UPDATE, MASKED}:
         why = "is of the cohort dialect, and this app is Flower's own."
         raise WrongForm("the instruction", why, "dialect = 'plain'")
     return reply

@@ -42,6 +42,7 @@ from fieldfare_flower.messages import (
     TrainInstruction,
     TrainReply,
     read_question,
+    records_of,
     write_users,
     write_witness,
 )
@@ -164,7 +165,7 @@ class AppNode:
         self._until = time.monotonic() + message.metadata.ttl  # from when on nobody wants the reply
         masking = masking_of(context, message.content)  # before anything is done for a server that it does not answer
         users = self.user_list.read(context)
-        if HEADER not in message.content.config_records:
+        if HEADER not in records_of(message.content, ConfigRecord):
             return self._answer_plainly(message, context, users)
         witness.watch(context, message.content)
         question = self.question_of(message)
@@ -216,7 +217,7 @@ class AppNode:
                 f"this node trains {len(users)} users with ff.private, and a plain instruction is for one: set "
                 'dialect = "cohort"'
             )
-        records, settings = message.content.array_records, message.content.config_records
+        records, settings = records_of(message.content, ArrayRecord), records_of(message.content, ConfigRecord)
         if len(records) != 1 or len(settings) > 1:
             raise WrongForm("the instruction", f"has {len(records)} ArrayRecords and {len(settings)} ConfigRecords.")
         ((record_name, record),) = records.items()
@@ -461,8 +462,7 @@ def norm_of(config: Mapping[str, object]) -> float:
 
 
 def _config(content: RecordDict) -> dict[str, object]:
-    record: ConfigRecord | None = content.config_records.get(CONFIG)
-    return {} if record is None else dict(record)
+    return dict(records_of(content, ConfigRecord).get(CONFIG, {}))
 
 
 def _report(failures: Counter[str], users: int) -> None:

@@ -273,17 +273,21 @@ class Trainer:
             alike = int(np.argmax(np.append(widths[first:], -1) != width))
             last = first + min(choice.users(picked), self._room, alike)
             began = 0.0 if choice.best is not None else clock(self.device)
+            failed, taken = Counter[str](), list[tuple[torch.Tensor, Sequence[float] | None]]()
             try:
-                updates = self._train_chunk(choice.candidates[picked].engine, work, users[first:last], width, failures)
+                taken = self._train_chunk(choice.candidates[picked].engine, work, users[first:last], width, failed)
             except torch.OutOfMemoryError:
-                # Nobody has failed: fewer users fit into the memory.
+                if last - first == 1:
+                    raise
+            if not taken:  # Nobody has failed: fewer users fit into the memory, which the exception has let go by now.
+                self._left = [user for user in self._left if user not in users[first:last]]
                 self._room = max(1, (last - first) // 2)
                 torch.cuda.empty_cache()
                 continue
+            failures.update(failed)
             if choice.best is None:
                 choice.record(picked, clock(self.device) - began, int(steps[first:last].sum()))
-            for query, combined in zip(total, updates, strict=True):
-                over = self._clip(combined)
+            for query, (combined, over) in zip(total, taken, strict=True):
                 if over and queries > 1:
                     raise Unsupported("several queries", "have no one norm to count users by.", "flat")
                 add_rows_(query, combined)
@@ -294,7 +298,7 @@ class Trainer:
                     here, measured = here[~np.isin(here, self._left)], None
                 riding.append(measured or self._measures(starts[0], table, here))
             first = last
-            del updates, combined  # before the next ones are made, not after
+            del taken, combined  # before the next ones are made, not after
             remember(choice, (*self._identity, self.isolated, *shape, width))
         if self._measures is not None and (riding or not self.apart):
             counts = [*counts, *(map(math.fsum, zip(*riding, strict=True)) if riding else self._measures.none)]
@@ -379,11 +383,11 @@ class Trainer:
 
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
-    ) -> list[torch.Tensor]:
+    ) -> list[tuple[torch.Tensor, Sequence[float] | None]]:
         """Train a chunk of users; count in `failures` those who contribute zero.
 
         Returns:
-            Every query's combination of the users' updates, float32 (users, d) each, all finite.
+            Each query's combination of the updates, float32 (users, d), finite and clipped, with what clipping counted.
 
         Raises:
             torch.OutOfMemoryError: the device holds fewer users at once.
@@ -405,7 +409,7 @@ class Trainer:
             for updates in combined:
                 updates[~finite] = 0.0
             failures.update({"update that is not finite": int((~finite).sum())})
-        return combined
+        return [(updates, self._clip(updates)) for updates in combined]
 
     def _train_each(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]

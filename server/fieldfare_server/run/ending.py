@@ -30,7 +30,7 @@ def write_model(files: RunFiles, tensors: Mapping[str, torch.Tensor]) -> Path:
     path = files.directory / "model.safetensors"
     from safetensors.torch import save  # imports PyTorch
 
-    replace_file(path, save({name: value.clone().contiguous() for name, value in tensors.items()}), mode=0o644)
+    replace_file(path, save({name: value.contiguous() for name, value in tensors.items()}), mode=0o644)
     return path
 
 

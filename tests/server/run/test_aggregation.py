@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from fieldfare import mechanisms
 from fieldfare.metrics import Riders
 from fieldfare.participation import FixedOrder
-from fieldfare.privatise import Grid
+from fieldfare.privatise import Grid, Privatiser
 from fieldfare.schema import Schema
 from fieldfare_flower.messages import HEADER, REPORT, UPDATE, Occasion, TrainReply
 from fieldfare_server.run.round.aggregation import Aggregate, squared_norm
 from fieldfare_server.run.round.rounds import unstack_queries
+from fieldfare_server.run.round.running_noise import RunningNoise
 
 SCHEMA = Schema(("weight", "bias"), ((2, 3), (2,)))
 OCCASION = Occasion("run-1", 3, 1)
@@ -76,6 +77,15 @@ def test_a_non_finite_coordinate_drops_the_whole_reply(value: float, where: str)
     assert total(aggregate) == 0
     assert aggregate.users == 0
     assert aggregate.rejects == {"non-finite": 1}
+
+
+def test_a_sum_that_was_privatised_is_gone() -> None:
+    aggregate = fresh()
+    assert aggregate.add(honest(), sent=1)
+    raw = aggregate.total.copy()
+    released = aggregate.privatise(RunningNoise(Privatiser(0.0), None, np.zeros(1)))
+    np.testing.assert_array_equal(released.numpy(), raw)
+    assert not hasattr(aggregate, "total")
 
 
 SHARES = [(1.0,), (0.5, 0.5), (0.7, 0.1, 0.2), (0.9, 0.1, 0.0)]

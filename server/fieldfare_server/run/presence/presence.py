@@ -169,6 +169,7 @@ class Presence(ABC):
             if is_simulated(self.grid) and answer.slot is not None and answer.reply is not None:
                 self._own_data.read(answer.reply)
             yield answer
+            del answer
 
     def tick(self) -> None:
         """Renew the lease, and look who is there, in every loop that waits for something else."""

@@ -164,16 +164,14 @@ class Receiver:
             try:
                 ids = slots.waiting
                 for first in range(0, len(ids), self._batch):
-                    for reply in _pull(grid, ids[first : first + self._batch]):
-                        yield slots.take(reply)
+                    yield from map(slots.take, _pull(grid, ids[first : first + self._batch]))
                 return
             except _Undecodable as error:
                 log.warning("a reply cannot be decoded (%s): replies are pulled one at a time from now on", error)
                 self._one_by_one = True
         for message_id in slots.waiting:
             try:
-                for reply in _pull(grid, [message_id]):
-                    yield slots.take(reply)
+                yield from map(slots.take, _pull(grid, [message_id]))
             except _Undecodable:
                 yield slots.fail(message_id)
 
@@ -213,3 +211,4 @@ def _pull(grid: Grid, ids: list[str]) -> Iterator[Message]:
             # The class alone: the text may quote what the node sent.
             raise _Undecodable(type(error).__name__) from None
         yield reply
+        del reply  # here and on its way: one model less in memory while the next one comes

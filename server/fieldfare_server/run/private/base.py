@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fieldfare.errors import BadInput
 from fieldfare.trees import refuse_trees
+from fieldfare_flower.messages import records_of
 from fieldfare_server.run.private.plan import FLOWERS, refuse_flowers
 
 log = logging.getLogger("flwr")
@@ -168,7 +169,7 @@ class Base:
                     f"{array_key!r} and {config_key!r} alone",
                     code="asks-with-other-records",
                 )
-            sent, config = content.array_records[array_key], content.config_records[config_key]
+            sent, config = records_of(content, ArrayRecord)[array_key], records_of(content, ConfigRecord)[config_key]
             if list(sent) != list(arrays) or any(sent[name].data != arrays[name].data for name in arrays):
                 raise BadInput(
                     where,

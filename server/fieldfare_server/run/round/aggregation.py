@@ -210,8 +210,8 @@ class Aggregate(RoundSum):
         digest.update(self.total.data)
 
     def privatise(self, noise: RunningNoise) -> torch.Tensor:
-        """Return the sum that may be released. May overwrite `total`."""
-        return noise.privatise(self.sum())
+        """Return the sum that may be released. From then on there is no `total`."""
+        return noise.privatise(torch.from_numpy(vars(self).pop("total")))
 
 
 class PlainSums:

@@ -98,6 +98,7 @@ class Attempt:
                 self._measure(answer, node, evaluations)
             elif not self.full:
                 self._add_of(self.asked[place], answer, node, failures)
+            del answer
             if self.full and self._unmeasured.isdisjoint(self.included):
                 break
         # With the update of the same user, or not at all: whoever is in the sum is charged.

@@ -31,6 +31,7 @@ from fieldfare_flower.messages import (
     PlainInstruction,
     TrainInstruction,
     read_metrics,
+    records_of,
     write_points,
     write_question,
     write_question_models,
@@ -249,7 +250,7 @@ def read_plain_reply(
     Raises:
         BadReply: with reason `schema`, `dtype`, `shape` or `non-finite`.
     """
-    records = list(content.array_records.values())
+    records = list(records_of(content, ArrayRecord).values())
     if len(records) != 1:
         raise BadReply("schema", "not one ArrayRecord")
     record = records[0]

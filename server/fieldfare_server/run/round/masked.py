@@ -100,7 +100,7 @@ class MaskedSum(RoundSum):
         raise LedgerError("a masked sum", "no number of a user is added to it in clear.")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class OpenedSum:
     """The sum of a closed round without its masks. It has no numbers: they are read after the noise has joined."""
 
@@ -115,8 +115,8 @@ class OpenedSum:
         digest.update(self.words.data)
 
     def privatise(self, noise: RunningNoise) -> torch.Tensor:
-        """The sum that may be released, float64 (numel,). Overwrites the words."""
-        return noise.privatise_words(self.words)
+        """The sum that may be released, float64 (numel,). From then on there are no words."""
+        return noise.privatise_words(vars(self).pop("words"))
 
 
 @dataclass(frozen=True, eq=False)

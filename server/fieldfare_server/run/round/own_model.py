@@ -55,7 +55,10 @@ class OwnModel:
         if not self.initial.isfinite().all():
             why = "in float32, in which updates are summed, values that are trained are infinite."
             raise BadInput("initial_arrays", why, "values of at most 3.4e38", code="array-values")
-        self._newest: tuple[torch.Tensor, Arrays, dict[str, Array]] | None = None
+        # Where they are the same floats, they are those of the vector: one copy less of the model.
+        alike = {name for name in names if self.values[name].dtype == np.float32 and self.weights[name] == 1.0}
+        self.values |= {name: value for name, value in self.schema.arrays(self.initial).items() if name in alike}
+        self._newest: tuple[torch.Tensor, dict[str, Array]] = self.initial, {}
         # Encoded once: these never change.
         self._kept = {name: write_array(value) for name, value in self.values.items() if roles.of[name] != "trained"}
 
@@ -98,21 +101,8 @@ class OwnModel:
 
     def sent(self, params: torch.Tensor) -> Arrays:
         """Return the trained arrays as nodes get them: in their own types. Do not change them."""
-        return self._cast_and_encode(params)[0]
-
-    def encoded(self, params: torch.Tensor) -> dict[str, Array]:
-        """Return all arrays as they travel."""
-        return self._cast_and_encode(params)[1]
-
-    def _cast_and_encode(self, params: torch.Tensor) -> tuple[Arrays, dict[str, Array]]:
-        """Return `sent` and `encoded`. Finite check, result and next round ask for the same released model."""
-        if self._newest is None or self._newest[0] is not params:
-            cast = self._cast(params)
-            trained = {name: write_array(value) for name, value in cast.items()}
-            self._newest = params, cast, self._complete(trained, self._kept)
-        return self._newest[1], self._newest[2]
-
-    def _cast(self, params: torch.Tensor) -> Arrays:
+        if self._newest[0] is not params:
+            self._newest = params, {}  # nobody asks for the bytes of an older model
         arrays = {}
         with np.errstate(over="ignore"):  # an overflow of float16 ends the run as diverged
             for name, value in self.schema.arrays(params).items():
@@ -122,6 +112,13 @@ class OwnModel:
                     np.asarray(np.maximum(cast, dtype.type(SMALLEST_VARIANCE))) if is_variance(name) else cast
                 )
         return arrays
+
+    def encoded(self, params: torch.Tensor) -> dict[str, Array]:
+        """Return all arrays as they travel. Result and next round ask for the same released model."""
+        if self._newest[0] is not params or not self._newest[1]:
+            trained = {name: write_array(value) for name, value in self.sent(params).items()}
+            self._newest = params, self._complete(trained, self._kept)
+        return self._newest[1]
 
     def complete(self, params: torch.Tensor) -> Arrays:
         """Return all arrays by name, in the order of the initial ones."""

@@ -128,18 +128,8 @@ class Rounds:
 
     def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
         """The sum, still empty, for the replies to `occasion`. shares: one for each query. reader: as `Aggregate`'s."""
-        kind, more = self._kind_of_sum
-        return kind(
-            self.model.schema,
-            occasion,
-            self.clipping.bound,
-            self.riders,
-            shares,
-            self.running_noise.privatiser.grid,
-            self.plan.most_users,
-            reader,
-            *more,
-        )
+        (kind, more), grid, most = self._kind_of_sum, self.running_noise.privatiser.grid, self.plan.most_users
+        return kind(self.model.schema, occasion, self.clipping.bound, self.riders, shares, grid, most, reader, *more)
 
     # -- what users have left --------------------------------------------------------------------------------
 
@@ -197,10 +187,11 @@ class Rounds:
         numel = noised.numel() - len(self.riders.weights)
         mean = unstack_queries(noised[:numel], total.shares)
         update = mean.mul_(self._update_scale() / self.plan.run.cohort).float()
+        # The coordinates behind the update: counts for adaptive clipping, then metrics. They were noised with it.
+        riding = noised[numel:].clone()
+        del noised, mean  # the float64 sum, the largest vector of a round: all below is made without it
         params, optimizer_state = self.optimizer.step(current.optimizer_state, current.params, update, info)
         faults.point("strategy.stepped")
-        # The coordinates behind the update: counts for adaptive clipping, then metrics. They were noised with it.
-        riding = noised[numel:]
         clip = self._step_clip(riding, total.users)
         metrics = self.metrics.add(current.metrics, riding[self.riders.indicators :], total.users)
         shown = statistics_of(self.metrics.read(metrics, opened.index), self.plan.metrics)

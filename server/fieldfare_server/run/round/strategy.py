@@ -186,8 +186,8 @@ class FieldfareStrategy:
         self._on_sent(asked, presence.roster.nodes_online)
 
         # Send, and sum each reply as it arrives.
-        answers = presence.exchange(attempt.messages, len(total.shares))
-        attempt.add(answers, presence.failures, presence.evaluations)
+        attempt.add(presence.exchange(attempt.messages, len(total.shares)), presence.failures, presence.evaluations)
+        attempt.messages = ()  # and with them the model as it was sent
         total.rejects += presence.note_attempt(attempt.nodes, attempt.good, attempt.silent, attempt.full)
         presence.require_training()
         session.require_going_on(presence.failures.seen)
