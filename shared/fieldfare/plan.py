@@ -334,6 +334,12 @@ class Plan(Table, metaclass=PlanType):
             return np.ones(names.shape, np.bool_)
         return self.tuning.takes(self.privacy.population, names)
 
+    def asks(self, users: NDArray[np.uint64] | int) -> NDArray[np.uint64] | int:
+        """Return those of `users`, by pseudonym, whom this plan may ask; of a number of users, about how many."""
+        if not isinstance(users, int):
+            return users[self.takes(users)]
+        return users if self.tuning is None else self.tuning.size(users)
+
     @property
     def most_users(self) -> int:
         """The most users that one reply may be the sum of."""

@@ -52,6 +52,7 @@ def suggest(
         why = f"under {plan.privacy.adjacency!r} how many users there are is the secret."
         raise NotGiven("--users task", why, "--users N, a public number of users")
     there = users_of(plan, users)
+    there = None if there is None else plan.asks(there)
     count = there if there is None or isinstance(there, int) else len(there)
     _require_ours(to)
     with told_if_slow():

@@ -62,9 +62,8 @@ def admit(
     if known is not None and known.state != "open":
         raise NotNow(f"a run on population {known.name!r}", f"the population is {known.state}.", "another population")
     warnings: list[str] = []
-    if users is not None and plan.tuning is not None:
-        users = plan.tuning.size(users) if isinstance(users, int) else users[plan.takes(users)]
     if users is not None:
+        users = plan.asks(users)
         warnings = check_feasible(plan, users)
     # Where presence is secret their number is secret, and any number will do.
     elif known is not None and known.users and plan.tuning is None:

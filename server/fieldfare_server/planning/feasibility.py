@@ -10,7 +10,6 @@ cohorts differ from trial to trial.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +28,7 @@ from fieldfare_server.run.pricing import price
 # Timetables that are tried. None of 20 reaches the end: then, at 95 %, fewer than one in seven would.
 TRIALS = 20
 VISITS = 2e8  # users x rounds that all trials together may look at; larger plans get fewer trials
+SHORTER = (1.0, 0.9, 0.7, 0.4)  # of the rounds that every trial filled: what a shorter plan is tried with
 MOST_MADE_UP = 1_000_000  # made-up users; more of them could only fill more rounds
 
 
@@ -65,11 +65,12 @@ def require_feasible(plan: Plan, users: int) -> None:
     separation, most = participation.separation_and_count(rounds)
     visits = rounds * needed
     if users * most < visits:
-        why = f"need {visits} participations; the population has {users} users, who give at most {users * most}."
+        why = f"need {visits} participations; there are {users} users to ask, who give at most {users * most}."
     else:
-        why = f"need {needed * min(separation, rounds)} users, and the population has {users}."
+        why = f"need {needed * min(separation, rounds)} users, and there are {users} to ask."
     near = nearest_feasible(plan, users)
-    if isinstance(participation, MinSeparation) and plan.privacy.epsilon is not None:
+    # Beside a tuning share, how many users there are in all is not known here.
+    if isinstance(participation, MinSeparation) and plan.privacy.epsilon is not None and plan.tuning is None:
         near.append(f"fieldfare suggest --users {users}")
     raise TooFew(
         f"{rounds} rounds of {needed} reports (run.min_reports) with at most {most} participations at least "
@@ -82,18 +83,12 @@ def require_feasible(plan: Plan, users: int) -> None:
 def nearest_feasible(plan: Plan, users: int) -> list[str]:
     """Return what would do with one number changed, each tried and priced as a plan; else how many users would."""
     spec, rounds, needed = plan.participation, plan.run.rounds, max(1, plan.report_goal)
-    participation, table = spec.build(), plan.model_dump(mode="json", exclude_none=True)
-    apart, most = participation.separation_and_count(rounds)
+    participation = spec.build()
+    apart, _ = participation.separation_and_count(rounds)
     cohort = _largest(needed, lambda size: is_feasible(participation, rounds, size, users))
     fewest = {"min_reports": cohort} if plan.run.min_reports else {}
     shorter = _largest(rounds, lambda count: is_feasible(participation, count, needed, users))
-    # A plan is refused whose cap is more than a user can take part in so few rounds.
-    fits = -(-shorter // apart)
-    lower = {"max_participations": fits} if spec.max_participations and fits < most else {}
-    changes: list[tuple[str, dict[str, int], dict[str, int]]] = [
-        ("", {"cohort": cohort, **fewest}, {}),
-        ("", {"rounds": shorter}, lower),
-    ]
+    found = [_tried(plan, {"cohort": cohort, **fewest}, {}), shorter_plan(plan, shorter)]
     most_of_all = -(-rounds // apart) if spec.max_participations else 0
 
     def lacks(cap: int) -> bool:
@@ -101,19 +96,29 @@ def nearest_feasible(plan: Plan, users: int) -> list[str]:
         return not is_feasible(capped, rounds, needed, users)
 
     cap = 1 + _largest(most_of_all, lacks)
-    if cap <= most_of_all:
+    if cap <= most_of_all and (capped := _tried(plan, {}, {"max_participations": cap})):
         dearer = "noise" if plan.privacy.epsilon else "epsilon"
-        changes.append((f", which costs more {dearer}", {}, {"max_participations": cap}))
-    options = []
-    for words, run, part in changes:
-        changed_tables = {"run": table["run"] | run, "participation": table["participation"] | part}
-        with suppress(Refused):
-            price(Plan.parse(table | changed_tables))
-            options.append(" with ".join(f"{key} = {value}" for key, value in (run | part).items()) + words)
-    if options:
-        return options
+        found.append((f"{capped[0]}, which costs more {dearer}", capped[1]))
     enough = 1 + _largest((rounds + apart) * needed, lambda many: not is_feasible(participation, rounds, needed, many))
-    return [f"{enough} users or more"]
+    return [option[0] for option in found if option] or [f"{enough} users or more to ask"]
+
+
+def shorter_plan(plan: Plan, rounds: int) -> tuple[str, Plan] | None:
+    """Return (what a person changes, `plan` of so many rounds), priced; None where that is refused."""
+    # A plan is refused whose cap is more than a user can take part in so few rounds.
+    apart, most = plan.participation.build().separation_and_count(plan.run.rounds)
+    fits, capped = -(-rounds // apart), plan.participation.max_participations
+    return _tried(plan, {"rounds": rounds}, {"max_participations": fits} if capped and fits < most else {})
+
+
+def _tried(plan: Plan, run: dict[str, int], part: dict[str, int]) -> tuple[str, Plan] | None:
+    table = plan.model_dump(mode="json", exclude_none=True)
+    table |= {"run": table["run"] | run, "participation": table["participation"] | part}
+    try:
+        price(made := Plan.parse(table))
+    except Refused:
+        return None
+    return " with ".join(f"{key} = {value}" for key, value in (run | part).items()), made
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
@@ -204,8 +209,10 @@ def check_feasible(plan: Plan, users: NDArray[np.uint64] | int) -> list[str]:
         f"the middle fills {reach.middle} of {plan.run.rounds} rounds."
     )
     if not reach.finished:
-        nearest = f"rounds = {reach.least}" if reach.least else "a higher reachable, or a smaller min_reports"
-        raise TooFew("availability with this participation", why, nearest)
+        shorter = (shorter_plan(plan, rounds) for share in SHORTER if (rounds := int(share * reach.least)))
+        near = (found[0] for found in shorter if found and reach_under_availability(found[1], names).finished)
+        other = "a higher reachable, or a smaller min_reports"
+        raise TooFew("availability with this participation", why, next(near, other))
     return [f"availability: {why} A run that stops before its end has spent what its rounds cost."]
 
 
@@ -215,7 +222,7 @@ def _could_rest(plan: Plan, users: int) -> list[str]:
     apart, most = scheme.separation_and_count(rounds)
     rested = MinSeparation(min(2 * apart, rounds), -(-most // 2))
     spaced = isinstance(scheme, MinSeparation) and most > 1 and plan.privacy.epsilon is not None
-    if not spaced or not is_feasible(rested, rounds, plan.run.cohort, users):
+    if not spaced or plan.tuning is not None or not is_feasible(rested, rounds, plan.run.cohort, users):
         return []
     why = f"its noise is for fewer than half of these {users} users"
     return [f"participation: {why}; fieldfare suggest --users {users} finds what needs least"]

@@ -22,7 +22,7 @@ from fieldfare.errors import Conflict, Refused, TooLarge
 from fieldfare.mechanisms import build
 from fieldfare.participation import BMinSep, MinSeparation, Single
 from fieldfare.plan import Plan
-from fieldfare_server.planning.feasibility import is_feasible, require_feasible
+from fieldfare_server.planning.feasibility import is_feasible, require_feasible, shorter_plan
 from fieldfare_server.planning.what_if import changed
 from fieldfare_server.run.pricing import price
 from fieldfare_server.run.signal import clipped_length, noise_share
@@ -135,7 +135,7 @@ def suggest(
     """Price a grid of ways to run `plan`, and pick the one with the least noise.
 
     Args:
-        users: a public number of users; None: as many as the plan's own promise needs.
+        users: a public number of users whom the plan may ask; None: as many as the plan's own promise needs.
         update_norm: of a typical update, public or charged; None: the clip norm stays as it is.
         work: times the plan's visits that are affordable.
         fewest_rounds: that training needs; None: the plan's.
@@ -147,7 +147,8 @@ def suggest(
     if plan.privacy.epsilon is None:
         raise Conflict("privacy.noise_multiplier", "fixes the noise, so there is nothing to compare.", "epsilon")
     if plan.run.rounds > MOST_ROUNDS:
-        raise TooLarge(f"run.rounds = {plan.run.rounds}", "a grid of so many takes too long.", str(MOST_ROUNDS))
+        words, _ = shorter_plan(plan, MOST_ROUNDS) or (f"a plan of at most {MOST_ROUNDS} rounds", plan)
+        raise TooLarge(f"run.rounds = {plan.run.rounds}", "a grid of so many takes too long.", words)
     fitted = plan if users is None else _fitted(plan, users)
     needed = fewest_rounds or plan.run.rounds
     planned, ways = _priced(fitted, update_norm), list[Way]()

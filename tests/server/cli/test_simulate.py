@@ -282,7 +282,7 @@ max_participations = 2
     [
         ("support.faulty_tasks:NoName", 4, "has no name"),
         ("support.faulty_tasks:Unseeded", 4, "does not give the same"),
-        ("support.faulty_tasks:Right", 5, "need 25 participations; the population has 12 users, who give at most 24"),
+        ("support.faulty_tasks:Right", 5, "need 25 participations; there are 12 users to ask, who give at most 24"),
     ],
 )
 def test_what_cannot_reach_its_end_is_not_started(task: str, needed: int, words: str, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_what_cannot_reach_its_end_is_not_started(task: str, needed: int, words:
     ("task", "needed", "words"),
     [
         ("support.faulty_tasks:NoName", 4, "has no name"),
-        ("support.faulty_tasks:Right", 5, "need 25 participations; the population has 12 users, who give at most 24"),
+        ("support.faulty_tasks:Right", 5, "need 25 participations; there are 12 users to ask, who give at most 24"),
     ],
 )
 def test_compare_trains_nothing_that_cannot_reach_its_end(
@@ -316,7 +316,7 @@ def test_compare_trains_nothing_that_cannot_reach_its_end(
 
 @pytest.mark.parametrize(
     ("task", "words"),
-    [("support.faulty_tasks:NoName", "has no name"), ("support.faulty_tasks:Right", "the population has 12")],
+    [("support.faulty_tasks:NoName", "has no name"), ("support.faulty_tasks:Right", "there are 12 ")],
 )
 def test_a_demo_that_cannot_reach_its_end_leaves_nothing(task: str, words: str, tmp_path: Path) -> None:
     result = simulate(["demo", "--task", task, "--out", str(tmp_path / "out"), "--json"])

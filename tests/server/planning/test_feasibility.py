@@ -11,7 +11,9 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.participation import CyclicPoisson, FixedOrder, MinSeparation, Poisson
 from fieldfare.plan import Plan
+from fieldfare.plan_tables import TuningSpec
 from fieldfare.schema import pseudonyms
+from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.feasibility import (
     check_feasible,
     is_feasible,
@@ -151,6 +153,7 @@ def test_poisson_plans_always_run() -> None:
 
 
 NAMES = pseudonyms([f"user-{i}" for i in range(60)])
+NAMES_OF_MANY = pseudonyms([f"user-{i}" for i in range(220)])
 
 
 def test_users_who_come_and_go_are_tried_and_not_assumed() -> None:
@@ -162,11 +165,40 @@ def test_users_who_come_and_go_are_tried_and_not_assumed() -> None:
     require_feasible(rare, 60)
     with pytest.raises(BadInput, check=coded("too-few", "availability with this participation", "20")) as refusal:
         check_feasible(rare, NAMES)
+    # Taken literally it is admitted: the rounds that every trial filled were once named, and refused when asked for.
     shorter = int(refusal.value.nearest.removeprefix("rounds = "))
-    assert 10 <= shorter < 20
+    assert 4 <= shorter < 20
     availability = {"reachable": 0.6, "rounds_per_day": 1}
-    check_feasible(plan(shorter - 1, 12, apart(1, 4), min_reports=9, availability=availability), NAMES)
+    check_feasible(plan(shorter, 12, apart(1, 4), min_reports=9, availability=availability), NAMES)
     # In between some trials reach the end and some do not: a warning says how many.
     between = plan(20, 12, apart(1, 4), min_reports=7, availability={"reachable": 0.6, "rounds_per_day": 1})
     (warning,) = check_feasible(between, NAMES)
     assert "of 20 trial timetables of these 60 users reach the end" in warning
+
+
+@pytest.mark.parametrize(("cap", "separation"), [(None, 1), (6, 1), (6, 2)])
+def test_a_shorter_run_that_is_named_can_be_taken_where_users_come_and_go(cap: int | None, separation: int) -> None:
+    """Named were the rounds that every trial filled, also where a plan of so few has no room for its cap."""
+    whole = {"availability": {"reachable": 0.3, "rounds_per_day": 1}, "min_reports": 13}
+    base = plan(24, 14, apart(separation, cap), **whole)
+    with pytest.raises(BadInput, check=coded("too-few", "availability with this participation")) as refusal:
+        check_feasible(base, NAMES)
+    found = dict(each.split(" = ") for each in refusal.value.nearest.split(" with "))
+    taken = plan(
+        int(found["rounds"]), 14, apart(separation, int(found.get("max_participations", cap or 0)) or None), **whole
+    )
+    check_feasible(taken, NAMES)
+    cost_of(taken)
+
+
+def test_those_who_tune_are_not_counted_among_those_who_can_be_asked() -> None:
+    tuned = plan(9, 10, apart(9, 1), min_reports=10).model_copy(update={"tuning": TuningSpec(share=0.5)})
+    assert admit(tuned, None, None, 180).users == 90
+    assert admit(tuned, None, None, NAMES_OF_MANY).users == int(tuned.takes(NAMES_OF_MANY).sum())
+    with pytest.raises(BadInput, check=coded("too-few", "90", "89")) as refusal:
+        admit(tuned, None, None, 178)
+    assert "suggest" not in refusal.value.nearest  # it takes the number of all users
+    banded = tuned.model_copy(update={"mechanism": {"kind": "banded", "bands": 9}})
+    with pytest.raises(BadInput, check=coded("too-few")) as refusal:
+        admit(Plan.parse(banded.model_dump(mode="json", exclude_none=True)), None, None, 2)
+    assert refusal.value.nearest == "90 users or more to ask"

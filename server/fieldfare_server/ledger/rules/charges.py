@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BudgetRefused, Differs, NotAllowed, NotFound, NotGiven, NotNow, WrongForm
 from fieldfare.text import decimal
@@ -151,7 +152,7 @@ def require_room(name: str, price: Price, committed: Price, terms: budget.Terms,
             f"with what is spent and reserved of the user who has least left (epsilon {terms.gauge(committed):.6g}) it "
             f"would come to epsilon {terms.gauge(committed + price):.6g}, and the budget is {terms.epsilon:.6g} at "
             f"delta {decimal(terms.delta, 3)}.",
-            f"mu {left_mu:.6g}" if left_mu > 0 else "wait for a run to end, or have the budget raised",
+            f"mu {budget.down(left_mu)}" if left_mu > 0 else "wait for a run to end, or have the budget raised",
         )
     if window is not None:
-        window.require(what, price)
+        window.require(what, PrivacyLoss(price.mu_squared), price)

@@ -177,7 +177,8 @@ def started(state: State, record: Record, event: events.Started) -> Iterator[Fac
     # By the time in the row, not by a clock: whoever reads the log again decides the same.
     window = population.window(record.at)
     if window is not None:
-        window.require(budget.run_in_words(record.place, budget.loss(event.planned), population.terms), price)
+        planned = budget.loss(event.planned)
+        window.require(budget.run_in_words(record.place, planned, population.terms), planned, price)
     yield RunRow(
         **said(RunRow, event),
         id=name,

@@ -157,7 +157,7 @@ def admit(position: Position, planned: PrivacyLoss, price: Price, demand: Demand
     made, window = _admitted(position, planned, price, demand), position.window
     if window is None:
         return made
-    window.require(budget.run_in_words(position.population, planned, position.terms), price)
+    window.require(budget.run_in_words(position.population, planned, position.terms), planned, price)
     return replace(made, margin=min(made.margin, window.margin(price)))
 
 
@@ -219,6 +219,9 @@ def refusal(position: Position, found: Counted, demand: Demand) -> BudgetRefused
     ]
     nothing = int(np.count_nonzero(room == 0))
     one, whole = epsilon(demand.costs[0]), epsilon(demand.most)
+    # A little less: a plan for the epsilon that is named is priced in whole units.
+    less = PrivacyLoss(0.998 * from_units(largest(room, demand, position.newcomer)))
+    left = budget.Room(less.mu, budget.epsilon(less, terms.delta))
     return BudgetRefused(
         f"a run of {demand.rounds} rounds of {demand.cohort} users on population {position.population!r}",
         f"{found.able} of {found.users} users have left what one round costs them (epsilon {one}), {found.whole} what "
@@ -226,8 +229,8 @@ def refusal(position: Position, found: Counted, demand: Demand) -> BudgetRefused
         f"{found.at_once} users at once, and what is left pays for {found.participations}. Of the budget, epsilon "
         f"{terms.epsilon:.6g} at delta {decimal(terms.delta, 3)}: {nothing} users have nothing left; "
         f"{', '.join(shares)}.",
-        f"a run of epsilon {float(epsilon(less)) * 0.999:.4g}, fewer rounds, or a smaller cohort"
-        if (less := largest(room, demand, position.newcomer))
+        f"{budget.nearest(less, Price(), left, terms.delta)}, fewer rounds, or a smaller cohort"
+        if left.epsilon > 0
         else "fewer rounds, a smaller cohort, or other users",
         code="users-spent",
     )

@@ -171,7 +171,7 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
             alone,
             f"it takes {decimal(cost.leak, 3)} of the population's leak, of which "
             f"{decimal(terms.leak - committed.leak, 3)} is left.",
-            f"a leak of at most {_down(terms.leak - committed.leak)}"
+            f"a leak of at most {down(terms.leak - committed.leak)}"
             + (", or a population created with --leak" if planned.leak else ""),
             code="leak-spent",
         )
@@ -180,17 +180,18 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
         alone + own,
         f"with what is spent and reserved (epsilon {terms.gauge(committed):.6g}) it would come to epsilon "
         f"{terms.gauge(total):.6g}, and the budget is {terms.epsilon:.6g} at delta {decimal(terms.delta, 3)}.",
-        _nearest(planned, cost, room(committed, terms), terms.delta),
+        nearest(planned, cost, room(committed, terms), terms.delta),
     )
 
 
-def _nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str:
-    if left.mu <= 0:
+def nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str:
+    """The run nearest to `planned`, which costs `cost`, that fits into `left`."""
+    if left.epsilon <= 0:  # of a mu so small that delta alone covers it, too
         return "wait for a run to end, or have the budget raised"
     fitting = _quieter(planned, cost.leak, left.mu * left.mu)
     if fitting is not None:
-        return f"this run with noise for epsilon {_down(epsilon(fitting, delta))} at delta {decimal(delta, 3)}"
-    return f"a run of epsilon {_down(left.epsilon)} at delta {decimal(delta, 3)} (mu {_down(left.mu)})"
+        return f"this run with noise for epsilon {down(epsilon(fitting, delta))} at delta {decimal(delta)}"
+    return f"a run of epsilon {down(left.epsilon)} at delta {decimal(delta)} (mu {down(left.mu)})"
 
 
 def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | None:
@@ -236,7 +237,7 @@ def require_leak(leak: float, delta: float) -> float:
     return leak
 
 
-def _down(value: float) -> str:
+def down(value: float) -> str:
     """`value` in six digits, rounded down, so that a limit that an error names is allowed."""
     if value <= 0:
         return "0"

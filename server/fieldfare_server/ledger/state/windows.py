@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal, Self, TypeAlias, get_args
 
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BudgetRefused
 from fieldfare.text import decimal
@@ -112,19 +113,19 @@ class Window:
         """With `price` begun in it too."""
         return replace(self, begun=self.begun + price)
 
-    def require(self, what: str, price: Price) -> None:
-        """Raise `BudgetRefused`, naming `what`, unless it holds `price` too."""
+    def require(self, what: str, planned: PrivacyLoss, price: Price) -> None:
+        """Raise `BudgetRefused`, naming `what` and the nearest to `planned` that fits, unless it holds `price` too."""
         if self.terms.hold(self.begun + price):
             return
         renews = f"{datetime.fromtimestamp(self.renews, UTC):%Y-%m-%d}"
-        waiting = self.terms.hold(price)
-        now = f"now a run of epsilon {self.left * 0.9999:.4g}" if self.left > 0 else ""
+        rooms = (budget.room(begun, self.terms) for begun in (self.begun, Price()))
+        now, then = (budget.nearest(planned, price, room, self.terms.delta) for room in rooms)
+        later = f"{'the same' if self.terms.hold(price) else then} from {renews} UTC on"
         raise BudgetRefused(
             what,
             f"with what began this {self.every} (epsilon {self.gauge:.6g}) it would come to epsilon "
             f"{self.terms.gauge(self.begun + price):.6g}, and a {self.every} holds {self.terms.epsilon:.6g} at delta "
             f"{decimal(self.terms.delta, 3)}.",
-            " or ".join(each for each in (f"the same from {renews} UTC on" if waiting else "", now) if each)
-            or f"a run of at most epsilon {self.terms.epsilon:.4g} from {renews} UTC on",
+            f"{later} or now {now}" if self.left > 0 else later,
             code="window-full",
         )
