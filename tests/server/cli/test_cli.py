@@ -301,7 +301,7 @@ def test_a_population_too_small_for_the_plan_is_refused(fieldfare: Run, plan_fil
     fieldfare("population", "create", "writers", "--epsilon", "5", "--delta", "1e-5")
     result = fieldfare("simulate", plan_file(**{"cohort = 12\nmin_reports = 6": "cohort = 80\nmin_reports = 80"}))
     assert result.exit_code == 2
-    assert "there are 100 to ask" in result.stderr
+    assert "there are 100 users to ask" in result.stderr
     assert said(fieldfare("runs", "--json")) == []
 
 
