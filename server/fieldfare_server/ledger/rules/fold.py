@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from fieldfare.errors import Refused
 from fieldfare_server.ledger.events.base import Event, Record, Unfit, by_kind
 from fieldfare_server.ledger.events.log import read
-from fieldfare_server.ledger.rules import charges, notes, populations, rounds, runs, tokens
+from fieldfare_server.ledger.rules import charges, populations, rounds, runs, tokens
 from fieldfare_server.ledger.state.rows import Fact
 from fieldfare_server.ledger.state.state import State
 
@@ -20,7 +20,7 @@ Rule: TypeAlias = Callable[[State, Record, Any], Iterator[Fact]]
 
 _MODULES = (populations, runs, rounds, charges, tokens)
 # The rule of each event: the function that takes it, by its signature.
-RULES: dict[type[Event], Rule] = notes.NOTES | by_kind(
+RULES: dict[type[Event], Rule] = tokens.NOTES | by_kind(
     (each for module in _MODULES for each in vars(module).values()), "state", "record", "event"
 )
 
