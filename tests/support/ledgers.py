@@ -15,6 +15,7 @@ from fieldfare.accounting.filter import Price
 from fieldfare.accounting.individual import Demand
 from fieldfare_server.ledger import Ledger, NewRun, Outcome, RunHandle
 from fieldfare_server.ledger.state import budget
+from fieldfare_server.ledger.state.state import State
 
 WITHOUT_NONCES = "secure-box-muller"
 """A noise source whose rounds have no nonces, as converted runs have one: most tests are about something else."""
@@ -43,6 +44,12 @@ def start(ledger: Ledger, mu: float = 0.8, rounds: int = 4, holder: str = "test"
         "trust_node_ids": False,
     }
     return ledger.start_run(NewRun(**{**values, **changes}), holder=holder)
+
+
+def proven(ledger: Ledger) -> State:
+    """What the journal of a ledger proves, which all its tables say too."""
+    with ledger.read() as connection:
+        return ledger.proof.require(connection)
 
 
 def demand(most: int, rounds: int = 4, cohort: int = 1) -> Demand:

@@ -43,7 +43,7 @@ from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.sql.rebuild import rebuild
 from fieldfare_server.ledger.sql.segments import Segments
 from fieldfare_server.ledger.sql.takeover import start_run, take_over
-from fieldfare_server.ledger.state.state import State
+from fieldfare_server.ledger.state.state import FoldedPopulation, State
 from fieldfare_server.ledger.states import Request, Scope
 
 # Seconds to wait for a database that cannot be reached when a ledger is opened.
@@ -512,12 +512,11 @@ class Ledger(Reader, metaclass=Shown):
         described = chain.canonical(loss.model_dump(mode="json", exclude_none=True))
         asked = {"key": key, "who": actor, "what": what, "why": why, "loss": described}
 
-        def left(state: State) -> tuple[bool, str, float]:
-            found = populations.find(state, population)
+        def left(found: FoldedPopulation) -> tuple[bool, str, float]:
             return key in found.charges, found.row.adjacency, max(0.0, found.row.leak - found.base().leak)
 
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
-        known, adjacency, leak = self.proof.ask(left)
+        known, adjacency, leak = self.proof.ask(population, left)
         price = None if known else loss.price(cast(Adjacency, adjacency), leak)
         self._append(population, lambda state: charges.reserve(state, population, price, asked), actor)
         return self.charge(population, key)

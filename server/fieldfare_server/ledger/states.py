@@ -26,4 +26,4 @@ ACTIVE: tuple[ActiveState, ...] = get_args(ActiveState)
 HELD = tuple(state for state in ACTIVE if state != "interrupted")
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 # The state of a run that a coordinator holds, by the request that stands.
-STATE_AFTER: Mapping[Request | None, ActiveState] = {"stop": "stopping", "pause": "paused", None: "running"}
+STATE_AFTER: Mapping[str | None, ActiveState] = {"stop": "stopping", "pause": "paused", None: "running"}

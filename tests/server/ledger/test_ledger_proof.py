@@ -17,6 +17,7 @@ from sqlalchemy.sql.expression import SelectBase
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import FieldfareError, LedgerError
+from fieldfare_server import faults
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome
 from fieldfare_server.ledger.events.base import Record
@@ -24,10 +25,11 @@ from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.sql import migrate, models, odometer_tables, rows
 from fieldfare_server.ledger.sql import proof as proofs
 from fieldfare_server.ledger.sql.database import fetch
+from fieldfare_server.ledger.sql.journal import read_head
 from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.state.state import State
 from support.fill import fill
-from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, start
+from support.ledgers import commit, demand, digest, edit_behind_the_guards, gaussian, proven, start
 from support.postgres import Cluster
 from support.refusals import coded
 
@@ -181,10 +183,10 @@ def test_the_journal_has_the_same_sum_as_the_tables_with_odometers(ledger_url: s
                 ledger.release_charge("people", key, actor="z")
             if turn == 2:
                 run.finish("stopped")
-            committed = ledger.proof.ask(lambda replay: replay.populations["people"].committed())
+            committed = proven(ledger).populations["people"].committed()
             assert committed == ledger.population("people").committed
-        again = Proof(ledger.database)
-        assert again.ask(lambda replay: replay.populations["people"].committed()) == committed
+        with ledger.read() as connection:
+            assert Proof(ledger.database).require(connection).populations["people"].committed() == committed
 
 
 def test_a_row_that_is_put_back_is_accepted_again(ledger_url: str) -> None:
@@ -450,6 +452,71 @@ def test_a_check_asks_the_database_no_more_than_six_times(ledger_url: str, monke
             assert len(asked) == most, "\n".join(map(str, asked))
 
 
+def test_a_charge_compares_the_tables_once_and_in_its_transaction(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    compare = Proof._compare
+
+    def count(proof: Proof, connection: Connection) -> None:
+        done.append("compared")
+        compare(proof, connection)
+
+    monkeypatch.setattr(Proof, "_compare", count)
+    monkeypatch.setattr(faults, "point", done.append)
+
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        for charge in (
+            lambda: start(ledger, 0.1),
+            lambda: ledger.reserve_charge("people", "a", Foreign(mu=0.1), what="x", why="y", actor="z"),
+            lambda: ledger.commit_charge("people", "a", actor="z"),
+            lambda: ledger.tighten_population("people", epsilon=3.0, reason="less", actor="officer"),
+        ):
+            done.clear()
+            charge()
+            assert [each for each in done if each == "compared" or each.startswith("ledger.transaction")] == [
+                *("ledger.transaction.begun", "compared", "ledger.transaction.worked", "ledger.transaction.committed")
+            ]
+
+
+def test_who_asks_for_a_price_is_told_no_odometers(ledger_url: str) -> None:
+    """They are compared with the log in the transaction that decides, and not before."""
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 4.0, 1e-6, actor="officer")
+        start(ledger, 0.1, demand=demand(1000)).register_users(np.arange(5, dtype=np.uint64))
+        committed = proven(ledger).populations["people"].committed()
+        assert ledger.proof.ask("people", lambda found: found.base()).mu_squared < committed.mu_squared
+        with pytest.raises(LookupError, match="not compared"):
+            ledger.proof.ask("people", lambda found: found.committed())
+
+
+def test_a_journal_with_much_news_is_read_before_the_transaction(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other writers wait for a transaction. So too at the first check, which reads every run and counts every row."""
+    news: list[int] = []
+    examine = Proof.examine
+
+    def look(proof: Proof, connection: Connection) -> State:
+        assert proof._newest_round is not None
+        if proof is other.proof:
+            news.append(read_head(connection).count - proof._rows)
+        return examine(proof, connection)
+
+    monkeypatch.setattr(proofs, "_BATCH", 3)
+    monkeypatch.setattr(Proof, "examine", look)
+    with Ledger.open(ledger_url, create=True) as ledger, Ledger.open(ledger_url) as other:
+        for name in ("people", "others", "more"):
+            ledger.create_population(name, 4.0, 1e-6, actor="officer")
+        for number in (2, 3):
+            other.tighten_population("more", epsilon=3.9 - number / 10, reason="less", actor="officer")
+            for turn in range(number):
+                ledger.note_population("people", text=f"note {turn}", actor="officer")
+        other.tighten_population("more", epsilon=3.0, reason="less", actor="officer")
+        assert news == [0, 3, 0]
+
+
 def test_a_check_scans_no_table_that_grows_with_runs_and_finds_a_revived_run_at_once(tmp_path: Path) -> None:
     with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
@@ -481,9 +548,8 @@ def test_the_proof_forgets_closed_rounds(ledger_url: str) -> None:
     with Ledger.open(ledger_url, create=True) as ledger:
         fill(ledger)
         ledger.proof.advance()
-        kept = ledger.proof.ask(
-            lambda replay: [sum(map(len, (run.attempts for run in replay.runs.values()))), len(replay.runs)]
-        )
+        runs = proven(ledger).runs
+        kept = [sum(len(run.attempts) for run in runs.values()), len(runs)]
         assert kept == [1, 5]  # the open round of the run under way
 
 
@@ -496,7 +562,7 @@ def test_the_replayed_sums_are_those_of_the_columns(ledger_url: str) -> None:
             run.commit_round(commit_one, Outcome([], run.planned), "0" * 63 + str(int(mu * 100) % 10))
             if mu != 0.3:
                 run.finish("stopped")
-        committed = ledger.proof.ask(lambda replay: replay.populations["people"].committed())
+        committed = proven(ledger).populations["people"].committed()
         assert committed == ledger.population("people").committed
 
 

@@ -26,7 +26,7 @@ from fieldfare_server.ledger.sql.journal import read_head
 from fieldfare_server.ledger.sql.memory import Account, Memory
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.admission import admit, count
-from support.ledgers import demand, digest, gaussian, start
+from support.ledgers import demand, digest, gaussian, proven, start
 from support.refusals import coded
 
 DELTA = 1e-5
@@ -398,7 +398,7 @@ def test_odometers_that_no_run_uses_take_no_memory(tmp_path: Path) -> None:
     with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:
         ledger.create_population("people", 8.0, 1e-6, actor="officer")
         start(ledger, 0.1).register_users(np.arange(5, dtype=np.uint64))
-        standing = ledger.proof.ask(lambda replay: replay.populations["people"].standing)
+        standing = proven(ledger).populations["people"].standing
     assert standing is not None
     for zeros in (standing.settled, standing.held):
         assert (zeros.shape, zeros.base.nbytes) == ((5,), 8)

@@ -20,7 +20,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.history import history
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.state import windows
-from support.ledgers import commit, demand, start
+from support.ledgers import commit, demand, proven, start
 from support.refusals import Coded, coded
 
 MONDAY = datetime(2026, 11, 23, 9, tzinfo=UTC).timestamp()
@@ -168,7 +168,7 @@ def test_the_tables_and_the_log_have_one_window(ledger: Ledger, ledger_url: str,
         ledger.reserve_charge("people", f"k{number}", Foreign(mu=0.05), what="x", why="y", actor="t")
         if number % 2:
             ledger.release_charge("people", f"k{number}", actor="t")
-        proved = ledger.proof.ask(lambda state: state.populations["people"].window(clock.now))
+        proved = proven(ledger).populations["people"].window(clock.now)
         assert ledger.position("people")[0].window == proved
         with Ledger.open(ledger_url, clock=clock) as two:
             assert two.position("people")[0].window == proved

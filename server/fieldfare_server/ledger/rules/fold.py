@@ -20,7 +20,7 @@ Rule: TypeAlias = Callable[[State, Record, Any], Iterator[Fact]]
 
 _MODULES = (populations, runs, rounds, charges, tokens)
 # The rule of each event: the function that takes it, by its signature.
-RULES: dict[type[Event], Rule] = by_kind(
+RULES: dict[type[Event], Rule] = tokens.NOTES | by_kind(
     (each for module in _MODULES for each in vars(module).values()), "state", "record", "event"
 )
 

@@ -307,7 +307,7 @@ def tightened(state: State, record: Record, event: events.Tightened) -> Iterator
     yield row._replace(epsilon=event.epsilon, delta=event.delta)
 
 
-# -- windows and notes ---------------------------------------------------------------------------------------
+# -- windows -------------------------------------------------------------------------------------------------
 
 
 def set_window(state: State, name: str, epsilon: float | None, every: str | None, reason: str) -> events.WindowSet:
@@ -343,12 +343,6 @@ def window_set(state: State, record: Record, event: events.WindowSet) -> Iterato
             f"less than epsilon {held:g} a {row.window_every}",
         )
     yield row._replace(window_epsilon=epsilon, window_every=every)
-
-
-def noted(state: State, record: Record, event: events.Noted) -> Iterator[rows.Fact]:
-    """Take a note, which makes no fact."""
-    require(record.place in state.populations, "it is on no population")
-    yield from ()
 
 
 def _old_window(row: rows.PopulationRow) -> dict[str, object]:

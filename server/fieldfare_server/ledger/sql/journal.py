@@ -18,7 +18,7 @@ from fieldfare_server.ledger.rules.fold import decide
 from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.projection import Changes, Contents
-from fieldfare_server.ledger.sql.proof import Proof
+from fieldfare_server.ledger.sql.proof import Late, Proof
 from fieldfare_server.ledger.sql.segments import Segments
 from fieldfare_server.ledger.sql.tables import Tables
 from fieldfare_server.ledger.state.state import State
@@ -251,12 +251,16 @@ class Journal:
             )
 
     def write(
-        self, work: Callable[[Connection, Entry], T], *, admits: bool = False, signer: chain.HeadFile | None = None
+        self,
+        work: Callable[[Connection, Entry], T],
+        *,
+        prove: Callable[[Connection, int], State] | None = None,
+        signer: chain.HeadFile | None = None,
     ) -> T:
         """Run `work` in one durable, serialised transaction (see `Database.write`); returns its result.
 
-        admits: `Entry.state` is the state that the log proves, as `admit` needs it. signer: signs the head, whoever
-            writes; None: this journal's own head file, where it is a coordinator's.
+        prove: gives `Entry.state` by a log of so many rows; None: what the tables show is enough. signer: signs the
+            head, whoever writes; None: this journal's own head file, where it is a coordinator's.
         """
         if not self._checked:
             self.check()
@@ -267,7 +271,7 @@ class Journal:
             # Inside of the transaction: another writer of this machine may have seen a newer row since.
             self._look()
             end = self._not_behind(connection, _head_of(head))
-            proven = self.proof.require(connection) if admits else None
+            proven = None if prove is None else prove(connection, end.count)
             file = signer or (self._file if self._coordinator else None)
             narrow = self.database.narrow(connection)
             entry = Entry(connection, event, self.clock(), end, file, proven, narrow=narrow)
@@ -288,9 +292,12 @@ class Journal:
         `Entry.state` is what the log proves, and the rules decide by it. Raises `Disproved`, with nothing
         changed, unless every table says the same.
         """
-        # What is new in a long journal is read before the transaction, for which other writers wait.
-        self.proof.advance()
-        return self.write(work, admits=True)
+        try:
+            return self.write(work, prove=self.proof.require)
+        except Late:
+            # It is read before the transaction, for which other writers wait.
+            self.proof.advance()
+            return self.write(work, prove=lambda connection, _: self.proof.require(connection))
 
     def _copy(self, begin: bool) -> None:
         """Copy what is new into the segments, before the head is held: they are never behind it.

@@ -1,4 +1,4 @@
-"""Whether the tables say what the journal proves, asked before every charge: the journal is the budget.
+"""Whether the tables say what the journal proves, asked once before every charge: the journal is the budget.
 
 `Proof` replays the journal once and keeps the state that it gives. Each further check costs the rows that are new
 since, and compares with the tables: every population, every token, every run under way and every run that
@@ -17,7 +17,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.base import Record, Unfit
 from fieldfare_server.ledger.events.populations import Recomputed
 from fieldfare_server.ledger.rules.fold import apply
+from fieldfare_server.ledger.rules.populations import find
 from fieldfare_server.ledger.sql import migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.database import Database, fetch
 from fieldfare_server.ledger.state import odometers
@@ -81,7 +82,8 @@ _ROUNDS = (
         _t.index.between(bindparam("first"), bindparam("last")),
     )
 )
-# Where the journal ends, and how many rows the tables have, which spares the reading of each that is empty and has to
+_END = select(_h.id.label("head"), _h.ledger, _h.count, _h.hash)
+# The same, and how many rows the tables have, which spares the reading of each that is empty and has to
 # be; once for each open round, or with none. A literal state, and rounds that are found first: else SQLite does not use
 # the small index of open ones.
 _open = select(models.rounds).where(text("rounds.state = 'open'")).cte("opened").prefix_with("MATERIALIZED")
@@ -97,6 +99,10 @@ _NOW = select(
     _open,
     _r.id.label("run"),
 ).select_from(models.head.outerjoin(_open, true()).outerjoin(models.runs, _r.seq == _open.c.run_seq))
+
+
+class Late(Exception):
+    """So much is to be read first that other writers would wait too long for this transaction."""
 
 
 class Disproved(LedgerError):
@@ -174,16 +180,16 @@ class Replay:
 
     # -- following -------------------------------------------------------------------------------------------
 
-    def _step(self, connection: Connection, most: int) -> None:
+    def _step(self, connection: Connection, most: int, *, compare: bool = True) -> None:
         """Follow at most `most` rows, compare the tables if those were the last, and note what does not fit."""
         self._unlike = None
         try:
-            self._follow(connection, most)
+            self._follow(connection, most, _NOW if compare else _END)
         except Unfit as unfit:
             self._broken = unfit
         except _DAMAGE as error:
             self._broken = Unfit("database", self._name, f"{type(error).__name__}: {error}")
-        if self._broken is None and self._unlike is None and self._rows == self._end:
+        if compare and self._broken is None and self._unlike is None and self._rows == self._end:
             try:
                 self._compare(connection)
             except Unfit as unfit:
@@ -191,8 +197,8 @@ class Replay:
             except _DAMAGE as error:
                 self._unlike = Unfit("database", self._name, f"{type(error).__name__}: {error}")
 
-    def _follow(self, connection: Connection, most: int) -> None:
-        self._now = fetch(connection, _NOW, since=2**31 - 1 if self._newest_round is None else self._newest_round)
+    def _follow(self, connection: Connection, most: int, now: Select[Any]) -> None:
+        self._now = fetch(connection, now, since=2**31 - 1 if self._newest_round is None else self._newest_round)
         if {row["head"] for row in self._now} != {1}:
             raise LedgerCorrupt("table head", "it has not one row.")
         head, self._end = self._now[0], self._now[0]["count"]
@@ -427,8 +433,8 @@ class Proof(Replay):
         self._database = database
         self._lock = threading.RLock()
 
-    def advance(self, most: int | None = None) -> Checked:
-        """Follow at most `most` more journal rows (None: all), and compare the tables at the end.
+    def advance(self, most: int | None = None, *, compare: bool = True) -> Checked:
+        """Follow at most `most` more journal rows (None: all), and compare the tables at the end if `compare`.
 
         Each batch is one short snapshot, so that a long journal is not read in one long transaction.
         """
@@ -438,7 +444,7 @@ class Proof(Replay):
                 size = _BATCH if left is None else min(_BATCH, left)
                 left = None if left is None else left - size
                 with self._database.read() as connection:
-                    self._step(connection, size)
+                    self._step(connection, size, compare=compare)
                 if self._rows >= self._end:
                     break
             fault = self._broken or self._unlike
@@ -450,17 +456,25 @@ class Proof(Replay):
         with self._lock:
             self._clear()
 
-    def ask(self, question: Callable[[State], T]) -> T:
-        """`question` of the replayed state of now, which it must not keep. Raises `Disproved` on any fault."""
+    def ask(self, population: str, question: Callable[[FoldedPopulation], T]) -> T:
+        """`question` of a population as the journal leaves it now, for a price that a transaction then decides by.
+
+        No table is compared, and no odometer can be asked for. Raises `Disproved` if the journal is not whole.
+        """
         with self._lock:
-            checked = self.advance()
+            checked = self.advance(compare=False)
             if not checked.ok:
                 raise Disproved(self._name, checked.fault)
-            return question(self._state)
+            return question(replace(find(self._state, population), standing=None))
 
-    def require(self, connection: Connection) -> State:
-        """As `examine`. Raises `Disproved`, naming the row, unless every table says what the journal proves."""
+    def require(self, connection: Connection, end: int | None = None) -> State:
+        """As `examine`. Raises `Disproved`, naming the row, unless every table says what the journal proves.
+
+        end: how many rows the journal has. Raises `Late` then, if many of them are new, and at the first time.
+        """
         with self._lock:
+            if end is not None and (self._newest_round is None or end - self._rows > _BATCH):
+                raise Late
             try:
                 return self.examine(connection)
             except Unfit as unfit:

@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Row
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BudgetRefused, RunHeld
 from fieldfare_server.ledger.events.runs import Resumed
-from fieldfare_server.ledger.rules.populations import find
 from fieldfare_server.ledger.rules.runs import NewRun, require_resumable, start
 from fieldfare_server.ledger.schedule import scheduled
 from fieldfare_server.ledger.sql import leases
@@ -18,7 +17,6 @@ from fieldfare_server.ledger.sql.journal import Entry, Journal, clean
 from fieldfare_server.ledger.sql.rows import run_row
 from fieldfare_server.ledger.sql.tables import Tables
 from fieldfare_server.ledger.state import budget
-from fieldfare_server.ledger.state.admission import Position
 
 
 def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) -> int:
@@ -34,21 +32,21 @@ def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) 
             secret on real people, a plan without `run.round_seconds`.
     """
     run.check()
+    cost = _price(journal, run)
     while True:
-        # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.
-        seen = _position(journal, run)
-        cost = budget.quote(run.planned, seen.alike, seen.terms, run.leak)
         try:
             return _start(journal, run, cost, holder, lease_seconds)
         except BudgetRefused:
             # If another run started or ended since, the default leak was chosen by old numbers: price the run again.
-            now = _position(journal, run)
-            if (now.alike, now.committed) == (seen.alike, seen.committed):
+            before, cost = cost, _price(journal, run)
+            if cost == before:
                 raise
 
 
-def _position(journal: Journal, run: NewRun) -> Position:
-    return journal.proof.ask(lambda state: find(state, run.population).position(journal.clock()))
+def _price(journal: Journal, run: NewRun) -> Price:
+    # Outside a transaction: under sampling a price is a numerical convolution, and other writers would wait.
+    alike, terms = journal.proof.ask(run.population, lambda found: (found.base(), found.terms))
+    return budget.quote(run.planned, alike, terms, run.leak)
 
 
 def _start(journal: Journal, run: NewRun, cost: Price, holder: str, lease_seconds: float) -> int:
