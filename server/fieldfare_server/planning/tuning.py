@@ -159,7 +159,8 @@ class Tuning:
             alone = plan.client.model_copy(update={"workers": 1})
             trial = _noised(plan, whole.noise_multiplier * max(1.0, whole.loss.mu / mu), client=alone)
             trials.append((trial, price_with_model(trial)))
-        return trials, Foreign.of({"mu": max(cost.loss.mu for _, cost in trials), "trials": len(trials)})
+        said = {"trials": len(trials), "adjacency": self.plan.privacy.adjacency}
+        return trials, Foreign.of({"mu": max(cost.loss.mu for _, cost in trials), **said})
 
     def question(self, runs: Sequence[str], users: int) -> Asked | None:
         """Return what compares the released models of `runs` on the share, of `users` users; None: public scores do."""
