@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BudgetRefused, Differs, FieldfareError, NotGiven, WrongForm
-from fieldfare.participation import hides_presence
+from fieldfare.participation import Adjacency, adjacency_factor, hides_presence
 from fieldfare.shown import Shown
 
 if TYPE_CHECKING:  # flwr is loaded when an accountant is made, not when this module is named
@@ -68,7 +68,7 @@ class LedgerAccountant(metaclass=Shown):
         name: str,
         *,
         config: PrivacyConfig,
-        adjacency: str,
+        adjacency: Adjacency,
         rounds: int | None = None,
         why: str = "training with Flower's differential privacy",
     ) -> None:
@@ -79,7 +79,7 @@ class LedgerAccountant(metaclass=Shown):
             population: whose budget is charged.
             name: of this training, for the journal, at most 60 characters.
             config: Flower's. `max_epsilon` must be set: without it Flower never asks before a round.
-            adjacency: the population's.
+            adjacency: the population's, which refuses another.
             rounds: the training's rounds, where all are to be charged at once, also if it is stopped or
                 started again.
 
@@ -208,22 +208,20 @@ class LedgerAccountant(metaclass=Shown):
     def _priced(self, event: GaussianPrivacyEvent, steps: int) -> Foreign:
         if self._config.sampling_method.value == "poisson" and hides_presence(self._adjacency):
             rate = event.sample_size / event.population_size
-            return Foreign(rate=rate, noise_multiplier=event.noise_multiplier, steps=steps)
-        return Foreign(mu=_factor(self._adjacency) * steps**0.5 / event.noise_multiplier * (1 + 1e-15))
+            said = {"rate": rate, "noise_multiplier": event.noise_multiplier, "steps": steps}
+        else:
+            said = {"mu": adjacency_factor(self._adjacency) * steps**0.5 / event.noise_multiplier * (1 + 1e-15)}
+        return Foreign.of({**said, "adjacency": self._adjacency})
 
     def _loss(self, events: list[tuple[float, int, int]]) -> PrivacyLoss:
         """Return the loss of these releases alone, without amplification: the most that is claimed while the
         run goes on.
         """
-        return PrivacyLoss(sum((_factor(self._adjacency) / z) ** 2 for z, _, _ in events))
+        return PrivacyLoss(sum((adjacency_factor(self._adjacency) / z) ** 2 for z, _, _ in events))
 
 
 def _facts(event: GaussianPrivacyEvent) -> tuple[float, int, int]:
     return (event.noise_multiplier, event.sample_size, event.population_size)
-
-
-def _factor(adjacency: str) -> float:
-    return 2.0 if adjacency == "replace_one" else 1.0
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -29,7 +29,7 @@ from simulator.world import LEASE, Process, World
 UNITS = (1 << 28, 1 << 31, 1 << 34)
 """What one participation costs, in units of 2^-44 mu^2."""
 MUS = (0.01, 0.05, 0.2)
-PLAN = '{"privacy": {}, "run": {"rounds": 8}}'
+PLAN = {"run": {"rounds": 8}}
 
 
 @dataclass
@@ -170,8 +170,9 @@ class Federation:
         most = units * rounds
         demand = Demand(most, tuple(units * (i + 1) for i in range(rounds)), rounds, 0, 1) if individual else None
         job = Job(self.rng.randbytes(6).hex(), key, name, rounds, units, individual, self.rng.random() < 0.4)
+        adjacency = self.oracle.fold.populations[name]["adjacency"]
         new = NewRun(
-            PLAN,
+            json.dumps({**PLAN, "privacy": {"adjacency": adjacency}}),
             "0" * 64,
             name,
             rounds,

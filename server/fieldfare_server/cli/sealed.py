@@ -26,7 +26,7 @@ from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.accounting.sealed import draw
 from fieldfare.atomic import replace_file
 from fieldfare.cost import Cost
-from fieldfare.errors import ChargedInVain, Differs, Unsupported
+from fieldfare.errors import ChargedInVain, Unsupported
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
 from fieldfare_server.cli import sessions
@@ -55,13 +55,10 @@ def require_sealed(ledger: Ledger, tuning: Tuning) -> tuple[Trials, Foreign]:
     trials, loss = tuning.sealed()
     if why := forked.why_not():
         raise Unsupported("sealed trials here", f"each is a process of its own, and {why}.", "a fresh process on Linux")
-    name, adjacency = tuning.plan.privacy.population, tuning.plan.privacy.adjacency
-    if (known := ledger.population(name).adjacency) != adjacency:
-        raise Differs(f"privacy.adjacency = {adjacency!r}", f"population {name!r} is for {known!r}.", repr(known))
     for plan, cost in trials:
         admit(plan, None, ledger, user_names(plan.task_reference))
         require_signal(cost)
-    admit_charge(name, loss, ledger)
+    admit_charge(tuning.plan.privacy.population, loss, ledger)
     return trials, loss
 
 

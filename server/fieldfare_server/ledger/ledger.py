@@ -495,8 +495,8 @@ class Ledger(Reader, metaclass=Shown):
 
         Raises:
             BudgetRefused: it does not fit.
-            BadInput: an impossible loss, a key of another's charge, of another loss or of a charge that is closed, a
-                closed population, no reason.
+            BadInput: an impossible loss, one for another adjacency, a key of another's charge, of another loss or of a
+                charge that is closed, a closed population, no reason.
 
         Example:
             >>> from fieldfare.accounting.foreign import Foreign
@@ -509,10 +509,11 @@ class Ledger(Reader, metaclass=Shown):
         """
         what, why, actor = clean(what, 200).strip(), clean(why, 2000).strip(), clean(actor, 200)
         charges.check(key, what, why)
-        described = chain.canonical(loss.model_dump(mode="json", exclude_none=True))
+        described = chain.canonical(loss.model_dump(mode="json", exclude_none=True, exclude={"adjacency"}))
         asked = {"key": key, "who": actor, "what": what, "why": why, "loss": described}
 
         def left(found: FoldedPopulation) -> tuple[bool, str, float]:
+            runs.require_adjacency(found.row, loss.adjacency)
             return key in found.charges, found.row.adjacency, max(0.0, found.row.leak - found.base().leak)
 
         # Priced before the transaction: under sampling a price is a numerical convolution, and other writers wait.

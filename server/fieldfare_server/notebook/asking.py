@@ -16,8 +16,7 @@ from fieldfare_server.evidence.looks import Look, Offer, look
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import Budget, home_of, make_population
-from fieldfare_server.planning.questions import Asked, require_clear
-from fieldfare_server.run.pricing import price_with_model
+from fieldfare_server.planning.questions import Asked, priced, require_clear
 from fieldfare_server.run.private.asking import Asking
 
 
@@ -158,8 +157,7 @@ def _put(
 ) -> Look | Offer:
     """Ask in `home`, which is a temporary one where it is `fresh`."""
     try:
-        plan = asked.plan(int(asked.plan(1).takes(user_names(asked.of_users)).sum()))
-        cost = price_with_model(plan)
+        plan, cost = priced(asked, int(asked.plan(1).takes(user_names(asked.of_users)).sum()))
         if clip:
             require_clear(asked, plan, cost)
         if dry_run and fresh:

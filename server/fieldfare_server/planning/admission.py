@@ -20,6 +20,7 @@ from fieldfare.errors import NotNow
 from fieldfare.plan import Plan
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules.charges import require_room
+from fieldfare_server.ledger.rules.runs import require_adjacency
 from fieldfare_server.ledger.state import admission, budget
 from fieldfare_server.ledger.state.admission import Admission, Position
 from fieldfare_server.planning.feasibility import check_feasible, require_feasible
@@ -53,14 +54,16 @@ def admit(
         For how many users it may, with what margin, and warnings.
 
     Raises:
-        BadInput: these users cannot fill the rounds, or the population is closed or not there; names what
-            would do.
+        BadInput: these users cannot fill the rounds, or the population is closed, not there or of
+            another adjacency; names what would do.
         BudgetRefused: what is left, or the calendar window, does not hold the run; names the nearest that it
             holds.
     """
     known = ledger.population(plan.privacy.population) if ledger is not None else None
     if known is not None and known.state != "open":
         raise NotNow(f"a run on population {known.name!r}", f"the population is {known.state}.", "another population")
+    if known is not None:
+        require_adjacency(known, plan.privacy.adjacency)
     warnings: list[str] = []
     if users is not None:
         users = plan.asks(users)

@@ -25,6 +25,7 @@ from fieldfare.questions.base import FEWEST
 from fieldfare.refusals import bad_input, with_lines
 from fieldfare.registry import Table
 from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.planning.feasibility import require_feasible
 from fieldfare_server.run.pricing import demand_of, price_with_model
 
 # The tables of a plan by which the released model is the noised mean contribution, and nothing else.
@@ -166,7 +167,7 @@ class Asked(Table):
         privacy = self.privacy.model_dump(exclude_defaults=True)
         trains = {} if self.client is None else {"client": self.client.model_dump(mode="json", exclude_none=True)}
         tuning = {} if self.tuning is None else {"tuning": self.tuning.model_dump()}
-        asked = self.run.cohort or users
+        asked = self.run.cohort or max(1, users)  # of nobody, so that admission says who is missing
         question = self.question.of_users(asked).model_dump(mode="json")
         return Plan.parse(
             {
@@ -215,6 +216,13 @@ def with_norm(text: str, norm: float) -> str:
     return made
 
 
+def priced(asked: Asked, users: int) -> tuple[Plan, Cost]:
+    """Return the plan of a question to `users` users, and its cost. Raises `BadInput` for a cohort above them."""
+    plan = asked.plan(users)
+    require_feasible(plan, users)  # first: no noise would do for a cohort far above
+    return plan, price_with_model(plan)
+
+
 def plan_for(asked: Asked, names: NDArray[np.uint64], ledger: Reader) -> tuple[Plan, Cost]:
     """Return the plan of a question to those of `names` (pseudonyms) who can pay for it, and its cost.
 
@@ -224,8 +232,7 @@ def plan_for(asked: Asked, names: NDArray[np.uint64], ledger: Reader) -> tuple[P
 
     Raises `BadInput` where there is no such population.
     """
-    plan = asked.plan(len(names))
-    cost = price_with_model(plan)
+    plan, cost = priced(asked, len(names))
     if asked.run.cohort is not None:
         return plan, cost
     demand = demand_of(plan, cost)
@@ -237,5 +244,4 @@ def plan_for(asked: Asked, names: NDArray[np.uint64], ledger: Reader) -> tuple[P
     able = int((position.room >= demand.most).sum()) + (newcomers if position.newcomer >= demand.most else 0)
     if not 0 < able < len(names):
         return plan, cost
-    plan = asked.plan(able)
-    return plan, price_with_model(plan)
+    return priced(asked, able)

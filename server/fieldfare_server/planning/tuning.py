@@ -34,6 +34,7 @@ from fieldfare.cost import Cost
 from fieldfare.errors import Conflict, OutOfRange, Unknown, Unsupported, WrongForm
 from fieldfare.participation import adjacency_factor
 from fieldfare.plan import Plan
+from fieldfare.plan_tables import RunSpec
 from fieldfare.questions.choice import Choose
 from fieldfare.text import decimal
 from fieldfare_server.ledger.reads import Reader
@@ -109,9 +110,11 @@ class Tuning:
             raise OutOfRange(f"{trials} trials", why, f"2 to {MOST_TRIALS} of them")
         settings = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
         made = cls(plan, tuple(settings), _measure(score))
-        for index, final in enumerate(made.finals):
-            if final in made.finals[:index]:
-                raise Conflict(f"over {settings[index]}", "is tried twice, and paid twice.", "each once")
+        tried = [final.model_copy(update={"run": made._run(final)}) for final in made.finals]
+        for index, trial in enumerate(tried):
+            if trial in tried[:index]:
+                near = "each once" if made.finals[index] in made.finals[:index] else "cohorts that a share tells apart"
+                raise Conflict(f"over {settings[index]}", "is tried twice, and paid twice.", near)
         return made
 
     @property
@@ -133,15 +136,19 @@ class Tuning:
         """Return the plan of one trial: on the share, with a cohort as small, and noise for its part of the budget."""
         final = self.finals[index]
         assert final.tuning is not None
-        share, run = final.tuning.share, final.run
+        tuning = final.tuning.model_copy(update={"users": "share"})
+        sigma = self.costs[index].noise_multiplier * math.sqrt(self.parts)
+        return _noised(final, sigma, run=self._run(final), tuning=tuning)
+
+    def _run(self, final: Plan) -> RunSpec:
+        """Return the `[run]` of a trial: of a share of the users a cohort as small, so that two may become one."""
+        share, run = 1.0 if final.tuning is None else final.tuning.share, final.run
         scaled = {
             name: max(1, math.floor(share * value))
             for name in ("cohort", "min_reports", "min_available")
             if (value := getattr(run, name)) is not None
         }
-        tuning = final.tuning.model_copy(update={"users": "share"})
-        sigma = self.costs[index].noise_multiplier * math.sqrt(self.parts)
-        return _noised(final, sigma, run=run.model_copy(update=scaled), tuning=tuning)
+        return run.model_copy(update=scaled)
 
     def sealed(self) -> tuple[list[tuple[Plan, Cost]], Foreign]:
         """Return a sealed trial of each setting, with its cost, and the loss of the best of as many trials.
@@ -159,7 +166,8 @@ class Tuning:
             alone = plan.client.model_copy(update={"workers": 1})
             trial = _noised(plan, whole.noise_multiplier * max(1.0, whole.loss.mu / mu), client=alone)
             trials.append((trial, price_with_model(trial)))
-        return trials, Foreign.of({"mu": max(cost.loss.mu for _, cost in trials), "trials": len(trials)})
+        said = {"trials": len(trials), "adjacency": self.plan.privacy.adjacency}
+        return trials, Foreign.of({"mu": max(cost.loss.mu for _, cost in trials), **said})
 
     def question(self, runs: Sequence[str], users: int) -> Asked | None:
         """Return what compares the released models of `runs` on the share, of `users` users; None: public scores do."""
@@ -206,8 +214,8 @@ class Tuning:
             require_signal(cost)
 
     def size(self, names: NDArray[np.uint64]) -> int:
-        """Return how many of these users, by pseudonym, tune."""
-        return int((~self.plan.takes(names)).sum())
+        """Return how many of these users, by pseudonym, tune; 1 of none, and admission then says that it lacks them."""
+        return max(1, int((~self.plan.takes(names)).sum()))
 
     def offer(self) -> Ways:
         """Return what the ways of tuning would cost and leave, side by side. Charges nothing.

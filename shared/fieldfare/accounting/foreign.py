@@ -60,6 +60,7 @@ class Foreign(Table):
     rate: float | None = Field(default=None, gt=0, le=1, description="of Poisson sampling, with the two below")
     noise_multiplier: float | None = Field(default=None, gt=0, le=1e9, description="noise std over clip norm")
     steps: int | None = Field(default=None, ge=1, le=1_000_000_000, description="sampled steps")
+    adjacency: Adjacency | None = Field(default=None, description="the population's, which refuses another")
 
     @classmethod
     def of(cls, table: Mapping[str, object]) -> Foreign:
@@ -71,7 +72,7 @@ class Foreign(Table):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        given = {name for name, value in self if value is not None}
+        given = {name for name, value in self if value is not None and name != "adjacency"}
         kinds = (
             {"mu"},
             {"mu", "trials"},

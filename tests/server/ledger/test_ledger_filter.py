@@ -40,7 +40,8 @@ def add_remove(ledger: Ledger, epsilon: float, leak: float | None = None) -> Non
 
 
 def begin(ledger: Ledger, planned: PrivacyLoss, rounds: int = 64, leak: float | None = None) -> RunHandle:
-    return start(ledger, rounds=rounds, planned=planned, plan_json="{}", leak=leak)
+    plan = json.dumps({"privacy": {"adjacency": ledger.population("people").adjacency}})
+    return start(ledger, rounds=rounds, planned=planned, plan_json=plan, leak=leak)
 
 
 def release(run: RunHandle, spent: PrivacyLoss) -> None:

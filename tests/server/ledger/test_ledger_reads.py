@@ -22,6 +22,8 @@ from support.fill import ONE, fill
 from support.ledgers import commit, digest, gaussian, start
 from support.refusals import coded
 
+HIDDEN = '{"privacy": {"adjacency": "add_remove"}}'
+
 
 @pytest.fixture
 def ledger(ledger_url: str) -> Iterator[Ledger]:
@@ -106,7 +108,7 @@ def test_views_are_json_and_name_no_user_or_key(ledger: Ledger) -> None:
 
 def test_counts_are_not_shown_where_presence_is_the_secret(ledger: Ledger) -> None:
     ledger.create_population("hidden", 4.0, 1e-6, adjacency="add_remove", simulated=True, actor="officer")
-    run = start(ledger, population="hidden", plan_json="{}")
+    run = start(ledger, population="hidden", plan_json=HIDDEN)
     run.register_users(np.arange(7, dtype=np.uint64))
     run.void_round(run.open_round([1, 2, 3]), "2 reports, 3 needed", reports=2, rejects={"nan": 1})
     opened = run.open_round([1, 2, 3])
@@ -205,7 +207,7 @@ def test_statistics_must_be_finite_json(ledger: Ledger) -> None:
 def test_sampled_and_gaussian_runs_share_one_budget(ledger: Ledger) -> None:
     ledger.create_population("sampled", 4.0, 1e-6, adjacency="add_remove", simulated=True, actor="officer")
     sampled = PrivacyLoss(0.0, (PoissonGaussian(0.01, 1.0, 100),))
-    run = start(ledger, rounds=100, planned=sampled, population="sampled", plan_json="{}")
+    run = start(ledger, rounds=100, planned=sampled, population="sampled", plan_json=HIDDEN)
     commit_sampled = PrivacyLoss(0.0, (PoissonGaussian(0.01, 1.0, 1),))
     run.commit_round(run.open_round([]), Outcome([], commit_sampled), digest("x"))
     foreign = PrivacyLoss(0.0, (PoissonGaussian(0.02, 1.0, 1),))
@@ -215,8 +217,8 @@ def test_sampled_and_gaussian_runs_share_one_budget(ledger: Ledger) -> None:
     assert view.committed == price(sampled, 0.25 * view.leak)
     assert 0 < view.spent_epsilon == view.committed_epsilon < 4.0  # all of it is spent by the first round
     with pytest.raises(BudgetRefused):
-        start(ledger, view.remaining_mu * 1.01, population="sampled", plan_json="{}")
-    start(ledger, view.remaining_mu, population="sampled", plan_json="{}")
+        start(ledger, view.remaining_mu * 1.01, population="sampled", plan_json=HIDDEN)
+    start(ledger, view.remaining_mu, population="sampled", plan_json=HIDDEN)
 
 
 def test_room_is_never_too_much_and_nearly_all() -> None:

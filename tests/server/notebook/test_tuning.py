@@ -25,9 +25,11 @@ from fieldfare.registry import Table
 from fieldfare_client.app import forget_users
 from fieldfare_client.users import UserTable
 from fieldfare_server import faults
+from fieldfare_server.cli.tune import _completed
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.notebook.simulation import home_of
 from fieldfare_server.planning.tuning import Tuned, Tuning, Ways
 from oracles import questions as oracle
 from support.commands import command_in
@@ -236,6 +238,43 @@ class FewerUsersTask(TinyTask):
     def users(self) -> UserTable:
         x = np.ones((24 - self.fewer, 3), np.float32)
         return UserTable.grouped([f"user-{index}" for index in range(len(x))], {"x": x, "y": x[:, 0]})
+
+
+def test_cohorts_that_a_share_makes_one_are_no_two_trials() -> None:
+    """The second setting was shown the first one's run, and a question named that twice after it was charged."""
+    with pytest.raises(BadInput, check=coded("conflict", "'run.cohort': 7", "cohorts that a share tells apart")):
+        Tuning.of(plan(), {"run.cohort": [6, 7]})
+    assert [Tuning.of(plan(), {"run.cohort": [6, 8]}).trial(at).run.cohort for at in (0, 1)] == [2, 3]
+    assert len(Tuning.of(plan(tuning=None), {"run.cohort": [6, 7]}, sealed=True).settings) == 2
+
+
+def test_a_share_of_nobody_is_said_as_such(tmp_path: Path) -> None:
+    """`run.cohort = 0` was refused, which nobody wrote."""
+    with pytest.raises(BadInput, check=coded("too-few", "the population has 0 users")):
+        ff.tune(plan(tuning=1e-9), RATES, score="correct", budget=4, ledger=tmp_path, dry_run=True)
+
+
+def test_a_limit_that_is_lowered_between_trials_holds_for_what_comes(tmp_path: Path) -> None:
+    """The next trial asks those of the share who have enough left; the others' run is refused until it is raised."""
+    over = {"server_optimizer.learning_rate": [0.1, 1.0]}
+    ff.tune(plan(), over, budget=4, ledger=tmp_path, dry_run=True)
+    first = _completed(home_of(tmp_path)[0], Tuning.of(plan(), over).trial(0), "trial", quiet=True)
+    limit = 1.05 * first.spent_epsilon
+    with ledger_of(tmp_path) as ledger:
+        ledger.tighten_population("people", epsilon=limit, reason="less", actor="officer")
+    tuned = ff.tune(plan(), over, ledger=tmp_path, progress=False)
+    assert isinstance(tuned, Tuned)
+    assert first.id in {tried.run for tried in tuned.trials}
+    with pytest.raises(BudgetRefused):
+        ff.simulate(tuned.plan, ledger=tmp_path, progress=False)
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.population("people").spent_epsilon <= limit
+        ledger.raise_population("people", epsilon=4, reason="as before", actor="officer")
+    ff.simulate(tuned.plan, ledger=tmp_path, progress=False)
+    assert charges(tmp_path)[0] == 3
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.population("people").spent_epsilon <= 4
+        assert [run.plan["tuning"]["users"] for run in ledger.runs().items] == ["others", "share", "share"]
 
 
 def test_a_trials_task_has_the_users_of_the_final_run(tmp_path: Path) -> None:

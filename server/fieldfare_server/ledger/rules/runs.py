@@ -39,6 +39,7 @@ from fieldfare_server.ledger.state.formats import FORMAT, SEEDED
 from fieldfare_server.ledger.state.rows import Fact, Odometers, Pledge, PopulationRow, RunRow, Seed, said
 from fieldfare_server.ledger.state.state import FoldedPopulation, FoldedRun, State
 from fieldfare_server.ledger.states import STATE_AFTER, EndState, Request
+from fieldfare_server.ledger.views import PopulationView
 
 
 def new_run_id() -> str:
@@ -51,7 +52,7 @@ class NewRun:
     """What a run is admitted by.
 
     Args:
-        plan_json: a JSON object; where it has `privacy.adjacency`, that must be the population's.
+        plan_json: a JSON object; its `privacy.adjacency`, or zero_out where it has none, must be the population's.
         plan_digest: the plan's digest, as `Plan.digest` computes it.
         population: the population whose budget is charged.
         rounds: at least 1.
@@ -124,7 +125,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple
     """
     population = state.populations[run.population]
     _require_open(population.row, run.noise_source)
-    _require_adjacency(population.row, run)
+    require_adjacency(population.row, _adjacency(run.plan_json))
     _require_schedule(population.row, run)
     _require_callable(population.row, run)
     position = population.position(at)
@@ -353,8 +354,8 @@ def _require_open(population: PopulationRow, noise_source: str) -> None:
         )
 
 
-def _require_adjacency(population: PopulationRow, run: NewRun) -> None:
-    adjacency = _adjacency(run.plan_json)
+def require_adjacency(population: PopulationRow | PopulationView, adjacency: object) -> None:
+    """Raise `BadInput` unless what is priced under `adjacency` may be charged to `population`; None: it names none."""
     if adjacency is not None and adjacency != population.adjacency:
         raise Differs(
             f"privacy.adjacency = {adjacency!r}",
@@ -394,7 +395,7 @@ def _require_callable(population: PopulationRow, run: NewRun) -> None:
 
 
 def _adjacency(plan_json: str) -> object:
-    """`privacy.adjacency` of a plan, None where it has none. Raises `BadInput` unless the plan is a JSON object."""
+    """`privacy.adjacency` of a plan, as `Plan.stored` reads it. Raises `BadInput` unless the plan is a JSON object."""
     try:
         plan = json.loads(plan_json)
     except ValueError:
@@ -402,4 +403,4 @@ def _adjacency(plan_json: str) -> object:
     if not isinstance(plan, dict):
         raise WrongForm("the plan", "it is not a JSON object.")
     privacy = plan.get("privacy")
-    return privacy.get("adjacency") if isinstance(privacy, dict) else None
+    return privacy.get("adjacency", "zero_out") if isinstance(privacy, dict) else "zero_out"
