@@ -28,7 +28,7 @@ def _group() -> None:
 
 
 @ledger.command()
-@on_ledger()
+@on_ledger
 def rebuild(opened: Ledger) -> CommandResult:
     """Make every table again from the journal and what it names by hash. Stop all services first, and back it up."""
     voided = opened.rebuild(actor=actor())
