@@ -116,7 +116,7 @@ def count_trained(file: Path, **columns: str) -> int:
 
     trained = len(CsvTask(**CsvParameters(file=str(file.absolute()), **columns).model_dump()).users())
     if trained < 8:  # of ten
-        raise TooFew(file.name, f"has {trained} people to train.", "8")
+        raise TooFew(file.name, f"leaves too few people to train ({trained}).", "8")
     return trained
 
 

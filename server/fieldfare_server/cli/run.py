@@ -90,7 +90,5 @@ def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) ->
     directory.prepare()
     with Ledger.open(directory.ledger, create=True, head_file=directory.head_file) as ledger:
         if name not in {view.name for view in ledger.populations()}:
-            privacy = plan.privacy
-            ledger.create_population(
-                name, epsilon, privacy.delta, adjacency=privacy.adjacency, simulated=simulated, actor=actor()
-            )
+            delta, adjacency = plan.privacy.delta, plan.privacy.adjacency
+            ledger.create_population(name, epsilon, delta, adjacency=adjacency, simulated=simulated, actor=actor())

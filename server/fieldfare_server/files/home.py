@@ -78,8 +78,7 @@ class StateDirectory:
     def require_named(self, population: str, simulated: bool) -> None:
         """Refuse to make a budget of real people in a home that nobody named. Raises `BadInput`.
 
-        A container's account is new at every start, and another account of the same machine has another
-        directory.
+        A container's account is new at every start, and each account of a machine has its own directory.
         """
         if not (simulated or self.named):
             raise NotAllowed(
