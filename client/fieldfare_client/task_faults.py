@@ -17,6 +17,8 @@ from fieldfare.lazily import torch
 Kind = Literal["task", "users", "data", "model", "loss", "training", "score", "reply"]
 # What a fault can be in: all that the server learns of it.
 KINDS: tuple[Kind, ...] = get_args(Kind)
+# Packages whose frames lead to a task's code. What the task calls of them itself, its author sees.
+_NOT_THE_TASKS = {"fieldfare", "fieldfare_client", "fieldfare_flower", "importlib", "torch"}
 
 
 class Faulty(BadInput):
@@ -29,8 +31,11 @@ class Faulty(BadInput):
         super().__init__(f"run.task = {name.partition('?')[0]!r} ({kind})", why, nearest)
 
     def trace(self) -> str:
-        """Return the traceback of `cause`; empty where there is none. It may quote users' data."""
-        return "" if self.cause is None else "".join(traceback.format_exception(self.cause)).rstrip()
+        """Return the traceback of `cause` from the task's own first frame on, "" without one. It may quote data."""
+        frames = None if self.cause is None else self.cause.__traceback__
+        while frames and frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_TASKS:
+            frames = frames.tb_next
+        return "" if frames is None else "".join(traceback.format_exception(None, self.cause, frames)).rstrip()
 
 
 @contextmanager

@@ -99,6 +99,21 @@ def test_the_cause_can_be_traced_to_its_line_in_the_task() -> None:
     assert "RuntimeError: no test file" in fault.value.trace()
 
 
+@pytest.mark.parametrize(
+    ("task", "first"),
+    [(loss(lambda o, t: o @ torch.zeros(7)), "test_check.py"), (model(lambda: network(nn.Linear(7, 7))), "")],
+)
+def test_a_trace_begins_with_the_authors_own_line(task: type[Right], first: str) -> None:
+    """Our frames stood above it. What PyTorch says of a layer has no line of the author's: the sentence is enough."""
+    with pytest.raises(Faulty) as fault:
+        check(task(), "t", client=ClientSpec())
+    lines = fault.value.trace().splitlines()
+    assert fault.value.cause is not None
+    assert not [line for line in lines if "fieldfare" in line], lines
+    assert first in "".join(lines), lines
+    assert bool(lines) == bool(first)
+
+
 @pytest.mark.parametrize(("users", "refused"), [(7, False), (8, True)])
 def test_on_a_node_a_few_users_data_decide_nothing(users: int, refused: bool) -> None:
     """Whether a node answers would otherwise be an un-noised function of one user's data."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import getpass
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,21 +20,16 @@ def actor() -> str:
     return f"cli:{getpass.getuser()}"
 
 
-def on_ledger(*, create: bool = False) -> Callable[[Command], Callable[..., None]]:
-    """Turn a function of (ledger, options) into a command that also takes `--home`, `--ledger` and `--json`.
-
-    create: create the ledger if it does not exist.
-    """
+def on_ledger(function: Command) -> Callable[..., None]:
+    """Turn a function of (ledger, options) into a command that also takes `--home`, `--ledger` and `--json`."""
 
     @contextmanager
     def opened(home: Path | None, ledger: str | None) -> Iterator[Ledger]:
         directory = StateDirectory.of(home, ledger)
-        if create:
-            directory.prepare()
-        with Ledger.open(directory.ledger, create=create, head_file=directory.head_file) as held:
+        with Ledger.open(directory.ledger, head_file=directory.head_file) as held:
             yield held
 
-    return functools.partial(asking, opened, HOME)
+    return asking(opened, HOME, function)
 
 
 def on_service(function: Command) -> Callable[..., None]:

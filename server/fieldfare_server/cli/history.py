@@ -83,7 +83,7 @@ def verify(
             }
         )
     elif result.ok:
-        out.print("The ledger is whole: " + ", ".join(f"{n} {what}" for what, n in result.checked.items()) + ".")
+        out.print("The ledger is whole: " + ", ".join(f"{what} {n}" for what, n in result.checked.items()) + ".")
         for run, why in result.unpinned.items():
             print_text(f"The charges of run {run} cannot be recomputed: {why}")
     if result.fault:

@@ -75,6 +75,7 @@ def init(
             if columns and isinstance(error, NotFound):  # a column
                 raise
             out.print(f"Not fitted to its people, which fieldfare suggest --users task will do: {error}", markup=False)
+    _make_population(home, made_up, found.best.plan.privacy.delta if found else DELTA)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         task = reference.section_of_task(CsvParameters).keys
@@ -82,7 +83,6 @@ def init(
             _write(directory / name, text)
     except OSError as error:
         raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
-    _make_population(home, made_up, found.best.plan.privacy.delta if found else DELTA)
     step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
     if found:
         print_reasons(found)
@@ -116,7 +116,7 @@ def count_trained(file: Path, **columns: str) -> int:
 
     trained = len(CsvTask(**CsvParameters(file=str(file.absolute()), **columns).model_dump()).users())
     if trained < 8:  # of ten
-        raise TooFew(file.name, f"has {trained} people to train.", "8")
+        raise TooFew(file.name, f"leaves too few people to train ({trained}).", "8")
     return trained
 
 
@@ -162,6 +162,7 @@ def _make_population(home: StateDirectory, made_up: bool, delta: float) -> None:
         if any(view.name == POPULATION for view in opened.populations()):
             out.print(f"population {POPULATION}: is there, left as it is", markup=False)
             return
+        home.require_named(POPULATION, made_up)
         made = opened.create_population(POPULATION, EPSILON, delta, simulated=made_up, actor=actor())
         whose = "of made-up people" if made_up else "to try: agree on one for your people"
         out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {whose}")

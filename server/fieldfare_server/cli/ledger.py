@@ -28,7 +28,7 @@ def _group() -> None:
 
 
 @ledger.command()
-@on_ledger()
+@on_ledger
 def rebuild(opened: Ledger) -> CommandResult:
     """Make every table again from the journal and what it names by hash. Stop all services first, and back it up."""
     voided = opened.rebuild(actor=actor())
@@ -53,7 +53,7 @@ def export(
     with Ledger.open(state.ledger, head_file=state.head_file) as opened:
         end = segments.follow(opened.database)
     shown = {"rows": end.count, "hash": end.hash}
-    return CommandResult(shown, lambda: print_outcome(f"{end.count} rows are in {directory}."))
+    return CommandResult(shown, lambda: print_outcome(f"Rows in {directory.absolute()}: {end.count}."))
 
 
 @ledger.command("import")

@@ -81,7 +81,7 @@ def revoke(
 
 
 @nodes.command()
-@on_ledger()
+@on_ledger
 def release(opened: Ledger, key: Annotated[Path, typer.Argument(help="the node's NAME.pub")]) -> CommandResult:
     """Set the users of the node with this public key free: the next node that claims one of them has that
     user.

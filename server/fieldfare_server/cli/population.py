@@ -37,9 +37,9 @@ Proposal = Annotated[str, typer.Argument(help="the proposal's id, as `population
 
 
 @population.command()
-@on_ledger(create=True)
+@on_home
 def create(
-    opened: Ledger,
+    home: StateDirectory,
     name: Name,
     epsilon: Annotated[float, typer.Option(help="the limit that all runs share")],
     delta: Annotated[float, typer.Option(help="of the limit; below 1 / number of users")],
@@ -65,22 +65,25 @@ def create(
     Where a raise of another population needs two persons, this proposes the population.
     """
     seconds = None if reservation_hours is None else 3600 * reservation_hours
-    strict = any(each.two_persons for each in opened.populations())
-    who, person = _asks(opened, strict, token_file, name, f"a new population {name!r}")
-    made = opened.create_population(
-        name,
-        epsilon,
-        delta,
-        adjacency=adjacency,
-        unit=unit,
-        simulated=simulated,
-        leak=leak,
-        rules=Rules(ceiling_epsilon, ceiling_delta, two_persons, seconds),
-        actor=who,
-        person=person,
-    )
-    waits = f"waits for a second person (proposal {made.proposals[0].id})" if made.proposals else "created"
-    return _answer(opened, made, waits)
+    home.require_named(name, simulated)
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
+        strict = any(each.two_persons for each in opened.populations())
+        who, person = _asks(opened, strict, token_file, name, f"a new population {name!r}")
+        made = opened.create_population(
+            name,
+            epsilon,
+            delta,
+            adjacency=adjacency,
+            unit=unit,
+            simulated=simulated,
+            leak=leak,
+            rules=Rules(ceiling_epsilon, ceiling_delta, two_persons, seconds),
+            actor=who,
+            person=person,
+        )
+        waits = f"waits for a second person (proposal {made.proposals[0].id})" if made.proposals else "created"
+        return _answer(opened, made, waits)
 
 
 @population.command(name="list")
@@ -184,7 +187,7 @@ def _window(window: WindowAnswer | None) -> str:
 
 
 @population.command(name="raise")
-@on_ledger()
+@on_ledger
 def raise_(
     opened: Ledger,
     name: Name,
@@ -205,7 +208,7 @@ def raise_(
 
 
 @population.command()
-@on_ledger()
+@on_ledger
 def approve(
     opened: Ledger,
     proposal: Proposal,
@@ -219,7 +222,7 @@ def approve(
 
 
 @population.command()
-@on_ledger()
+@on_ledger
 def withdraw(opened: Ledger, proposal: Proposal, reason: Reason) -> CommandResult:
     """Take back, or refuse, a raise or a new population that waits."""
     made = opened.withdraw_raise(proposal, reason=reason, actor=actor())
@@ -227,7 +230,7 @@ def withdraw(opened: Ledger, proposal: Proposal, reason: Reason) -> CommandResul
 
 
 @population.command()
-@on_ledger()
+@on_ledger
 def tighten(
     opened: Ledger,
     name: Name,
@@ -242,7 +245,7 @@ def tighten(
 
 
 @population.command()
-@on_ledger()
+@on_ledger
 def window(
     opened: Ledger,
     name: Name,
@@ -261,21 +264,21 @@ def window(
 
 
 @population.command()
-@on_ledger()
+@on_ledger
 def note(opened: Ledger, name: Name, text: Annotated[str, typer.Argument(help="the note")]) -> CommandResult:
     """Write a note on a population into the log; `population history` and the page list it."""
     return _answer(opened, opened.note_population(name, text=text, actor=actor()), "has one more note")
 
 
 @population.command()
-@on_ledger()
+@on_ledger
 def close(opened: Ledger, name: Name, reason: Reason) -> CommandResult:
     """Refuse new runs; runs under way continue."""
     return _answer(opened, opened.close_population(name, reason=reason, actor=actor()), "closed")
 
 
 @population.command()
-@on_ledger()
+@on_ledger
 def reopen(opened: Ledger, name: Name, reason: Reason) -> CommandResult:
     """Accept new runs again, on the budget as it stands."""
     return _answer(opened, opened.reopen_population(name, reason=reason, actor=actor()), "reopened")

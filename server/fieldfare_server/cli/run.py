@@ -84,14 +84,11 @@ def run(
 
 
 def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) -> None:
-    name = plan.privacy.population
-    if plan.run.noise_seed is None:
-        directory.require_named(f"--create-population of {name!r}")
+    # A fixed noise seed is for tests, so its population must never hold people.
+    name, simulated = plan.privacy.population, plan.run.noise_seed is not None
+    directory.require_named(name, simulated)
     directory.prepare()
     with Ledger.open(directory.ledger, create=True, head_file=directory.head_file) as ledger:
         if name not in {view.name for view in ledger.populations()}:
-            # A fixed noise seed is for tests, so its population must never hold people.
-            privacy, simulated = plan.privacy, plan.run.noise_seed is not None
-            ledger.create_population(
-                name, epsilon, privacy.delta, adjacency=privacy.adjacency, simulated=simulated, actor=actor()
-            )
+            delta, adjacency = plan.privacy.delta, plan.privacy.adjacency
+            ledger.create_population(name, epsilon, delta, adjacency=adjacency, simulated=simulated, actor=actor())

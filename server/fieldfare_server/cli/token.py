@@ -18,7 +18,7 @@ token = typer.Typer(help="Create, list or revoke API tokens.", no_args_is_help=T
 
 
 @token.command()
-@on_ledger()
+@on_ledger
 def create(
     opened: Ledger,
     name: Annotated[str, typer.Argument(help="its owner or its purpose")],
@@ -54,7 +54,7 @@ def _scopes(given: list[str]) -> tuple[Scope, ...]:
 
 
 @token.command(name="list")
-@on_ledger()
+@on_ledger
 def list_(opened: Ledger) -> CommandResult:
     """List all tokens, without their secrets."""
     views = opened.tokens()
@@ -76,7 +76,7 @@ def list_(opened: Ledger) -> CommandResult:
 
 
 @token.command()
-@on_ledger()
+@on_ledger
 def revoke(
     opened: Ledger,
     token: Annotated[str, typer.Argument(help="the token's id, or its name where only one valid token has it")],

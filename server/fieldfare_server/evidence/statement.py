@@ -157,7 +157,8 @@ def _participation(evidence: RunEvidence) -> Section:
         ("Realised: most rounds by one user", HIDDEN if hidden else str(evidence.realised_most)),
     ]
     lines = tuple(
-        f"{users} users took part in {times} round{'s' * (times != 1)}." for times, users in evidence.counts.items()
+        f"Users who took part in {times} round{'s' * (times != 1)}: {users}."
+        for times, users in evidence.counts.items()
     )
     return Section("Participation, assumed and realised", tuple(rows), lines)
 

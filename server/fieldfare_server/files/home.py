@@ -75,15 +75,14 @@ class StateDirectory:
         """Both of them, the coordinator's first."""
         return self.head_file, self.service_head_file
 
-    def require_named(self, what: str) -> None:
+    def require_named(self, population: str, simulated: bool) -> None:
         """Refuse to make a budget of real people in a home that nobody named. Raises `BadInput`.
 
-        A container's account is new at every start, and another account of the same machine has another
-        directory.
+        A container's account is new at every start, and each account of a machine has its own directory.
         """
-        if not self.named:
+        if not (simulated or self.named):
             raise NotAllowed(
-                what,
+                f"population {population!r}",
                 f"nobody named the home, so it is this account's, {self.root}: elsewhere the same people would get the "
                 "budget again.",
                 f"FIELDFARE_HOME={self.root} if it lasts as long as the people, or FIELDFARE_LEDGER, a database's URL",

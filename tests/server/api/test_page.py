@@ -825,8 +825,8 @@ def test_a_long_name_pushes_no_column_out_of_sight(browser: Any, url: str, ledge
         ledger.create_population(name, 4.0, 1e-6, actor="officer")
     with new_page(browser) as page:
         page.goto(url)
-        for table in ("Populations", "Ledger rows"):
-            region = page.get_by_role("region", name=table)
+        for table in ("Populations", "Runs", "Ledger rows"):
+            region = page.get_by_role("region", name=table, exact=True)
             region.locator("tbody tr").first.wait_for()
             assert region.evaluate("(shown) => shown.scrollWidth <= shown.clientWidth"), table
 

@@ -99,8 +99,8 @@ WRONG: dict[str, tuple[dict[str, Any], str | bytes, str]] = {
     "whose": ({}, HEADER + ",1,1,1\n", "line 2, column 'person': is empty: whose row is it?"),
     "latin 1": ({}, (HEADER + ROWS + "M\u00fcller,1,1,1\n").encode("latin-1"), "is not CSV in UTF-8"),
     "utf 16": ({}, (HEADER + ROWS).encode("utf-16"), "is not CSV in UTF-8"),
-    "one user": ({}, HEADER + "p0,1,1,1\np0,2,1,0\n", "has 1 users, and all of them are held out"),
-    "all held out": ({"held_out": 0.999}, HEADER + ROWS, "has 60 users, and all of them are held out"),
+    "one user": ({}, HEADER + "p0,1,1,1\np0,2,1,0\n", "has so few users (1) that all of them are held out"),
+    "all held out": ({"held_out": 0.999}, HEADER + ROWS, "has so few users (60) that all of them are held out"),
     "one target": ({}, HEADER + ROWS.replace(",1\n", ",0\n"), "all rows of held-out users have the same target"),
 }
 

@@ -6,12 +6,28 @@ import pwd
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import fieldfare as ff
 from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare_server.cli.application import application
 from fieldfare_server.files.home import StateDirectory
 from support.flower_app import vector_app, vector_arrays
 from support.refusals import coded
+
+PLAN = """
+[privacy]
+population = "people"
+epsilon = 8
+delta = 1e-5
+[run]
+task = "digits"
+rounds = 2
+cohort = 3
+accept_noise = true
+[mechanism]
+kind = "independent"
+"""
 
 
 @pytest.fixture
@@ -86,7 +102,26 @@ def test_an_account_without_a_directory_is_refused(account: Path, monkeypatch: p
         StateDirectory.of()
 
 
-def test_a_budget_of_people_needs_a_home_that_was_named(account: Path) -> None:
-    with pytest.raises(BadInput, check=coded("not-allowed", f"FIELDFARE_HOME={account}")):
-        StateDirectory.of().require_named("budget = 8")
-    StateDirectory.of(account).require_named("budget = 8")
+CREATE = ("population", "create", "people", "--epsilon", "8", "--delta", "1e-5")
+
+
+@pytest.mark.parametrize(
+    "words", [CREATE, ("run", "plan.toml", "--create-population", "--insecure"), ("init",)], ids=lambda w: w[0]
+)
+def test_every_way_to_a_budget_of_people_needs_a_home_that_was_named(account: Path, words: tuple[str, ...]) -> None:
+    """`run --create-population` and `budget=` were refused where `population create` and `init` of a file were not."""
+    Path("people.csv").write_text("person,age,label\n" + "".join(f"p{i},1,{i % 2}\n" for i in range(300)))
+    Path("plan.toml").write_text(PLAN)
+    refused = CliRunner().invoke(application, words)
+    assert refused.exit_code == 2, refused.output
+    assert f"FIELDFARE_HOME={account}" in "".join(refused.stderr.replace("│", "").split())
+    assert not list(Path().glob("csv_task.py"))
+    if words[0] != "run":  # which needs a SuperLink to go on
+        named = CliRunner().invoke(application, [*words, "--home", str(account)])
+        assert named.exit_code == 0, named.output
+
+
+def test_made_up_people_need_no_name_for_the_home(account: Path) -> None:
+    for words in ([*CREATE, "--simulated"], ["init", "mine"], ["init", "mine"]):  # the second changes nothing
+        made = CliRunner().invoke(application, words)
+        assert made.exit_code == 0, made.output

@@ -60,7 +60,7 @@ class CsvTask(Task):
         table = self._all()
         trained = np.flatnonzero(~self._kept(table))
         if not trained.size:
-            why = f"has {len(table)} users, and all of them are held out for the score."
+            why = f"has so few users ({len(table)}) that all of them are held out for the score."
             raise TooFew(self.file.name, why, "more users, or a smaller held_out")
         return table.select(trained)
 

@@ -348,7 +348,7 @@ class Segments:
             yield
         except OSError as error:
             why = f"cannot be written ({error.strerror}); the ledger itself is committed."
-            raise self._refuse(why, "make room, then resume the run, or the same again") from error
+            raise self._refuse(why, "make room, then resume the run, or another directory") from error
 
     def _make_key(self) -> bytes:
         if not self.key_file.exists() and not self._files():

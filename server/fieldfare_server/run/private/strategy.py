@@ -628,8 +628,8 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
         privacy, budget = plan.privacy, self._budget
         assert budget is not None  # `_find_population` refuses without it
-        if there.kind == "real":
-            self._home.require_named(f"budget = {budget:g} of population {privacy.population!r}, for real nodes")
+        simulated = there.kind != "real"
+        self._home.require_named(privacy.population, simulated)
         self._home.prepare()
         with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
             try:
@@ -638,7 +638,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                     budget,
                     privacy.delta,
                     adjacency=privacy.adjacency,
-                    simulated=there.kind != "real",
+                    simulated=simulated,
                     actor="PrivateStrategy",
                 )
             except BadInput:
