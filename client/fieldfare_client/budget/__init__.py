@@ -74,7 +74,8 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     Returns the run's cost; None where no budget is kept and nothing is masked. Raises `NodeBudgetRefused`: nobody is
     charged, nor may train.
     """
-    content, kept = message.content, None
+    content = message.content
+    kept: Charges | None = None
     if is_kept():
         kept, agreed, terms = _open(content)
     elif MASKING in content:
