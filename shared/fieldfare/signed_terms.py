@@ -123,12 +123,9 @@ def _cost(lasting: str) -> Cost:
         decided = {name: base64.b64decode(value, validate=True) for name, value in table["decided"].items()}
         missing = NotGiven("the mechanism", "needs an optimiser's result that the terms lack.")
         price, resolution = StoredPrice.from_json(table["price"]), float(table["plan"].get(RESOLUTION, 0.0))
-        cost = cost_as_priced(plan, Sealed(decided, missing), price, resolution=resolution)
+        return cost_as_priced(plan, Sealed(decided, missing), price, resolution=resolution)
     except (Refused, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise NodeBudgetRefused(run, f"its price is not that of its plan ({error}).", reason="not-priced") from None
-    if plan.run.noise_seed is not None:
-        raise NodeBudgetRefused(run, reason="not-private")
-    return cost
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 FIELDFARE_BUDGET names a TOML file of the node's own (`settings`). It lists the populations that the node's
 users agreed to, each with its ledger, epsilon and delta. Before users train they are charged in a file of the
 node's own (`charges`), durably, by the arithmetic of the ledger; what would exceed the budget is refused.
-Without the variable nothing is charged here.
+Without the variable nothing is charged here; what masks hide must be the plan's there too.
 
 What it rests on: the noise that the signed terms name is added by who sums. A node cannot see that. What it
 stops is a budget that begins anew: another ledger, population, name or plan, an older log, or messages that
@@ -13,6 +13,8 @@ carry no charge.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 from fieldfare.errors import BadInput
 from fieldfare.head_keys import successor
 from fieldfare.names import LONGEST_NAME
-from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
+from fieldfare.signed_terms import NodeBudgetRefused, RunTerms, SignedTerms
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_flower.masked import Masking
 from fieldfare_flower.messages import (
@@ -69,17 +71,25 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     """Charge the users whom an instruction asks for, durably, before any of them trains.
 
     names: those whom the node itself knows it is asked for, where the server names none.
-    Returns the run's cost; None where no budget is kept. Raises `NodeBudgetRefused`: nobody is charged, nor may train.
+    Returns the run's cost; None where no budget is kept and nothing is masked. Raises `NodeBudgetRefused`: nobody is
+    charged, nor may train.
     """
-    if not is_kept():
+    content = message.content
+    kept: Charges | None = None
+    if is_kept():
+        kept, agreed, terms = _open(content)
+    elif MASKING in content:
+        with _accountant("an instruction's masks"):
+            terms = _signed(content).open()  # nobody is charged: the blinder's noise hides what its plan asks, no more
+    else:
         return None
-    kept, agreed, terms = _open(message.content)
-    occasion, cost = Occasion.read(message.content), terms.cost()
+    occasion, cost = Occasion.read(content), terms.cost()
     if occasion.run != terms.run:
         raise NodeBudgetRefused("an instruction", reason="another-plan")
-    require_planned(message.content, cost.plan)
-    names = asked_users(message.content) if names is None else names
-    kept.charge(terms, agreed, occasion.round, occasion.attempt, names)
+    require_planned(content, cost.plan)
+    if kept is not None:
+        names = asked_users(content) if names is None else names
+        kept.charge(terms, agreed, occasion.round, occasion.attempt, names)
     return cost
 
 
@@ -120,19 +130,14 @@ def refuse_plain() -> None:
 def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
     """Return the file of charges, what users agreed to for the population of the terms in `content`, and the terms."""
     try:
-        from fieldfare_client.budget.charges import Charges
-        from fieldfare_client.budget.settings import NodeBudget
+        with _accountant(VARIABLE):
+            from fieldfare_client.budget.charges import Charges
+            from fieldfare_client.budget.settings import NodeBudget
 
         settings = NodeBudget.read(Path(os.environ[VARIABLE]))
-    except ModuleNotFoundError as error:
-        why, near = f"charges need {error.name!r}, which is not installed.", "pip install 'fieldfare[node,accounting]'"
-        raise NodeBudgetRefused(VARIABLE, why, near, reason="no-memory") from None
     except BadInput as error:
         raise NodeBudgetRefused(error.what, error.why, error.nearest, reason="no-memory") from None
-    signed = read_terms(content)
-    if signed is None:
-        near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, by today's server"
-        raise NodeBudgetRefused("an instruction", "", near, reason="no-terms")
+    signed = _signed(content)
     terms = signed.open()
     agreed, what = settings.populations.get(terms.population), f"population {terms.population[:LONGEST_NAME]!r}"
     if agreed is None:
@@ -145,4 +150,24 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
     if terms.row < head.count:
         why = f"it ends in row {terms.row}, before row {head.count}."
         raise NodeBudgetRefused(f"ledger {terms.ledger}", why, reason=f"older-log {head}")
+    if terms.cost().plan.run.noise_seed is not None:
+        raise NodeBudgetRefused(f"run {terms.run[:40]!r}", reason="not-private")
     return Charges(settings), agreed, terms
+
+
+@contextmanager
+def _accountant(what: str) -> Iterator[None]:
+    """Raise `NodeBudgetRefused` where `what` is computed by a package that is not here."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        why, near = f"charges need {error.name!r}, which is not installed.", "pip install 'fieldfare[node,accounting]'"
+        raise NodeBudgetRefused(what, why, near, reason="no-memory") from None
+
+
+def _signed(content: RecordDict) -> SignedTerms:
+    signed = read_terms(content)
+    if signed is None:
+        near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, by today's server"
+        raise NodeBudgetRefused("an instruction", "", near, reason="no-terms")
+    return signed

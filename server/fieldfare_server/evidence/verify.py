@@ -158,7 +158,7 @@ class Verifier(Replay):
         self._units: dict[tuple[str, int], tuple[NDArray[np.int64], Units]] = {}
 
         self._receipts = Receipts()
-        self._signers: dict[str, set[str]] = {}  # by run, what keys signed its commits; "": none did
+        self._signers: dict[str, set[str]] = {}  # of each run, keys that signed a round's receipt; "": it has none
         self._converted: Converted | None = None
         self._steps: dict[str, list[Step]] = {}  # what moved the odometers of each population
 
@@ -169,20 +169,20 @@ class Verifier(Replay):
         if isinstance(record.event, Converted):
             self._converted = record.event
         if isinstance(record.event, Committed):
-            self._receipt(record, record.event.receipt)
+            key = "" if record.event.receipt is None else self._signer(record, record.event.receipt)
+            self._signers.setdefault(str(record.run), set()).add(key)
         moved = step(state, record)
         if moved is not None:
             self._steps.setdefault(moved[0], []).append(moved[1])
 
-    def _receipt(self, record: Record, text: str | None) -> None:
-        """What a blinder signed of a masked round fits what it signed of others, and the plan names its key."""
+    def _signer(self, record: Record, text: str) -> str:
+        """The key of a receipt. What a blinder signed of a masked round fits what it signed of others."""
         try:
-            receipt = Receipt.parse(text) if text else None
-            if receipt is not None:
-                self._receipts.add(receipt)
+            receipt = Receipt.parse(text)
+            self._receipts.add(receipt)
         except BadInput as error:
             raise Unfit("audit", str(record.number), str(error)) from None
-        self._signers.setdefault(str(record.run), set()).add("" if receipt is None else receipt.key)
+        return receipt.key
 
     def report(self, connection: Connection) -> VerifyReport:
         """Return what is found in the transaction of `connection`."""
@@ -251,8 +251,9 @@ class Verifier(Replay):
 
     def _blinder(self, run_id: str, plan: str) -> None:
         party = json.loads(plan).get("aggregation", {}).get("blinder")
+        # Without exception: no version knew plans that name a blinder, and no receipts.
         if party and self._signers.get(run_id, set()) - {read_key(party)[1]}:
-            raise Unfit("runs", run_id, "a round is not signed by the blinder of its plan")
+            raise Unfit("runs", run_id, "a round is not signed by the blinder that its plan names")
 
     def _charges(self, connection: Connection, row: RowMapping, run: FoldedRun) -> None:
         """Compute again what each committed round of a run cost, from who took part in it."""

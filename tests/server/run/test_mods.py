@@ -34,6 +34,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.presence import roster
 from fieldfare_server.run.private.strategy import PrivateStrategy
 from fieldfare_server.run.round import distant_blinder
+from fieldfare_server.run.round.rounds import Rounds
 from support.flower_app import masked_plan, vector_arrays
 from support.refusals import coded
 
@@ -264,6 +265,27 @@ def test_masks_of_another_ring_than_that_of_the_plan_that_is_charged_are_not_mad
     monkeypatch.setattr(Masking, "write", lambda self, content: write(replace(self, **lie), content))
     grid = ends(tmp_path / "home", app_of(ff.budget, ff.masked), "something else", aggregation=MASKED_TABLE)
     assert {str(reply.error.reason) for reply in grid.replies} == {"<class 'NodeBudgetRefused'> not-planned"}
+
+
+@pytest.mark.parametrize("lie", ["clip", "ring", "plan", "unpriced"])
+def test_without_a_budget_too_masks_hide_what_the_blinders_plan_says_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    """The blinder's noise is for its plan's clip norm and cells. The coordinator signs its plan, and tells another."""
+    monkeypatch.delenv(budget.VARIABLE, raising=False)
+    settings, write = Rounds.settings, Masking.write
+    other: dict[str, Any] = {"ring": {"spacing_log2": -90}, "plan": {"plan": "ab" * 32}}.get(lie, {})
+    monkeypatch.setattr(Masking, "write", lambda self, content: write(replace(self, **other), content))
+    if lie == "clip":
+        flat = {"kind": "flat", "norm": 1e3}
+        monkeypatch.setattr(Rounds, "settings", lambda self: {**settings(self), "clipping": flat})
+    if lie == "unpriced":
+        monkeypatch.setattr("fieldfare_server.run.session.terms_record", lambda *_: {})
+    seen: list[RecordDict] = []
+    word, said = ("no-terms", "no population") if lie == "unpriced" else ("not-planned", "something else")
+    grid = ends(tmp_path, app_of(ff.masked, seen=seen), said, aggregation=MASKED_TABLE)
+    assert {str(reply.error.reason) for reply in grid.replies} == {f"<class 'NodeBudgetRefused'> {word}"}
+    assert bool(seen) == (lie in ("ring", "plan")), "what is told is compared before the app is called"
 
 
 def test_a_budget_that_is_not_set_up_trains_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
