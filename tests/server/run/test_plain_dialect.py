@@ -498,7 +498,7 @@ def test_people_get_a_budget_only_in_a_home_that_was_named(tmp_path: Path, monke
     grid = Keyed(PEM % 1, PEM % 2, PEM % 3)
     keywords = {"epsilon": 8.0, "delta": 1e-5, "cohort": 3, "mechanism": "independent", "population": "clinics"}
     for more in ({}, {"trust_node_ids": True}):
-        with pytest.raises(BadInput, check=coded("not-allowed", "budget = 40", "FIELDFARE_HOME")):
+        with pytest.raises(BadInput, check=coded("not-allowed", "population 'clinics'", "FIELDFARE_HOME")):
             PrivateStrategy(**keywords, budget=40.0, **more).start(grid, vector_arrays(), num_rounds=1)
     assert not (tmp_path / "account").exists()
     # A population that somebody made there is used.
