@@ -144,13 +144,8 @@ def first_minute(python: str, extras: str, folder: Path) -> dict[str, float]:
     one.took["installed, MB"] = one.weight() - one.empty  # what the command adds: pip was there
     one.does("price", "fieldfare", "plan", str(ROOT / "deploy/plans/gboard-blt.toml"))
     if extras == "service":
-        limit = (
-            "--epsilon",
-            "8",
-            "--delta",
-            "1e-5",
-            "--simulated",
-        )  # an account that ends is no home of people's budgets
+        # An account that ends is no home of people's budgets: so these are made up.
+        limit = ("--epsilon", "8", "--delta", "1e-5", "--simulated")
         one.does("population", "fieldfare", "population", "create", "writers", *limit)
         page = one.serves("page", has_page, "fieldfare", "serve", "--port", "0")
         page.send_signal(signal.SIGTERM)
