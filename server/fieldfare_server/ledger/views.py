@@ -64,9 +64,9 @@ class RunInBrief(View):
 class Together(View):
     """The guarantee, (epsilon, delta), of a user who is in several populations, by their largest budgets so far."""
 
-    populations: int
-    epsilon: float
-    delta: float
+    populations: int = Field(description="how many there are")
+    epsilon: float = Field(description="with delta what such a user loses at most")
+    delta: float = Field(description="see epsilon")
 
 
 class PopulationView(View):

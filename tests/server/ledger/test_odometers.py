@@ -228,7 +228,7 @@ def test_newcomers_join_the_runs_under_way_in_the_order_of_their_starts(ledger: 
 
 def test_without_odometers_a_run_is_charged_to_all_alike(ledger: Ledger) -> None:
     ledger.create_population("people", 2.0, DELTA, adjacency="add_remove", simulated=True, actor="officer")
-    run = start(ledger, 0.1, plan_json="{}", demand=demand(1000))
+    run = start(ledger, 0.1, plan_json='{"privacy": {"adjacency": "add_remove"}}', demand=demand(1000))
     assert ledger.run(run.id).accounting == "worst-case"
     view = ledger.population("people")
     assert (view.accounting, view.left, view.exhausted) == ("worst-case", None, None)

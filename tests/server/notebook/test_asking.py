@@ -485,7 +485,7 @@ def test_a_question_is_put_to_the_tasks_users_under_their_names() -> None:
 def test_a_cohort_above_the_users_is_said_as_such(tmp_path: Path, cohort: int, kept: bool) -> None:
     """The grid of the noise was blamed for a million million users, and a dry run without a ledger asked them."""
     home = {"ledger": tmp_path} if kept else {}
-    with pytest.raises(BadInput, check=coded("too-few", f"the population has {USERS} users", f"cohort = {USERS}")):
+    with pytest.raises(BadInput, check=coded("too-few", f"there are {USERS} users to ask", f"cohort = {USERS}")):
         ff.ask(
             ROWS, task=Heights(), population="p", budget=5, epsilon=1, delta=1e-4, cohort=cohort, dry_run=True, **home
         )

@@ -250,7 +250,7 @@ def test_cohorts_that_a_share_makes_one_are_no_two_trials() -> None:
 
 def test_a_share_of_nobody_is_said_as_such(tmp_path: Path) -> None:
     """`run.cohort = 0` was refused, which nobody wrote."""
-    with pytest.raises(BadInput, check=coded("too-few", "the population has 0 users")):
+    with pytest.raises(BadInput, check=coded("too-few", "there are 0 users to ask")):
         ff.tune(plan(tuning=1e-9), RATES, score="correct", budget=4, ledger=tmp_path, dry_run=True)
 
 
