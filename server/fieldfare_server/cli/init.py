@@ -75,7 +75,7 @@ def init(
             if columns and isinstance(error, NotFound):  # a column
                 raise
             out.print(f"Not fitted to its people, which fieldfare suggest --users task will do: {error}", markup=False)
-    _make_population(home, made_up, found.best.plan.privacy.delta if found else DELTA)
+    _make_population(home, made_up, found.best.plan.privacy.delta if found else DELTA, begins=not plan.exists())
     try:
         directory.mkdir(parents=True, exist_ok=True)
         task = reference.section_of_task(CsvParameters).keys
@@ -156,10 +156,14 @@ def _people(people: int) -> str:
     return text.getvalue()
 
 
-def _make_population(home: StateDirectory, made_up: bool, delta: float) -> None:
+def _make_population(home: StateDirectory, made_up: bool, delta: float, begins: bool) -> None:
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
-        if any(view.name == POPULATION for view in opened.populations()):
+        known = [view for view in opened.populations() if view.name == POPULATION]
+        if known and begins and known[0].simulated and not made_up:
+            what = f"population {POPULATION!r} for your people"
+            raise AlreadyThere(what, "it is of made-up people in this home.", "FIELDFARE_HOME, or --home, of their own")
+        if known:
             out.print(f"population {POPULATION}: is there, left as it is", markup=False)
             return
         home.require_named(POPULATION, made_up)

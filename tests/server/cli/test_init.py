@@ -219,6 +219,20 @@ def test_the_plan_is_fitted_to_the_file_that_is_there(tmp_path: Path, fieldfare:
         assert Plan.from_toml((tmp_path / name / "plan.toml").read_text()).run.cohort == CHOSEN["run.cohort"]
 
 
+def test_own_people_are_not_charged_as_made_up_ones(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
+    """First `init` alone, to try it, then beside a file: the file's people shared a population that says that it has
+    none, whose runs may have noise that anyone can compute."""
+    assert fieldfare("init", "first").exit_code == 0
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "people.csv").write_text(HEADER + "".join(f"p{i},1,1,{i % 2}\n" for i in range(300)))
+    refused = fieldfare("init", "own")
+    assert (refused.exit_code, "made-up people" in refused.stderr) == (2, True), refused.output
+    assert not (own / "plan.toml").exists()
+    assert fieldfare("init", "own", "--home", str(tmp_path / "theirs")).exit_code == 0
+    assert fieldfare("init", "first").exit_code == 0
+
+
 def test_columns_of_other_names_are_said_at_init(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
     """Hardly any file calls them person and label: the plan then fitted nobody, before somebody edited it."""
     file = tmp_path / "people.csv"
