@@ -116,7 +116,8 @@ def main() -> int:
         """What pytest says of `tests` where they fail without any mutant, else an empty text."""
         with tempfile.TemporaryDirectory() as folder:
             copy_sources(Path(folder), None)
-            done = run_tests(Path(folder), tests, BATCH_SECONDS)
+            left = arguments.seconds + began - time.monotonic()
+            done = run_tests(Path(folder), tests, min(BATCH_SECONDS, max(1.0, left)))
         return f"{done.stdout[-3000:]}{done.stderr[-1000:]}" if done.returncode else ""
 
     def judge_in_time(mutant: Mutant) -> str | None:
@@ -129,7 +130,13 @@ def main() -> int:
             batch = chosen[start : start + BATCH]
             tests = sorted({test for mutant in batch for test in mutant.tests})
             shares = [tuple(tests[job :: arguments.jobs]) for job in range(min(arguments.jobs, len(tests)))]
-            if failed := "".join(pool.map(unbroken, shares)):
+            try:
+                failed = "".join(pool.map(unbroken, shares))
+            except subprocess.TimeoutExpired:
+                if arguments.seconds > BATCH_SECONDS + time.monotonic() - began:
+                    raise
+                break
+            if failed:
                 print(f"The named tests fail without any mutant:\n{failed}")
                 return 1
             for mutant, wrong in zip(batch, pool.map(judge_in_time, batch), strict=True):
