@@ -13,8 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FENCED = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}[^\n]*\n)+")
-PROLOGUE = "set -euo pipefail\ntrap 'pwd > \"$LEFT\"; kill $(jobs -p) 2>/dev/null || true' EXIT\n"
-"""Stop at the first error; at the end say where the shell is, and end what it started in the background."""
+PROLOGUE = """set -euo pipefail
+trap '{ pwd; echo "$FIELDFARE_HOME"; } > "$LEFT"; kill $(jobs -p) 2>/dev/null || true' EXIT
+"""
+"""Stop at the first error; at the end say where the shell is and which home it names, and end what it started."""
 INCLUDED = re.compile(r'^--8<-- "([^":]+)(?::\d+)?"$', re.MULTILINE)
 FROM_THE_TOP = "top of the checkout"
 """A block whose text before it says so starts in the checkout's directory, not where the block before it ended."""
@@ -98,7 +100,8 @@ class Reader:
         )
         assert done.returncode == 0, f"{block.page}, {block.name!r}:\n{block.text}\n{done.stdout}"
         if block.language != "python":
-            self.here = Path(left.read_text().strip())
+            here, self.env["FIELDFARE_HOME"] = left.read_text().splitlines()
+            self.here = Path(here)
 
     def _with_run(self, script: str) -> str:
         """`RUN` stands for the id of the newest run, as in the help of every command."""
