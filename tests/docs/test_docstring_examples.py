@@ -25,7 +25,7 @@ ELSEWHERE = {
         "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "initialize_parameters",
     },
     # Pydantic's; and what nodes and coordinators call.
-    "Plan": {"model_post_init", "takes", "told"},
+    "Plan": {"model_post_init", "asks", "takes", "told"},
     # What questions about a model ask for; and what loads a task by its name. Both have defaults.
     "Task": {"measure", "configured", "Parameters"},
     # What only coordinators, nodes and administrators' commands call; docs/privacy-officer.md has those commands.
