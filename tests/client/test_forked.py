@@ -37,6 +37,16 @@ from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from support.refusals import coded
 
+# JAX, which another file of this process may have loaded, says at each fork that it has threads.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
+
+
+@pytest.fixture(autouse=True)
+def without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that never loaded it: its threads, idle by now, hold no lock that a child here takes."""
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+
+
 IDS = ["anna", "ben", "cleo"]
 KEPT: dict[str, Any] = {}
 """Where the loops and tasks below keep what they should not."""
