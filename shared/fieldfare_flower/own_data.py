@@ -22,7 +22,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fieldfare.errors import EveryUserFailed
-from fieldfare_flower.messages import records_of
 
 # The record of a simulated node's reply that says how its users fared.
 RECORD = "fieldfare.own-data"
@@ -110,6 +109,8 @@ class Tally:
 
     def read(self, reply: Message) -> None:
         """Add what a simulated node's reply says; without such a record, or with an odd one, nothing."""
+        from fieldfare_flower.messages import records_of  # training alone knows no messages
+
         record = (records_of(reply.content, ConfigRecord) if reply.has_content() else {}).get(RECORD, ConfigRecord())
         asked, kinds, counts = record.get("asked"), record.get("kinds"), record.get("counts")
         if isinstance(asked, int) and isinstance(kinds, list) and isinstance(counts, list):
