@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from fieldfare.errors import NotGiven, Refused
+from fieldfare.errors import NotGiven, NotInstalled, Refused
 from fieldfare.signatures import is_signed, public_key, sign
 
 if TYPE_CHECKING:  # a node that keeps no budget reads no terms, and has neither accounting nor SciPy
@@ -125,7 +125,8 @@ def _cost(lasting: str) -> Cost:
         price, resolution = StoredPrice.from_json(table["price"]), float(table["plan"].get(RESOLUTION, 0.0))
         return cost_as_priced(plan, Sealed(decided, missing), price, resolution=resolution)
     except (Refused, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise NodeBudgetRefused(run, f"its price is not that of its plan ({error}).", reason="not-priced") from None
+        reason = "no-memory" if isinstance(error, NotInstalled) else "not-priced"
+        raise NodeBudgetRefused(run, f"its price is not found to be its plan's ({error}).", reason=reason) from None
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
 from support.refusals import coded
 
-# JAX, which another file of this process may have loaded, says at each fork that it has threads.
+# Another file of this process may have loaded JAX, which warns at each fork.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 

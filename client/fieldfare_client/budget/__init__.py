@@ -13,8 +13,6 @@ carry no charge.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,8 +77,7 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     if is_kept():
         kept, agreed, terms = _open(content)
     elif MASKING in content:
-        with _accountant("an instruction's masks"):
-            terms = _signed(content).open()  # nobody is charged: the blinder's noise hides what its plan asks, no more
+        terms = _signed(content).open()  # nobody is charged: the blinder's noise hides what its plan asks, no more
     else:
         return None
     occasion, cost = Occasion.read(content), terms.cost()
@@ -130,11 +127,13 @@ def refuse_plain() -> None:
 def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
     """Return the file of charges, what users agreed to for the population of the terms in `content`, and the terms."""
     try:
-        with _accountant(VARIABLE):
-            from fieldfare_client.budget.charges import Charges
-            from fieldfare_client.budget.settings import NodeBudget
+        from fieldfare_client.budget.charges import Charges
+        from fieldfare_client.budget.settings import NodeBudget
 
         settings = NodeBudget.read(Path(os.environ[VARIABLE]))
+    except ModuleNotFoundError as error:
+        why, near = f"charges need {error.name!r}, which is not installed.", "pip install 'fieldfare[node,accounting]'"
+        raise NodeBudgetRefused(VARIABLE, why, near, reason="no-memory") from None
     except BadInput as error:
         raise NodeBudgetRefused(error.what, error.why, error.nearest, reason="no-memory") from None
     signed = _signed(content)
@@ -153,16 +152,6 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
     if terms.cost().plan.run.noise_seed is not None:
         raise NodeBudgetRefused(f"run {terms.run[:40]!r}", reason="not-private")
     return Charges(settings), agreed, terms
-
-
-@contextmanager
-def _accountant(what: str) -> Iterator[None]:
-    """Raise `NodeBudgetRefused` where `what` is computed by a package that is not here."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        why, near = f"charges need {error.name!r}, which is not installed.", "pip install 'fieldfare[node,accounting]'"
-        raise NodeBudgetRefused(what, why, near, reason="no-memory") from None
 
 
 def _signed(content: RecordDict) -> SignedTerms:

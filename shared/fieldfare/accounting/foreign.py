@@ -33,7 +33,7 @@ from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.accounting.sealed import MOST_TRIALS, least_mu, mu_of_curve
 from fieldfare.errors import Unknown, Unsupported
 from fieldfare.lazily import scipy
-from fieldfare.participation import Adjacency, hides_presence
+from fieldfare.participation import Adjacency, adjacency_factor, hides_presence
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
 
@@ -117,8 +117,7 @@ class Foreign(Table):
         if hides_presence(adjacency):
             return event.price(RUN_SHARE * leak)
         # Amplification is proven for the presence of a user, not for what stands in the user's place.
-        factor = 2.0 if adjacency == "replace_one" else 1.0
-        return Price(factor * factor * event.without_amplification().mu_squared)
+        return Price(adjacency_factor(adjacency) ** 2 * event.without_amplification().mu_squared)
 
 
 def _of_rho(rho: float) -> float:

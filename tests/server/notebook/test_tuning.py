@@ -255,7 +255,7 @@ def test_a_share_of_nobody_is_said_as_such(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_is_lowered_between_trials_holds_for_what_comes(tmp_path: Path) -> None:
-    """The next trial asks those of the share who have enough left; the others' run is refused until it is raised."""
+    """The next trial asks those of the share who have enough left; the run of the others waits for a higher limit."""
     over = {"server_optimizer.learning_rate": [0.1, 1.0]}
     ff.tune(plan(), over, budget=4, ledger=tmp_path, dry_run=True)
     first = _completed(home_of(tmp_path)[0], Tuning.of(plan(), over).trial(0), "trial", quiet=True)

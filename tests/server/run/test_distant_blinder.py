@@ -592,7 +592,7 @@ def test_receipts_of_an_old_copy_or_of_a_stranger_are_seen_later(
 def test_a_round_without_a_receipt_was_not_opened_by_the_plans_blinder(
     tmp_path: Path, blinder: Blinder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As receipts are as old as plans that name a blinder, no ledger may have such a round."""
+    """Receipts came with the plans that name a blinder, so every ledger has one for each of their rounds."""
     state, open_, later = home(tmp_path), MaskedSums.open, [False, False, False, True]
 
     def lie(self: Any, *given: Any) -> Any:

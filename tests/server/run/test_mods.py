@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Result
 from test_private_strategy import strategy
 
 import fieldfare as ff
-from fieldfare.errors import BadInput, Refused
+from fieldfare.errors import BadInput, NotInstalled, Refused
 from fieldfare.plan import Plan
 from fieldfare.schema import pseudonym
 from fieldfare.signed_terms import NodeBudgetRefused
@@ -286,6 +286,18 @@ def test_without_a_budget_too_masks_hide_what_the_blinders_plan_says_and_no_more
     grid = ends(tmp_path, app_of(ff.masked, seen=seen), said, aggregation=MASKED_TABLE)
     assert {str(reply.error.reason) for reply in grid.replies} == {f"<class 'NodeBudgetRefused'> {word}"}
     assert bool(seen) == (lie in ("ring", "plan")), "what is told is compared before the app is called"
+
+
+def test_a_masked_node_without_scipy_blames_no_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells are computed from the price. The word was that of a price that is not the plan's."""
+
+    def priced(*_: object, **__: object) -> None:
+        raise NotInstalled("SciPy", "is not installed.", "pip install it")
+
+    monkeypatch.setattr("fieldfare.costing.cost_as_priced", priced)
+    monkeypatch.delenv(budget.VARIABLE, raising=False)
+    grid = ends(tmp_path, app_of(ff.masked, seen=[]), "own file of charges", aggregation=MASKED_TABLE)
+    assert {str(reply.error.reason) for reply in grid.replies} == {"<class 'NodeBudgetRefused'> no-memory"}
 
 
 def test_a_budget_that_is_not_set_up_trains_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

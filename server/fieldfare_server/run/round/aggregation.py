@@ -210,7 +210,7 @@ class Aggregate(RoundSum):
         digest.update(self.total.data)
 
     def privatise(self, noise: RunningNoise) -> torch.Tensor:
-        """Return the sum that may be released. From then on there is no `total`."""
+        """Return the sum that may be released. It takes the memory of `total`, which is gone then."""
         return noise.privatise(torch.from_numpy(vars(self).pop("total")))
 
 

@@ -115,7 +115,7 @@ class OpenedSum:
         digest.update(self.words.data)
 
     def privatise(self, noise: RunningNoise) -> torch.Tensor:
-        """The sum that may be released, float64 (numel,). From then on there are no words."""
+        """The sum that may be released, float64 (numel,). The words are gone then."""
         return noise.privatise_words(vars(self).pop("words"))
 
 
