@@ -185,7 +185,7 @@ def _run_round(session: Session, seen: _Seen) -> None:
     count = min(USERS, plan.run.cohort)
     users = session.account.register_users(np.arange(count, dtype=np.uint64) + np.uint64(USERS * index))
     opened = session.account.open_round(users)
-    spec, shares = plan.clipping.at(rounds.released.clip), rounds.points().shares
+    spec, shares = plan.clipping.at(session.released.clip), rounds.points().shares
     riders = plan.riders
     occasion = Occasion(session.account.id, opened.index, opened.attempt)
     total = rounds.empty_sum(occasion, shares)
