@@ -201,19 +201,19 @@ def reader(request: Request, credentials: Annotated[HTTPAuthorizationCredentials
 
 def charger(caller: Annotated[Caller, Depends(reader)]) -> Caller:
     """Require scope charge or admin of the caller, who always has a token."""
-    if caller.anonymous:
-        raise _unauthorised("charging a budget needs a token with scope charge, also on this machine.")
-    if not caller.scopes & {"charge", "admin"}:
-        raise ProblemError(403, "forbidden", "the token may only read.", nearest="a token with scope charge")
-    return caller
+    return _writer(caller, "charging a budget", "charge")
 
 
 def admin(caller: Annotated[Caller, Depends(reader)]) -> Caller:
     """Require scope admin of the caller, who always has a token."""
+    return _writer(caller, "changing anything", "admin")
+
+
+def _writer(caller: Caller, doing: str, scope: Scope) -> Caller:
     if caller.anonymous:
-        raise _unauthorised("changing anything needs a token with scope admin, also on this machine.")
-    if "admin" not in caller.scopes:
-        raise ProblemError(403, "forbidden", "the token may only read.", nearest="a token with scope admin")
+        raise _unauthorised(f"{doing} needs a token with scope {scope}, also on this machine.")
+    if not caller.scopes & {scope, "admin"}:
+        raise ProblemError(403, "forbidden", "the token may only read.", nearest=f"a token with scope {scope}")
     return caller
 
 

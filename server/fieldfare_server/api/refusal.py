@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -96,22 +97,13 @@ def kind_of(status: int) -> str:
 
 
 @contextmanager
-def known() -> Iterator[None]:
-    """Tell what the ledger does not know as a 404."""
-    with _told_as(404, "not-found"):
-        yield
-
-
-@contextmanager
-def allowed() -> Iterator[None]:
-    """Tell what the ledger refuses as a 409."""
-    with _told_as(409, "request-refused"):
-        yield
-
-
-@contextmanager
 def _told_as(status: int, kind: str) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
         raise ProblemError(status, kind, f"{error.what}: {error.why}", nearest=error.nearest, code=error.code) from None
+
+
+# Inside, what the ledger does not know is told as a 404; and what it refuses as a 409.
+known = partial(_told_as, 404, "not-found")
+allowed = partial(_told_as, 409, "request-refused")

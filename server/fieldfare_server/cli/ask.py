@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +21,7 @@ from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, trusted
 from fieldfare_server.cli.output import print_progress, print_text, print_warnings
 from fieldfare_server.cli.progress import check_known_users, local_grid, run_here
-from fieldfare_server.deployment.submit import FlowerError, follow, submit
+from fieldfare_server.deployment.submit import submit_and_follow
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
@@ -129,14 +128,8 @@ def put_to_nodes(home: StateDirectory, plan: Plan, asked: Asked, superlink: str,
     """Ask the users of a federation: its coordinator admits, charges and answers as `put` does. Raises as it."""
     text = json.dumps(plan.model_dump(mode="json", exclude_none=True))
     run_id = new_run_id()
-    with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
-        try:
-            output = submit(
-                Path(work), superlink, plan=text, task=asked.of_users, run_id=run_id, root_certificates=certificates
-            )
-        except FlowerError as error:
-            output = str(error)  # the stream ends with its coordinator, or with the connection; the run need not
-    follow(home, run_id, output, print_progress)
+    terms = {"plan": text, "task": asked.of_users, "root_certificates": certificates}
+    submit_and_follow(home, superlink, print_progress, run_id=run_id, detach=False, **terms)
     with Ledger.open(home.ledger) as ledger:
         return look(ledger, run_id)
 

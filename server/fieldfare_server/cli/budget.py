@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from fieldfare.text import decimal
+from fieldfare_server.api.population_schemas import Population
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import on_service
 from fieldfare_server.cli.command import CommandResult
-from fieldfare_server.cli.output import out, print_table
+from fieldfare_server.cli.output import out, print_things
 from fieldfare_server.cli.population import OVERDRAWN
 
-_COLUMNS = (
-    "population",
-    "epsilon limit",
-    "spent",
-    "reserved",
-    "largest next run",
-    "for users with most left",
-    "largest for all",
-    "more runs like the last",
-    "for users",
-    "delta",
-    "adjacency",
-    "state",
-    "runs",
-)
+_COLUMNS: dict[str, Callable[[Population], object]] = {
+    "population": lambda each: each.name,
+    "epsilon limit": lambda each: each.epsilon,
+    "spent": lambda each: each.spent.epsilon,
+    "reserved": lambda each: each.reserved_epsilon,
+    "largest next run": lambda each: each.remaining_epsilon,
+    "for users with most left": lambda each: "all" if each.remaining_users is None else each.remaining_users,
+    "largest for all": lambda each: each.remaining_epsilon_of_all,
+    "more runs like the last": lambda each: each.more_runs,
+    "for users": lambda each: each.runs_left_users,
+    "delta": lambda each: decimal(each.delta),
+    "adjacency": lambda each: each.adjacency,
+    "state": lambda each: each.state,
+    "runs": lambda each: each.runs,
+}
 
 _CAPTION = (
     "Epsilons at each population's delta; they do not add up. The limit holds for all runs together, however each is "
@@ -50,26 +52,8 @@ def budget(
         if not found:
             out.print("No population yet. Create one: fieldfare population create NAME --epsilon 2 --delta 1e-5")
             return
-        rows = [
-            (
-                each.name,
-                each.epsilon,
-                each.spent.epsilon,
-                each.reserved_epsilon,
-                each.remaining_epsilon,
-                "all" if each.remaining_users is None else each.remaining_users,
-                each.remaining_epsilon_of_all,
-                each.more_runs,
-                each.runs_left_users,
-                decimal(each.delta),
-                each.adjacency,
-                each.state,
-                each.runs,
-            )
-            for each in found
-        ]
         individual = any(each.accounting == "individual" for each in found)
-        print_table("Privacy budgets", _COLUMNS, rows, caption=_CAPTION + (_INDIVIDUAL if individual else ""))
+        print_things("Privacy budgets", _COLUMNS, found, _CAPTION + (_INDIVIDUAL if individual else ""))
         for each in found:
             if each.overdrawn:
                 out.print(f"[bold yellow]{each.name}[/]: {OVERDRAWN}")

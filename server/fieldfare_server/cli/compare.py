@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import err, out, print_table, print_text
+from fieldfare_server.cli.output import err, out, print_text, print_things
 from fieldfare_server.cli.plot import can_plot, plot_traces
 from fieldfare_server.cli.progress import Trace, check_first, local_grid, run_here
 from fieldfare_server.files.plan_file import read_plan
@@ -109,31 +110,17 @@ def _train(base: Plan, plans: list[Plan], rows: list[dict[str, Any]], nodes: int
 
 def _print_comparison(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None) -> None:
     scores = {trace.label: trace.score for trace in traces}
-    print_table(
-        "Same budget, different noise",
-        (
-            "mechanism",
-            "noise multiplier",
-            "sensitivity",
-            "epsilon",
-            "error of a prefix sum",
-            "buffers",
-            "held-out score",
-        ),
-        [
-            (
-                row["label"],
-                row["noise_multiplier"],
-                row["sensitivity"],
-                row["epsilon"],
-                row[ERROR],
-                row["buffers"],
-                scores.get(row["label"]),
-            )
-            for row in rows
-        ],
-        caption="error: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget.",
-    )
+    columns: dict[str, Callable[[dict[str, Any]], object]] = {
+        "mechanism": lambda row: row["label"],
+        "noise multiplier": lambda row: row["noise_multiplier"],
+        "sensitivity": lambda row: row["sensitivity"],
+        "epsilon": lambda row: row["epsilon"],
+        "error of a prefix sum": lambda row: row[ERROR],
+        "buffers": lambda row: row["buffers"],
+        "held-out score": lambda row: scores.get(row["label"]),
+    }
+    caption = "error: root-mean-square noise in a prefix sum, in units of the clip norm, at the plan's budget."
+    print_things("Same budget, different noise", columns, rows, caption)
     if "no noise" in scores:
         out.print(f"Without noise (NOT PRIVATE): {scores['no noise']}")
     if picture:

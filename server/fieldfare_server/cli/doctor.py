@@ -15,9 +15,10 @@ from fieldfare.errors import BadInput, Conflict, NotFound
 from fieldfare_server.cli.doctor_masks import check_blinder, check_masks
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption, trusted
 from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
-from fieldfare_server.doctor import Finding, guard, machine, skipped
+from fieldfare_server.doctor import machine
 from fieldfare_server.doctor.budget_api import check_api
 from fieldfare_server.doctor.certificates import check_certificates
+from fieldfare_server.doctor.finding import Finding, guard, skipped
 from fieldfare_server.doctor.ledger import check_ledger, has_only_simulations, report_refusal
 from fieldfare_server.doctor.secrets import (
     check_ledger_password,

@@ -11,7 +11,7 @@ from fieldfare.errors import FieldfareError
 from fieldfare.masking.boxes import read_key, write_node_key
 from fieldfare.plan import Plan
 from fieldfare_server.cli.blinder import open_blinder
-from fieldfare_server.doctor import Finding, fault, fine, warning
+from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 
 
 def check_blinder(at: Path, plan: Plan | None = None) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -146,6 +146,13 @@ def print_table(
     for row in filled:
         table.add_row(*(text for text, _ in row))
     out.print(table)
+
+
+def print_things(
+    title: str, columns: Mapping[str, Callable[[Any], object]], things: Iterable[object], caption: str | None = None
+) -> None:
+    """Print a table with a row for each of `things`. columns: heading -> what is shown of one below it."""
+    print_table(title, list(columns), [[shown(each) for shown in columns.values()] for each in things], caption)
 
 
 def _cell(value: object) -> tuple[str, bool]:

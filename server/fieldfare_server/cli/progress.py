@@ -19,7 +19,7 @@ from fieldfare_server.cli.task import check_here
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.optimizers.ftrl import FTRLSpec
+from fieldfare_server.optimizers.ftrl import FTRL
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.run.pricing import price_with_model
 
@@ -176,7 +176,7 @@ LEAST_CHANGE = 0.002
 def geometry_warnings(session: Session) -> list[str]:
     """Return what speaks against the plan's l_p geometry before any training: a ball that the steps cannot cross."""
     spec, plan, cost = session.plan.server_optimizer, session.plan, session.cost
-    if not isinstance(spec, FTRLSpec) or cost is None:
+    if not isinstance(spec, FTRL) or cost is None:
         return []
     std = cost.noise_multiplier * plan.aggregation.widening * float(cost.mechanism.row_norms().max())
     noise = std * session.released.clip / plan.run.cohort
@@ -192,7 +192,7 @@ def geometry_warnings(session: Session) -> list[str]:
 def stuck_warnings(trace: Trace, spec: ServerOptimizerSpec) -> list[str]:
     """Warn afterwards: under p < 2, a score that stayed where it was."""
     scores = [report.score for report in trace.reports if report.score is not None]
-    if not isinstance(spec, FTRLSpec) or spec.p == 2.0 or len(scores) < 2 or max(scores) - min(scores) >= LEAST_CHANGE:
+    if not isinstance(spec, FTRL) or spec.p == 2.0 or len(scores) < 2 or max(scores) - min(scores) >= LEAST_CHANGE:
         return []
     return [
         f"server_optimizer.p = {spec.p:g}: the score stayed within {LEAST_CHANGE:g} of {scores[0]:.4g} all run long; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import AcceptDeltaOption, trusted
 from fieldfare_server.cli.output import out, print_progress, print_warnings
 from fieldfare_server.cli.progress import check_known_users
-from fieldfare_server.deployment.submit import FlowerError, follow, submit
+from fieldfare_server.deployment.submit import submit_and_follow
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan, require_task
 from fieldfare_server.ledger import Ledger, new_run_id
@@ -60,25 +59,8 @@ def run(
             require_task(resume, Plan.stored(opened.run(resume).plan))
     run_id = resume or new_run_id()
     print_progress(f"State: {directory.root}")
-    with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
-        try:
-            output = submit(
-                Path(work),
-                superlink,
-                plan=text,
-                task=task,
-                run_id=run_id,
-                resume=resume,
-                root_certificates=certificates,
-                stream=not detach,
-            )
-        except FlowerError as error:
-            # The stream ends with its coordinator, or with the connection; the run need not.
-            if detach:
-                raise
-            output = str(error)
-    if not detach:
-        follow(directory, run_id, output, print_progress)
+    terms = {"plan": text, "task": task, "resume": resume, "root_certificates": certificates}
+    submit_and_follow(directory, superlink, print_progress, run_id=run_id, detach=detach, **terms)
     text = f"Run {run_id} {'submitted' if detach else 'ended'}. fieldfare report {run_id}"
     return CommandResult({"run": run_id, "followed": not detach}, lambda: out.print(text))
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Annotated
 
 import typer
 
+from fieldfare_server.api.schemas import Run
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import on_service
 from fieldfare_server.cli.command import CommandResult
-from fieldfare_server.cli.output import print_table
+from fieldfare_server.cli.output import print_things
 
-_COLUMNS = ("run", "population", "mechanism", "state", "rounds", "epsilon spent", "planned", "note")
+_COLUMNS: dict[str, Callable[[Run], object]] = {
+    "run": lambda run: run.id,
+    "population": lambda run: run.population,
+    "mechanism": lambda run: run.mechanism,
+    "state": lambda run: run.state,
+    "rounds": lambda run: f"{run.committed_rounds}/{run.rounds}",
+    "epsilon spent": lambda run: run.spent.epsilon,
+    "planned": lambda run: run.planned.epsilon,
+    "note": lambda run: " ".join(note for note in (run.message, run.blinder and run.blinder.message) if note),
+}
 
 
 @on_service
@@ -23,17 +34,4 @@ def runs(
 ) -> CommandResult:
     """List the newest runs."""
     found = list(islice(service.runs(population), limit))
-    rows = [
-        (
-            run.id,
-            run.population,
-            run.mechanism,
-            run.state,
-            f"{run.committed_rounds}/{run.rounds}",
-            run.spent.epsilon,
-            run.planned.epsilon,
-            " ".join(note for note in (run.message, run.blinder and run.blinder.message) if note),
-        )
-        for run in found
-    ]
-    return CommandResult(found, lambda: print_table("Runs", _COLUMNS, rows))
+    return CommandResult(found, lambda: print_things("Runs", _COLUMNS, found))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ from fieldfare.names import task_reference
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.cli.options import trusted
 from fieldfare_server.cli.waiting import retry
-from fieldfare_server.deployment.submit import submit
+from fieldfare_server.deployment.submit import submit_and_follow
 from fieldfare_server.deployment.supervisor import Supervisor, under_way
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -37,17 +36,9 @@ def supervise(
     certificates = trusted("supervise", root_certificates, insecure)
 
     def resume(run: RunView) -> None:
-        with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
-            submit(
-                Path(work),
-                superlink,
-                task=task_reference(str(run.plan["run"]["task"]), run.plan.get("task", {})),
-                run_id=run.id,
-                resume=run.id,
-                root_certificates=certificates,
-                stream=False,
-                timeout=60.0,
-            )
+        task = task_reference(str(run.plan["run"]["task"]), run.plan.get("task", {}))
+        terms = {"task": task, "resume": run.id, "root_certificates": certificates, "timeout": 60.0}
+        submit_and_follow(directory, superlink, log.info, run_id=run.id, detach=True, **terms)
 
     supervisor, held = Supervisor(resume), directory.head_file
     while True:

@@ -11,11 +11,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from fieldfare.errors import BadInput, FieldfareError, Interrupted
 from fieldfare_flower import QUIET
@@ -125,6 +127,30 @@ def submit(
     if done.returncode != 0:
         raise FlowerError(f"flwr run failed: {tail(output)}")
     return output
+
+
+def submit_and_follow(
+    home: StateDirectory, address: str, tell: Callable[[str], None], *, run_id: str, detach: bool, **terms: Any
+) -> None:
+    """Start a run as `submit` does, from a directory of its own, and follow it in the ledger to its end.
+
+    Args:
+        tell: as of `follow`.
+        detach: return as soon as it is submitted.
+        terms: further arguments of `submit`.
+
+    Raises as `follow`; as `submit` where it is detached.
+    """
+    with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
+        try:
+            output = submit(Path(work), address, run_id=run_id, stream=not detach, **terms)
+        except FlowerError as error:
+            # The stream ends with its coordinator, or with the connection; the run need not.
+            if detach:
+                raise
+            output = str(error)
+    if not detach:
+        follow(home, run_id, output, tell)
 
 
 def require_ended(home: StateDirectory, run_id: str, output: str) -> None:

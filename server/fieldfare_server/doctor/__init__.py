@@ -3,9 +3,3 @@
 Each file checks one part. Checks return findings, good ones too, so that a reader sees what was checked. They
 only read, except for `strangers`, which has to try.
 """
-
-from __future__ import annotations
-
-from fieldfare_server.doctor.finding import Finding, fault, fine, guard, skipped, warning
-
-__all__ = ["Finding", "fault", "fine", "guard", "skipped", "warning"]

@@ -7,7 +7,7 @@ from fieldfare.accounting.informational import Informational, last_iterate, simp
 from fieldfare.errors import BadInput, Unsupported
 from fieldfare.names import QUESTION
 from fieldfare.plan import Plan
-from fieldfare_server.optimizers.sgd import SGDSpec
+from fieldfare_server.optimizers.sgd import SGD
 
 TITLE = "Information, not charged"
 
@@ -58,7 +58,7 @@ def last_iterate_of(plan: Plan, noise_multiplier: float, most: int) -> Informati
         (plan.mechanism.kind != "independent", "the noise of rounds is correlated"),
         (most != 1, f"a user takes part {most} times"),
         (
-            not isinstance(optimizer, SGDSpec) or optimizer.momentum > 0 or optimizer.weight_decay > 0,
+            not isinstance(optimizer, SGD) or optimizer.momentum > 0 or optimizer.weight_decay > 0,
             "the server's optimizer is not plain SGD",
         ),
         (plan.clipping.kind not in ("flat", "per-layer"), "the clipping scales short updates"),
@@ -66,7 +66,7 @@ def last_iterate_of(plan: Plan, noise_multiplier: float, most: int) -> Informati
     for fails, why in reasons:
         if fails:
             raise Unsupported("the last-iterate bound", f"{why}.")
-    assert isinstance(optimizer, SGDSpec)
+    assert isinstance(optimizer, SGD)
     rounds = plan.run.rounds
     steps = [optimizer.learning_rate * optimizer.schedule.factor(round, rounds) for round in range(rounds)]
     noise = [step * noise_multiplier / 2 for step in steps]

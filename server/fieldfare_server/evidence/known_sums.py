@@ -38,7 +38,7 @@ from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_server import optimizers
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.optimizers import Points, ServerOptimizer, State, StepInfo
+from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, Tensor
 from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.session import Session
 
@@ -83,7 +83,7 @@ def release_known_sums(
 
     def run(session: Session, rounds: int) -> None:
         SeenNoise.watch(session, seen=seen.noised)
-        session.rounds.optimizer = _SeenOptimizer(session.rounds.optimizer, seen.updates)
+        session.rounds.optimizer = _SeenOptimizer(session.rounds.optimizer, seen.updates)  # type: ignore[assignment]
         for _ in range(rounds):
             _run_round(session, seen)
 
@@ -164,28 +164,18 @@ class SeenNoise(RunningNoise):
         return noised
 
 
-@dataclass(frozen=True)
-class _SeenOptimizer(ServerOptimizer):
+class _SeenOptimizer:
     """The session's optimizer; copies what it receives."""
 
-    inner: ServerOptimizer
-    seen: list[torch.Tensor]
+    def __init__(self, inner: ServerOptimizer, seen: list[torch.Tensor]) -> None:
+        self._inner, self._seen = inner, seen
 
-    @property
-    def queries(self) -> int:
-        return self.inner.queries
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
-    def init(self, params: torch.Tensor) -> State:
-        return self.inner.init(params)
-
-    def points(self, state: State, params: torch.Tensor, info: StepInfo) -> Points:
-        return self.inner.points(state, params, info)
-
-    def step(
-        self, state: State, params: torch.Tensor, update: torch.Tensor, info: StepInfo
-    ) -> tuple[torch.Tensor, State]:
-        self.seen.append(update.clone())
-        return self.inner.step(state, params, update, info)
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
+        self._seen.append(update.clone())
+        return self._inner.step(state, params, update, info)
 
 
 def _run_round(session: Session, seen: _Seen) -> None:
@@ -195,7 +185,7 @@ def _run_round(session: Session, seen: _Seen) -> None:
     count = min(USERS, plan.run.cohort)
     users = session.account.register_users(np.arange(count, dtype=np.uint64) + np.uint64(USERS * index))
     opened = session.account.open_round(users)
-    spec, shares = plan.clipping.at(rounds.released.clip), rounds.points().shares
+    spec, shares = plan.clipping.at(session.released.clip), rounds.points().shares
     riders = plan.riders
     occasion = Occasion(session.account.id, opened.index, opened.attempt)
     total = rounds.empty_sum(occasion, shares)

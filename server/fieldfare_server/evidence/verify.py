@@ -305,9 +305,9 @@ class Verifier(Replay):
             if name not in committed:
                 raise Unfit("checkpoints", f"{run_id} {name}", "no committed round names it")
             so_far = [bytes.fromhex(nonce) for nonce in nonces[: committed[name] + 1]]
-            if files.nonces(name) != (digest_of(so_far) if so_far else None):
+            named, base = files.named_by(name)
+            if named != (digest_of(so_far) if so_far else None):
                 raise Unfit("checkpoints", f"{run_id} {name}", "its nonces are not those of the ledger's rounds")
-            base = files.noise_base(name)
             if base is not None and not files.holds_noise(base):
                 raise Unfit("checkpoints", f"{run_id} {name}", f"the noise state {base} that it names is not whole")
         newest = run.row.checkpoint

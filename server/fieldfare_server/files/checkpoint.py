@@ -255,14 +255,8 @@ class RunFiles:
     def closing(self, digest: str) -> Checkpoint:
         """Return what `write_closing` wrote. Raises `CheckpointError` if it is missing or changed."""
         path = self._closing / (digest + _SUFFIX)
-        if not path.exists() or not hmac.compare_digest(_digest(path), digest):
-            raise CheckpointError(
-                f"closed round {path}",
-                "it is missing, or its bytes are not its own.",
-                "its backup; without it, end the run",
-                code="closing-missing",
-            )
-        return _read(path, digest)
+        why, near = "it is missing, or its bytes are not its own.", "its backup; without it, end the run"
+        return _read_whole(path, digest, CheckpointError(f"closed round {path}", why, near, code="closing-missing"))
 
     def write_noise(self, round: int, tensors: Mapping[str, torch.Tensor], position: Mapping[str, object]) -> str:
         """Write a state of the noise, durably, for checkpoints to name; returns its digest (SHA-256, hex).
@@ -278,30 +272,22 @@ class RunFiles:
         or changed.
         """
         path = self._noise / (digest + _SUFFIX)
-        if not self.holds_noise(digest):
-            raise CheckpointError(
-                f"noise state {path}",
-                "it is missing, or its bytes are not its own.",
-                "its backup",
-                code="noise-state-missing",
-            )
-        kept = _read(path, digest)
+        why, near = "it is missing, or its bytes are not its own.", "its backup"
+        lost = CheckpointError(f"noise state {path}", why, near, code="noise-state-missing")
+        kept = _read_whole(path, digest, lost)
         return kept.tensors, kept.meta
 
     def holds_noise(self, digest: str) -> bool:
         """Return whether the whole state of the noise with this digest is there."""
-        path = self._noise / (digest + _SUFFIX)
-        return path.exists() and hmac.compare_digest(_digest(path), digest)
+        return _is_whole(self._noise / (digest + _SUFFIX), digest)
 
-    def noise_base(self, digest: str) -> str | None:
-        """Return the digest of the state of the noise that a committed checkpoint names, if it does. Reads no
-        tensor.
+    def named_by(self, digest: str) -> tuple[str | None, str | None]:
+        """Return what a committed checkpoint names by digests, None for nothing: its nonces, and its noise's state.
 
-        Raises `CheckpointError` if it is not one of Fieldfare's.
+        Reads no tensor. Raises `CheckpointError` if it is not one of Fieldfare's.
         """
         meta = _read(self._committed / (digest + _SUFFIX), digest, tensors=False).meta
-        base: str | None = meta.get("noise", {}).get(NOISE_BASE)
-        return base
+        return meta.get("nonces"), meta.get("noise", {}).get(NOISE_BASE)
 
     def promote(self, digest: str) -> Path:
         """Move the pending checkpoint to `checkpoints`, after the ledger's commit; returns its path. Idempotent."""
@@ -352,16 +338,11 @@ class RunFiles:
         """
         path = self._committed / (digest + _SUFFIX)
         if not path.exists():
-            path = self.promote(digest)
-        if not hmac.compare_digest(_digest(path), digest):
-            raise CheckpointError(
-                f"checkpoint {path}",
-                "its bytes are not those that were committed.",
-                "its backup",
-                code="checkpoint-changed",
-            )
-        checkpoint = _read(path, digest)
-        return checkpoint.tensors, checkpoint.meta
+            self.promote(digest)
+        why = "its bytes are not those that were committed."
+        changed = CheckpointError(f"checkpoint {path}", why, "its backup", code="checkpoint-changed")
+        kept = _read_whole(path, digest, changed)
+        return kept.tensors, kept.meta
 
     def digests(self) -> dict[str, str]:
         """Return the digest that each committed checkpoint's name claims -> the SHA-256 of its bytes."""
@@ -373,20 +354,10 @@ class RunFiles:
         paths = {digest: self._committed / (digest + _SUFFIX) for digest in digests}
         return {_read(path, digest, tensors=False).round + 1: digest for digest, path in paths.items()}
 
-    def nonces(self, digest: str) -> str | None:
-        """Return the digest of the nonces that a committed checkpoint names; None where it names none. Reads
-        no tensor.
-
-        Raises `CheckpointError` if it is not one of Fieldfare's.
-        """
-        meta = _read(self._committed / (digest + _SUFFIX), digest, tensors=False).meta
-        named: str | None = meta.get("nonces")
-        return named
-
     def holds(self, digest: str) -> bool:
         """Return whether a whole checkpoint with this digest exists, promoted or pending."""
         paths = (directory / (digest + _SUFFIX) for directory in (self._committed, self._pending))
-        return any(path.exists() and _digest(path) == digest for path in paths)
+        return any(_is_whole(path, digest) for path in paths)
 
     def _prune(self, newest: str) -> None:
         if self._keep is None:
@@ -397,7 +368,7 @@ class RunFiles:
             path.unlink()
             faults.point("checkpoint.pruned")
         if states := list(self._files(self._noise)):
-            named = {self.noise_base(path.stem) for path in self._files(self._committed) if path.suffix == _SUFFIX}
+            named = {self.named_by(path.stem)[1] for path in self._files(self._committed) if path.suffix == _SUFFIX}
             for path in states:
                 if path.stem not in named:
                     path.unlink()
@@ -455,6 +426,17 @@ def _write_file(path: Path, round: int, tensors: Mapping[str, torch.Tensor], met
 def _digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_whole(path: Path, digest: str) -> bool:
+    return path.exists() and hmac.compare_digest(_digest(path), digest)
+
+
+def _read_whole(path: Path, digest: str, refusal: CheckpointError) -> Checkpoint:
+    """Return what the file of this digest holds. Raises `refusal` unless it is there, and whole."""
+    if not _is_whole(path, digest):
+        raise refusal
+    return _read(path, digest)
 
 
 def _converted(meta: dict[str, object]) -> dict[str, object]:

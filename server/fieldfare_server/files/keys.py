@@ -14,7 +14,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from fieldfare.errors import CheckpointError, Conflict, WrongForm
 
@@ -23,48 +22,32 @@ _WRAPPED = b"fieldfare.wrapped-key.v1\n"
 _SECONDS = 60.0
 
 
-class KeyFormat(Protocol):
-    """Turns a key into the content of its file and back."""
-
-    def wrap(self, key: bytes) -> bytes: ...
-    def unwrap(self, content: bytes) -> bytes: ...
-
-
-class PlainKeys:
-    """The file is the key."""
-
-    def wrap(self, key: bytes) -> bytes:
-        return key
-
-    def unwrap(self, content: bytes) -> bytes:
-        """Raise `CheckpointError` where the file is a wrapped key."""
-        if content.startswith(_WRAPPED):
-            raise CheckpointError(
-                "the noise key", "it is wrapped.", "FIELDFARE_KEY_UNWRAP, as the run was begun with", code="key-wrapped"
-            )
-        return content
-
-
 @dataclass(frozen=True)
-class CommandKeys:
-    """A command wraps the key and another unwraps it.
+class KeyFormat:
+    """Turns a key into the content of its file and back: a command wraps it and another unwraps it; without, as it is.
 
-    Raises `CheckpointError` if a command fails. Keys that were written plain are still read.
+    Raises `CheckpointError` if a command fails. Keys that were written plain are always read.
     """
 
-    wrap_command: Sequence[str]
-    unwrap_command: Sequence[str]
+    wrap_command: Sequence[str] = ()
+    unwrap_command: Sequence[str] = ()
 
     def wrap(self, key: bytes) -> bytes:
         """Wrap a key, and unwrap at once what was wrapped: a key that does not come back would lose the run later."""
+        if not self.wrap_command:
+            return key
         content = _WRAPPED + _run("wrap", self.wrap_command, key)
         if not hmac.compare_digest(self.unwrap(content), key):
             raise CheckpointError("the noise key", "what FIELDFARE_KEY_UNWRAP gives back is another key.")
         return content
 
     def unwrap(self, content: bytes) -> bytes:
+        """Return the key in a file's content. Raises `CheckpointError` where it is wrapped and no command unwraps."""
         if not content.startswith(_WRAPPED):
             return content
+        if not self.unwrap_command:
+            why, near = "it is wrapped.", "FIELDFARE_KEY_UNWRAP, as the run was begun with"
+            raise CheckpointError("the noise key", why, near, code="key-wrapped")
         return _run("unwrap", self.unwrap_command, content.removeprefix(_WRAPPED))
 
 
@@ -72,10 +55,10 @@ def key_format(environment: Mapping[str, str] = os.environ) -> KeyFormat:
     """Read FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP. Raises `BadInput` unless both are set, or neither."""
     wrap, unwrap = (environment.get(f"FIELDFARE_KEY_{what}") for what in ("WRAP", "UNWRAP"))
     if not wrap and not unwrap:
-        return PlainKeys()
+        return KeyFormat()
     if not wrap or not unwrap:
         raise Conflict("FIELDFARE_KEY_WRAP and FIELDFARE_KEY_UNWRAP", "only one of them is set.", "both, or neither")
-    return CommandKeys(_arguments("FIELDFARE_KEY_WRAP", wrap), _arguments("FIELDFARE_KEY_UNWRAP", unwrap))
+    return KeyFormat(_arguments("FIELDFARE_KEY_WRAP", wrap), _arguments("FIELDFARE_KEY_UNWRAP", unwrap))
 
 
 def _arguments(name: str, value: str) -> list[str]:

@@ -14,7 +14,7 @@ from fieldfare.plan import Plan
 from fieldfare.task import load_task
 from fieldfare_server.api.in_process import InProcessClient
 from fieldfare_server.api.schemas import RunDetail
-from fieldfare_server.cli.export import COLUMNS, closed_attempts
+from fieldfare_server.cli.export import COLUMNS, closed_attempts, metric_columns
 from fieldfare_server.cli.plot import draw_traces
 from fieldfare_server.cli.progress import Trace
 from fieldfare_server.evidence.certificate import certificate
@@ -22,7 +22,6 @@ from fieldfare_server.evidence.document import Statement
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.run.round.ridden import PREFIX
 
 if TYPE_CHECKING:
     import torch
@@ -115,8 +114,7 @@ class SimulatedRun:
         Then, for each metric of the plan, `metric.NAME` and the ends of its interval, `.low` and `.high`.
         Raises `ModuleNotFoundError` where pandas is not installed.
         """
-        names = () if self.plan.metrics is None else self.plan.metrics.names
-        columns = (*COLUMNS, *(f"{PREFIX}{name}{end}" for name in names for end in ("", ".low", ".high")))
+        columns = (*COLUMNS, *metric_columns(self.plan.model_dump()))
         with Ledger.open(self.home.ledger) as ledger:
             return make_frame([row for _, row in closed_attempts(ledger, self.id, None, columns)], columns)
 

@@ -1,7 +1,7 @@
 """Server optimizers: post-processing of the privatised update, one kind a file."""
 
 from fieldfare_server.optimizers import adamw, disk, fedopt, ftrl, normalised_momentum, sgd, three_query
-from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
+from fieldfare_server.optimizers.base import Points, ServerOptimizer, State, StepInfo
 from fieldfare_server.optimizers.registry import build, kinds, parse, register, spec
 
 # The files of this package that register a kind.
@@ -9,7 +9,6 @@ FILES = (adamw, disk, fedopt, ftrl, normalised_momentum, sgd, three_query)
 
 __all__ = [
     "FILES",
-    "OptimizerSpec",
     "Points",
     "ServerOptimizer",
     "State",

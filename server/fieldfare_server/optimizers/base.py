@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pydantic import Field
 
+from fieldfare.lazily import torch
 from fieldfare.plan import ServerOptimizerSpec
 from fieldfare_server.optimizers.schedules import Constant, Schedule
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+Tensor: TypeAlias = "torch.Tensor"
 # Named tensors (scalars are 0-d float64 or int64). The checkpoint saves and restores them bit for bit.
 State: TypeAlias = "dict[str, Tensor]"
 
@@ -33,24 +32,6 @@ class StepInfo:
     noise_std: float
     # Autocovariance of the noise at lags 0, 1, ... at the end of the horizon, in units of noise_std^2, where known.
     noise_autocovariance: tuple[float, ...] = ()
-
-
-class OptimizerSpec(ServerOptimizerSpec):
-    """The `[server_optimizer]` part of a plan. One subclass a kind, in the optimizer's own file."""
-
-    def build(self) -> ServerOptimizer:
-        raise TypeError(f"{type(self).__name__} names no optimizer")
-
-
-class SteppedSpec(OptimizerSpec):
-    """An optimizer with a learning rate. (A wrapper such as DiSK leaves that to the optimizer it wraps.)"""
-
-    learning_rate: float = Field(default=1.0, gt=0, description="of the server: factor on the mean update")
-    schedule: Schedule = Field(default=Constant(), description="how the learning rate changes over the run")
-
-    def rate(self, info: StepInfo) -> float:
-        """Return the learning rate of this round."""
-        return self.learning_rate * self.schedule.factor(info.round, info.rounds)
 
 
 class Points(NamedTuple):
@@ -72,8 +53,10 @@ class Points(NamedTuple):
     batches: int | None = None
 
 
-class ServerOptimizer(ABC):
-    """Final subclasses are immutable; all that changes is in `State`.
+class ServerOptimizer(ServerOptimizerSpec, ABC):
+    """The `[server_optimizer]` table of a plan, and what it does. One subclass a kind, in a file of its own.
+
+    It is immutable; all that changes is in `State`.
 
     `update` is the privatised mean update: (sum of clipped updates + noise) / planned cohort size. It is an
     ascent direction (local model minus broadcast model), so plain SGD is params + learning_rate * update.
@@ -105,3 +88,14 @@ class ServerOptimizer(ABC):
         like `step`.
         """
         return Points((params,), (1.0,))
+
+
+class Stepped(ServerOptimizer):
+    """An optimizer with a learning rate. (A wrapper such as DiSK leaves that to the optimizer it wraps.)"""
+
+    learning_rate: float = Field(default=1.0, gt=0, description="of the server: factor on the mean update")
+    schedule: Schedule = Field(default=Constant(), description="how the learning rate changes over the run")
+
+    def rate(self, info: StepInfo) -> float:
+        """Return the learning rate of this round."""
+        return self.learning_rate * self.schedule.factor(info.round, info.rounds)

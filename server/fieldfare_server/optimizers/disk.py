@@ -28,31 +28,33 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from fieldfare.errors import Conflict, OutOfRange
 from fieldfare.lazily import torch
 from fieldfare_server.optimizers import kalman
-from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
+from fieldfare_server.optimizers.base import Points, ServerOptimizer, State, StepInfo, Tensor
 from fieldfare_server.optimizers.innovation import PRIOR, Innovation
 from fieldfare_server.optimizers.registry import register
-from fieldfare_server.optimizers.sgd import SGDSpec
+from fieldfare_server.optimizers.sgd import SGD
 from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, split_state
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register
-class DiSKSpec(OptimizerSpec):
-    """`kind = "disk"`, with the wrapped optimizer as the table `base`."""
+class DiSK(ServerOptimizer):
+    """The filter in front of the wrapped optimizer, the table `base`.
+
+    State: `filtered` m and `displacement` d, float32 (d,); `variance` of the noise in m, float64 (), which
+    the base optimizer is told (exact for stationary noise); `steps` int64 (); `innovation`, where it is
+    estimated; and the base's entries, as `base.*`. A void round does not change it: the round is repeated
+    from the same points.
+    """
 
     kind: Literal["disk"] = "disk"
-    base: SerializeAsAny[OptimizerSpec] = Field(
-        default=SGDSpec(), description="the optimizer that is given the filtered update"
+    base: SerializeAsAny[ServerOptimizer] = Field(
+        default=SGD(), description="the optimizer that is given the filtered update"
     )
     mode: Literal["one-point", "two-point", "storm", "doppler"] = Field(
         default="one-point", description="which filter, and from how many points users train"
@@ -68,7 +70,7 @@ class DiSKSpec(OptimizerSpec):
 
     @field_validator("base", mode="before")
     @classmethod
-    def _by_kind(cls, value: object) -> OptimizerSpec:
+    def _by_kind(cls, value: object) -> ServerOptimizer:
         base = parse_wrapped(value, "sgd")
         if "base" in type(base).model_fields:
             raise Conflict(f"server_optimizer.base.kind = {base.kind!r}", "a filter cannot wrap a filter.", "sgd")
@@ -90,27 +92,10 @@ class DiSKSpec(OptimizerSpec):
             raise Conflict("server_optimizer.gamma = 0", "two equal points have no difference.", "mode = 'one-point'")
         return self
 
-    def build(self) -> DiSK:
-        return DiSK(self, self.base.build())
-
     @property
     def tracks(self) -> bool:
         """Whether the innovation is estimated: where the gain depends on it and the plan does not set it."""
         return self.innovation == "auto" and isinstance(self.kappa, str)
-
-
-@dataclass(frozen=True)
-class DiSK(ServerOptimizer):
-    """The filter in front of `base`.
-
-    State: `filtered` m and `displacement` d, float32 (d,); `variance` of the noise in m, float64 (), which
-    the base optimizer is told (exact for stationary noise); `steps` int64 (); `innovation`, where it is
-    estimated; and the base's entries, as `base.*`. A void round does not change it: the round is repeated
-    from the same points.
-    """
-
-    spec: DiSKSpec
-    base: ServerOptimizer
 
     def init(self, params: Tensor) -> State:
         own = {
@@ -119,26 +104,26 @@ class DiSK(ServerOptimizer):
             "variance": torch.zeros((), dtype=torch.float64),
             "steps": torch.zeros((), dtype=torch.int64),
         }
-        if self.spec.tracks:
+        if self.tracks:
             own["innovation"] = Innovation().to_tensor()
         return join_state(own, self.base.init(params))
 
     def _gain(self, state: State, info: StepInfo) -> tuple[float, float]:
         """Return this round's gain, and the correlation of the noise in the filter with the noise of the round."""
-        spec, steps = self.spec, int(state["steps"])
-        warm = spec.start == "first"
-        if spec.kappa in ("auto", "adaptive") and info.noise_std == 0:
+        steps = int(state["steps"])
+        warm = self.start == "first"
+        if self.kappa in ("auto", "adaptive") and info.noise_std == 0:
             return 1.0, 0.0  # nothing to filter
-        if spec.tracks:
+        if self.tracks:
             known = Innovation.from_tensor(state["innovation"])
-            return known.next_gain(info.noise_autocovariance, spec.kappa == "adaptive", warm)
+            return known.next_gain(info.noise_autocovariance, self.kappa == "adaptive", warm)
         # A fixed gain does not depend on the innovation, so any value serves it.
-        innovation = PRIOR if spec.innovation == "auto" else spec.innovation
+        innovation = PRIOR if self.innovation == "auto" else self.innovation
         kappa: float | None = None
-        if spec.kappa == "auto":
+        if self.kappa == "auto":
             kappa = kalman.best_gain(innovation, info.noise_autocovariance)
-        elif not isinstance(spec.kappa, str):
-            kappa = spec.kappa
+        elif not isinstance(self.kappa, str):
+            kappa = self.kappa
         return kalman.gains(kappa, innovation, info.noise_autocovariance, warm, info.rounds).at(steps)
 
     def gain(self, state: State, info: StepInfo) -> float:
@@ -147,18 +132,18 @@ class DiSK(ServerOptimizer):
 
     def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
         gain = self.gain(state, info)
-        if int(state["steps"]) == 0 or gain == 1.0 or self.spec.mode == "doppler":
+        if int(state["steps"]) == 0 or gain == 1.0 or self.mode == "doppler":
             return Points((params,), (1.0,))
-        if self.spec.mode == "one-point":  # gamma = (1 - k) / k makes a = 1, so D(x) drops out
+        if self.mode == "one-point":  # gamma = (1 - k) / k makes a = 1, so D(x) drops out
             return Points((params + state["displacement"] * ((1.0 - gain) / gain),), (1.0,))
-        gamma = -1.0 if self.spec.mode == "storm" else (0.5 if self.spec.gamma is None else self.spec.gamma)
+        gamma = -1.0 if self.mode == "storm" else (0.5 if self.gamma is None else self.gamma)
         share = (1.0 - gain) / (gain * gamma)
         return Points((params + state["displacement"] * gamma, params), (share, 1.0 - share))
 
     def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
         gain, correlation = self._gain(state, info)
         tracked: State = {}
-        if self.spec.tracks:
+        if self.tracks:
             known = Innovation.from_tensor(state["innovation"])
             if info.noise_std > 0:
                 residual = float((update - state["filtered"]).double().square().mean()) / info.noise_std**2

@@ -4,7 +4,7 @@ With u the privatised update, m <- beta1 m + (1 - beta1) u, a second moment v th
 
     x <- x + lr m / (sqrt(v) + adaptivity).
 
-The three differ in how v follows u: each spec's `follow`. u carries noise of a known variance sigma_t^2 per
+The three differ in how v follows u: each one's `follow`. u carries noise of a known variance sigma_t^2 per
 coordinate, and v counts it as if it were signal, which flattens all steps to lr / sigma. `noise_correction`
 takes it out (`second_moment`). sigma_t is the real std of the round's noise, also where rounds differ
 (trees); behind DiSK it is the std behind the filter.
@@ -13,30 +13,26 @@ takes it out (`second_moment`). sigma_t is the real std of the round's noise, al
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fieldfare.lazily import torch
 from fieldfare_server.optimizers import second_moment
-from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
+from fieldfare_server.optimizers.base import State, StepInfo, Stepped, Tensor
 from fieldfare_server.optimizers.registry import register
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
+class FedOpt(Stepped):
+    """What the three have in common.
 
-class FedOptSpec(SteppedSpec):
-    """What the three have in common."""
+    State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 without correction.
+    """
 
     learning_rate: float = Field(default=0.1, gt=0, description="of the server")
     beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of the first moment")
     adaptivity: float = Field(default=1e-3, gt=0, description="tau of the paper")
     noise_correction: bool = Field(default=False, description="take the noise's known variance out of v")
-
-    def build(self) -> FedOpt:
-        return FedOpt(self)
 
     @abstractmethod
     def follow(self, state: State, update: Tensor, std: float) -> tuple[Tensor, State]:
@@ -44,9 +40,19 @@ class FedOptSpec(SteppedSpec):
         correction.
         """
 
+    def init(self, params: Tensor) -> State:
+        moments = {"momentum": torch.zeros_like(params), "second": torch.full_like(params, self.adaptivity**2)}
+        return moments | second_moment.no_noise()
+
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
+        momentum = state["momentum"] * self.beta1 + update * (1.0 - self.beta1)
+        second, noise = self.follow(state, update, info.noise_std if self.noise_correction else 0.0)
+        scale = second_moment.subtract_noise(second, noise).sqrt_() + self.adaptivity
+        return params + momentum / scale * self.rate(info), {"momentum": momentum, "second": second} | noise
+
 
 @register
-class FedAdamSpec(FedOptSpec):
+class FedAdam(FedOpt):
     """`kind = "fedadam"`: v <- beta2 v + (1 - beta2) u^2."""
 
     kind: Literal["fedadam"] = "fedadam"
@@ -59,7 +65,7 @@ class FedAdamSpec(FedOptSpec):
 
 
 @register
-class FedAdagradSpec(FedOptSpec):
+class FedAdagrad(FedOpt):
     """`kind = "fedadagrad"`: v <- v + u^2."""
 
     kind: Literal["fedadagrad"] = "fedadagrad"
@@ -70,7 +76,7 @@ class FedAdagradSpec(FedOptSpec):
 
 
 @register
-class FedYogiSpec(FedOptSpec):
+class FedYogi(FedOpt):
     """`kind = "fedyogi"`: v <- v - (1 - beta2) s sign(v - s), s = u^2.
 
     v is not linear in s, so the correction comes before it: s = u^2 - sigma_t^2, which may be negative. The
@@ -87,21 +93,3 @@ class FedYogiSpec(FedOptSpec):
         moved = (second - square.abs() * torch.sign(second - square) * weight).clamp_(min=0.0)
         # The mean is already out of `square`: `noise` stays 0, or it would be subtracted twice.
         return moved, second_moment.follow_noise(state, std, self.beta2, weight) | {"noise": state["noise"]}
-
-
-@dataclass(frozen=True)
-class FedOpt(ServerOptimizer):
-    """State: `momentum`, `second` float32 (d,); `noise`, `chance` float64 (), 0 without correction."""
-
-    spec: FedOptSpec
-
-    def init(self, params: Tensor) -> State:
-        moments = {"momentum": torch.zeros_like(params), "second": torch.full_like(params, self.spec.adaptivity**2)}
-        return moments | second_moment.no_noise()
-
-    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        spec = self.spec
-        momentum = state["momentum"] * spec.beta1 + update * (1.0 - spec.beta1)
-        second, noise = spec.follow(state, update, info.noise_std if spec.noise_correction else 0.0)
-        scale = second_moment.subtract_noise(second, noise).sqrt_() + spec.adaptivity
-        return params + momentum / scale * spec.rate(info), {"momentum": momentum, "second": second} | noise

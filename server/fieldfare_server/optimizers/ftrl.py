@@ -17,22 +17,18 @@ every round.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from fieldfare.lazily import torch
-from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
+from fieldfare_server.optimizers.base import State, StepInfo, Stepped, Tensor
 from fieldfare_server.optimizers.registry import register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register
-class FTRLSpec(SteppedSpec):
-    """`kind = "ftrl"`.
+class FTRL(Stepped):
+    """The mirror step from the prefix sum.
 
     | `steps` | eta |
     |---|---|
@@ -42,6 +38,9 @@ class FTRLSpec(SteppedSpec):
 
     D = radius / sqrt(2 (p - 1)) bounds sqrt(Psi) on the ball, and G (`dual_bound`) the mean update's dual
     norm.
+
+    State: `total` float64 (d,), U_t; `origin` float32 (d,), x_0; `steps` int64 (); `noise` float64 (), the
+    largest noise std so far: with it eta never grows where the noise differs from round to round (trees).
     """
 
     kind: Literal["ftrl"] = "ftrl"
@@ -60,9 +59,6 @@ class FTRLSpec(SteppedSpec):
             raise ValueError(f"steps = {self.steps!r} already is a schedule: leave schedule out")
         return self
 
-    def build(self) -> FTRL:
-        return FTRL(self)
-
     def reach(self, rounds: int, noise_std: float, numel: int) -> float | None:
         """Return how far a whole run can move the model along a direction that all parameters share, in
         radii.
@@ -80,10 +76,40 @@ class FTRLSpec(SteppedSpec):
         if self.radius is None or self.p == 2.0:
             return None
         info = StepInfo(rounds - 1, rounds, noise_std)
-        step = FTRL(self)._eta(rounds, info, noise_std, numel)
+        step = self._eta(rounds, info, noise_std, numel)
         # ||grad Psi*(y)||_p = (p - 1) ||y||_q, and a vector of equal entries has ||y||_q = d^(1/q - 1/2) ||y||_2.
         spread = float(numel) ** ((self.p - 1.0) / self.p - 0.5)
         return float((self.p - 1.0) * step * rounds * self.gradient_bound * spread / self.radius)
+
+    def init(self, params: Tensor) -> State:
+        return {
+            "total": torch.zeros_like(params, dtype=torch.float64),
+            "origin": params.clone(),
+            "steps": torch.zeros((), dtype=torch.int64),
+            "noise": torch.zeros((), dtype=torch.float64),
+        }
+
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
+        total, steps = state["total"] + update, int(state["steps"]) + 1
+        noise = max(float(state["noise"]), info.noise_std)
+        moved = gradient_of_conjugate(total * self._eta(steps, info, noise, params.numel()), self.p)
+        if self.radius is not None:
+            moved = project_radially(moved, self.p, self.radius)
+        new = {
+            "total": total,
+            "origin": state["origin"],
+            "steps": torch.tensor(steps),
+            "noise": torch.tensor(noise, dtype=torch.float64),
+        }
+        return (state["origin"] + moved).to(params.dtype), new
+
+    def _eta(self, steps: int, info: StepInfo, noise: float, numel: int) -> float:
+        if self.steps == "learning-rate" or self.radius is None:
+            return self.rate(info)
+        diameter = self.radius / math.sqrt(2.0 * (self.p - 1.0))
+        bound = dual_bound(self.p, self.gradient_bound, noise, numel)
+        count = info.rounds if self.steps == "fixed" else steps + 1
+        return self.learning_rate * diameter / (bound * math.sqrt(count))
 
 
 def gradient_of_conjugate(dual: Tensor, p: float) -> Tensor:
@@ -109,48 +135,6 @@ def project_radially(primal: Tensor, p: float, radius: float) -> Tensor:
         return primal
     norm = peak * float((primal.abs() / peak).pow(p).sum().pow(1.0 / p))
     return primal * (radius / norm) if norm > radius else primal
-
-
-@dataclass(frozen=True)
-class FTRL(ServerOptimizer):
-    """The mirror step from the prefix sum.
-
-    State: `total` float64 (d,), U_t; `origin` float32 (d,), x_0; `steps` int64 (); `noise` float64 (), the
-    largest noise std so far: with it eta never grows where the noise differs from round to round (trees).
-    """
-
-    spec: FTRLSpec
-
-    def init(self, params: Tensor) -> State:
-        return {
-            "total": torch.zeros_like(params, dtype=torch.float64),
-            "origin": params.clone(),
-            "steps": torch.zeros((), dtype=torch.int64),
-            "noise": torch.zeros((), dtype=torch.float64),
-        }
-
-    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        total, steps = state["total"] + update, int(state["steps"]) + 1
-        noise = max(float(state["noise"]), info.noise_std)
-        moved = gradient_of_conjugate(total * self._eta(steps, info, noise, params.numel()), self.spec.p)
-        if self.spec.radius is not None:
-            moved = project_radially(moved, self.spec.p, self.spec.radius)
-        new = {
-            "total": total,
-            "origin": state["origin"],
-            "steps": torch.tensor(steps),
-            "noise": torch.tensor(noise, dtype=torch.float64),
-        }
-        return (state["origin"] + moved).to(params.dtype), new
-
-    def _eta(self, steps: int, info: StepInfo, noise: float, numel: int) -> float:
-        spec = self.spec
-        if spec.steps == "learning-rate" or spec.radius is None:
-            return spec.rate(info)
-        diameter = spec.radius / math.sqrt(2.0 * (spec.p - 1.0))
-        bound = dual_bound(spec.p, spec.gradient_bound, noise, numel)
-        count = info.rounds if spec.steps == "fixed" else steps + 1
-        return spec.learning_rate * diameter / (bound * math.sqrt(count))
 
 
 def dual_bound(p: float, bound: float, noise_std: float, numel: int) -> float:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fieldfare.lazily import torch
-from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
+from fieldfare_server.optimizers.base import State, StepInfo, Stepped, Tensor
 from fieldfare_server.optimizers.registry import register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register
-class NormalisedMomentumSpec(SteppedSpec):
-    """`kind = "normalised-momentum"`. `momentum` is the paper's 1 - alpha; give `momentum-tree` the same."""
-
-    kind: Literal["normalised-momentum"] = "normalised-momentum"
-    learning_rate: float = Field(default=0.1, gt=0, description="of the server: length of a step")
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="share of the direction that is kept")
-    normalise: bool = Field(default=True, description="false: the momentum itself, scaled by the learning rate")
-
-    def build(self) -> NormalisedMomentum:
-        return NormalisedMomentum(self)
-
-
-@dataclass(frozen=True)
-class NormalisedMomentum(ServerOptimizer):
+class NormalisedMomentum(Stepped):
     """m <- momentum m + (1 - momentum) u;  x <- x + lr m / ||m||, and x stays where it is for m = 0.
+
+    `momentum` is the paper's 1 - alpha; give `momentum-tree` the same.
 
     Only the direction of m counts, so the clip norm does not set the step and may be small. The mechanism
     `momentum-tree` with the same momentum correlates its noise so that m carries little of it, though u
@@ -39,15 +24,18 @@ class NormalisedMomentum(ServerOptimizer):
     State: `momentum` float32 (d,).
     """
 
-    spec: NormalisedMomentumSpec
+    kind: Literal["normalised-momentum"] = "normalised-momentum"
+    learning_rate: float = Field(default=0.1, gt=0, description="of the server: length of a step")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="share of the direction that is kept")
+    normalise: bool = Field(default=True, description="false: the momentum itself, scaled by the learning rate")
 
     def init(self, params: Tensor) -> State:
         return {"momentum": torch.zeros_like(params)}
 
     def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        rate = self.spec.rate(info)
-        momentum = state["momentum"] * self.spec.momentum + update * (1.0 - self.spec.momentum)
-        if not self.spec.normalise:
+        rate = self.rate(info)
+        momentum = state["momentum"] * self.momentum + update * (1.0 - self.momentum)
+        if not self.normalise:
             return params + momentum * rate, {"momentum": momentum}
         # In float64, every finite float32 vector but 0 has a finite norm above 0.
         norm = float(torch.linalg.vector_norm(momentum, dtype=torch.float64))

@@ -11,13 +11,9 @@ times the uncorrected ones.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from fieldfare.lazily import torch
-from fieldfare_server.optimizers.base import State
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from fieldfare_server.optimizers.base import State, Tensor
 
 
 def no_noise() -> State:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from fieldfare.lazily import torch
-from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, SteppedSpec
+from fieldfare_server.optimizers.base import State, StepInfo, Stepped, Tensor
 from fieldfare_server.optimizers.registry import register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register
-class SGDSpec(SteppedSpec):
-    """`kind = "sgd"`."""
+class SGD(Stepped):
+    """m <- momentum m + u;  x <- (1 - lr wd) x + lr m, or lr (u + momentum m) with Nesterov.
+
+    With momentum 0 this is FedAvg's x + lr u (McMahan et al. 2017); with momentum FedAvgM (Hsu et al. 2019),
+    where m is not scaled by 1 - momentum. State: `momentum` float32 (d,), absent without momentum.
+    """
 
     kind: Literal["sgd"] = "sgd"
     momentum: float = Field(default=0.0, ge=0, lt=1, description="share of the last step that is kept")
@@ -30,29 +30,15 @@ class SGDSpec(SteppedSpec):
             raise ValueError("nesterov needs momentum above 0")
         return self
 
-    def build(self) -> SGD:
-        return SGD(self)
-
-
-@dataclass(frozen=True)
-class SGD(ServerOptimizer):
-    """m <- momentum m + u;  x <- (1 - lr wd) x + lr m, or lr (u + momentum m) with Nesterov.
-
-    With momentum 0 this is FedAvg's x + lr u (McMahan et al. 2017); with momentum FedAvgM (Hsu et al. 2019),
-    where m is not scaled by 1 - momentum. State: `momentum` float32 (d,), absent without momentum.
-    """
-
-    spec: SGDSpec
-
     def init(self, params: Tensor) -> State:
-        return {"momentum": torch.zeros_like(params)} if self.spec.momentum else {}
+        return {"momentum": torch.zeros_like(params)} if self.momentum else {}
 
     def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        rate, new = self.spec.rate(info), {}
+        rate, new = self.rate(info), {}
         direction = update
-        if self.spec.momentum:
-            new["momentum"] = direction = state["momentum"] * self.spec.momentum + update
-            if self.spec.nesterov:
-                direction = update + direction * self.spec.momentum
-        shrunk = params * (1.0 - rate * self.spec.weight_decay) if self.spec.weight_decay else params
+        if self.momentum:
+            new["momentum"] = direction = state["momentum"] * self.momentum + update
+            if self.nesterov:
+                direction = update + direction * self.momentum
+        shrunk = params * (1.0 - rate * self.weight_decay) if self.weight_decay else params
         return (direction * rate).add_(shrunk), new

@@ -33,33 +33,33 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
 from fieldfare.clipping import Automatic
 from fieldfare.errors import Conflict, Unsupported
 from fieldfare.plan import Plan
-from fieldfare_server.optimizers.base import OptimizerSpec, Points, ServerOptimizer, State, StepInfo
-from fieldfare_server.optimizers.normalised_momentum import NormalisedMomentumSpec
+from fieldfare_server.optimizers.base import Points, ServerOptimizer, State, StepInfo, Tensor
+from fieldfare_server.optimizers.normalised_momentum import NormalisedMomentum
 from fieldfare_server.optimizers.registry import register
 from fieldfare_server.optimizers.wrapping import join_state, parse_wrapped, split_state
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Other kinds may use the size of the noise, which is not known behind the memory.
 BASES: Final = ("normalised-momentum", "sgd")
 
 
 @register
-class ThreeQuerySpec(OptimizerSpec):
-    """`kind = "three-query"`, with the wrapped optimizer as the table `base`."""
+class ThreeQuery(ServerOptimizer):
+    """Three queries in front of the wrapped optimizer, the table `base`.
+
+    State, float32 (d,) each: `anchor` and `previous`, the models at the start of this epoch and of the one
+    before; `memory.I`, v of round I of an epoch, once there was one; and the base's entries, as `base.*`.
+    """
 
     kind: Literal["three-query"] = "three-query"
-    base: SerializeAsAny[OptimizerSpec] = Field(
-        default=NormalisedMomentumSpec(), description="the optimizer that is given the memory"
+    base: SerializeAsAny[ServerOptimizer] = Field(
+        default=NormalisedMomentum(), description="the optimizer that is given the memory"
     )
     period: int = Field(ge=2, description="rounds of an epoch: participation.period")
     mixing: float = Field(default=0.2, gt=0, le=1, description="gamma: weight of the fresh anchor in the memory")
@@ -68,7 +68,7 @@ class ThreeQuerySpec(OptimizerSpec):
 
     @field_validator("base", mode="before")
     @classmethod
-    def _by_kind(cls, value: object) -> OptimizerSpec:
+    def _by_kind(cls, value: object) -> ServerOptimizer:
         base = parse_wrapped(value, BASES[0])
         if base.kind not in BASES:
             raise Conflict(
@@ -77,9 +77,6 @@ class ThreeQuerySpec(OptimizerSpec):
                 " or ".join(BASES),
             )
         return base
-
-    def build(self) -> ThreeQuery:
-        return ThreeQuery(self, self.base.build())
 
     def check(self, plan: Plan) -> None:
         """Refuse plans whose estimates would be wrong or pointless (privacy would hold all the same)."""
@@ -116,6 +113,40 @@ class ThreeQuerySpec(OptimizerSpec):
                 "flat",
             )
 
+    @property
+    def queries(self) -> int:
+        return 3
+
+    def init(self, params: Tensor) -> State:
+        own = {"anchor": params.clone(), "previous": params.clone()}
+        return join_state(own, self.base.init(params))
+
+    def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
+        """Return Queries in the order anchor, drift, change; batches are those of the same round of the first epoch."""
+        place = info.round % self.period
+        anchor, drift, change = shares(-(-info.rounds // self.period), self.mixing, self.change, self.drift)
+        # At an epoch's start x is a: nothing has drifted.
+        drifts = (1.0 / self.drift, -1.0 / self.drift, 0.0) if place else (0.0, 0.0, 0.0)
+        points = (params, state["anchor"], state["previous"])
+        if info.round < self.period:  # no change is asked yet, and its share goes to the anchor
+            return Points(points, (0.0, 1.0, 0.0, *drifts, 0.0, 0.0, 0.0), (anchor + change, drift, 0.0), place)
+        changes = (0.0, 1.0 / self.change, -1.0 / self.change)
+        return Points(points, (0.0, 1.0, 0.0, *drifts, *changes), (anchor, drift, change), place)
+
+    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
+        """Take one step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to norm C."""
+        anchor, drift, change = update.view(3, -1)
+        memory = f"memory.{info.round % self.period}"
+        value = anchor.clone()
+        if info.round >= self.period:
+            value = (state[memory] + change * self.change) * (1.0 - self.mixing) + anchor * self.mixing
+        own, base_state = split_state(state)
+        moved, base_state = self.base.step(base_state, params, value + drift * self.drift, info)
+        own[memory] = value
+        if (info.round + 1) % self.period == 0:
+            own |= {"anchor": moved.clone(), "previous": state["anchor"]}
+        return moved, join_state(own, base_state)
+
 
 @functools.lru_cache(maxsize=64)
 def shares(epochs: int, mixing: float, change: float, drift: float) -> tuple[float, float, float]:
@@ -133,50 +164,3 @@ def shares(epochs: int, mixing: float, change: float, drift: float) -> tuple[flo
     parts = math.sqrt(sums[0] / epochs), drift, change * math.sqrt(sums[1] / epochs)
     whole = math.fsum(parts)
     return parts[0] / whole, parts[1] / whole, parts[2] / whole
-
-
-@dataclass(frozen=True)
-class ThreeQuery(ServerOptimizer):
-    """Three queries in front of `base`.
-
-    State, float32 (d,) each: `anchor` and `previous`, the models at the start of this epoch and of the one
-    before; `memory.I`, v of round I of an epoch, once there was one; and the base's entries, as `base.*`.
-    """
-
-    spec: ThreeQuerySpec
-    base: ServerOptimizer
-
-    @property
-    def queries(self) -> int:
-        return 3
-
-    def init(self, params: Tensor) -> State:
-        own = {"anchor": params.clone(), "previous": params.clone()}
-        return join_state(own, self.base.init(params))
-
-    def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
-        """Return Queries in the order anchor, drift, change; batches are those of the same round of the first epoch."""
-        spec, place = self.spec, info.round % self.spec.period
-        anchor, drift, change = shares(-(-info.rounds // spec.period), spec.mixing, spec.change, spec.drift)
-        # At an epoch's start x is a: nothing has drifted.
-        drifts = (1.0 / spec.drift, -1.0 / spec.drift, 0.0) if place else (0.0, 0.0, 0.0)
-        points = (params, state["anchor"], state["previous"])
-        if info.round < spec.period:  # no change is asked yet, and its share goes to the anchor
-            return Points(points, (0.0, 1.0, 0.0, *drifts, 0.0, 0.0, 0.0), (anchor + change, drift, 0.0), place)
-        changes = (0.0, 1.0 / spec.change, -1.0 / spec.change)
-        return Points(points, (0.0, 1.0, 0.0, *drifts, *changes), (anchor, drift, change), place)
-
-    def step(self, state: State, params: Tensor, update: Tensor, info: StepInfo) -> tuple[Tensor, State]:
-        """Take one step; `update`: float32 (3 d,), the means of anchor, drift and change, each clipped to norm C."""
-        spec = self.spec
-        anchor, drift, change = update.view(3, -1)
-        memory = f"memory.{info.round % spec.period}"
-        value = anchor.clone()
-        if info.round >= spec.period:
-            value = (state[memory] + change * spec.change) * (1.0 - spec.mixing) + anchor * spec.mixing
-        own, base_state = split_state(state)
-        moved, base_state = self.base.step(base_state, params, value + drift * spec.drift, info)
-        own[memory] = value
-        if (info.round + 1) % spec.period == 0:
-            own |= {"anchor": moved.clone(), "previous": state["anchor"]}
-        return moved, join_state(own, base_state)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fieldfare.errors import WrongForm
-from fieldfare_server.optimizers.base import OptimizerSpec, State
+from fieldfare_server.optimizers.base import ServerOptimizer, State
 from fieldfare_server.optimizers.registry import parse
 
 _PREFIX = "base."
 
 
-def parse_wrapped(value: object, nearest: str) -> OptimizerSpec:
+def parse_wrapped(value: object, nearest: str) -> ServerOptimizer:
     """Return the table `server_optimizer.base`; `nearest` is an example of its kind. Raises `BadInput`."""
-    if not isinstance(value, Mapping | OptimizerSpec):
+    if not isinstance(value, Mapping | ServerOptimizer):
         example = f'{{ kind = "{nearest}" }}'
         raise WrongForm(f"server_optimizer.base = {value!r}", "must be a table with a kind.", example)
     return parse(value)

@@ -183,7 +183,7 @@ def json_schema() -> dict[str, object]:
             if place in own.get("properties", {}):
                 meaning = own["properties"][place].get("description", "")
                 own["properties"][place] = {"description": meaning, "oneOf": choices[table]}
-    for parent in ("MechanismSpec", "ClippingSpec", "ServerOptimizerSpec", "OptimizerSpec", "AggregationSpec"):
+    for parent in ("MechanismSpec", "ClippingSpec", "ServerOptimizerSpec", "ServerOptimizer", "AggregationSpec"):
         tables.pop(parent, None)
     return {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "title": "A training plan of Fieldfare"}
 

@@ -165,7 +165,7 @@ def _price(plan: Plan) -> Cost:
 
 def size_of_model(plan: Plan) -> int | None:
     """Count the trained parameters of the plan's model; None where PyTorch or the task are not here."""
-    return Schema.of(_task_of(plan).build_model()).numel if _is_here(plan) else None
+    return _schema_of(_task_of(plan)).numel if _is_here(plan) else None
 
 
 def _is_here(plan: Plan) -> bool:

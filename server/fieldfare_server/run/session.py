@@ -13,8 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from flwr.app import ConfigRecord
@@ -374,7 +373,7 @@ class Session:
     @property
     def released(self) -> Released:
         """The last committed model and what belongs to it; before the first commit, the initial, public one."""
-        return self.rounds.released
+        return self.rounds.commits.released
 
     @property
     def params(self) -> torch.Tensor:
@@ -429,13 +428,11 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
             if self._lease_keeper is not None:
                 self._lease_keeper.stop()
-            self.account.__exit__(kind, error, trace)
+            self.account.__exit__(*raised)
         finally:
             if self._ledger is not None:
                 self._ledger.close()

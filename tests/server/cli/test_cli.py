@@ -201,7 +201,7 @@ def test_what_cannot_be_is_refused_in_one_message(arguments: tuple[str, ...], fi
 def test_submitting_a_first_plan_makes_ledger_and_population(
     fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *arguments, **options: "")
+    monkeypatch.setattr("fieldfare_server.cli.run.submit_and_follow", lambda *arguments, **options: "")
     done = fieldfare("run", plan_file(), "--insecure", "--create-population", "--detach", "--json")
     assert done.exit_code == 0, done.output
     assert said(done)["run"]
@@ -215,7 +215,7 @@ def test_submitting_a_first_plan_makes_ledger_and_population(
 def test_a_plan_that_drowns_is_not_submitted_and_makes_no_population(
     fieldfare: Run, plan_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *arguments, **options: "")
+    monkeypatch.setattr("fieldfare_server.cli.run.submit_and_follow", lambda *arguments, **options: "")
     path = plan_file(**{"accept_noise = true\n": ""})
     refused = fieldfare("run", path, "--insecure", "--create-population", "--detach", "--json")
     assert (refused.exit_code, said(refused)["code"]) == (2, "signal-below-noise"), refused.output
@@ -226,7 +226,7 @@ def test_a_plan_makes_a_population_of_its_own_adjacency(
     fieldfare: Run, plan_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of another would refuse the run, and keep its adjacency for good."""
-    monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *arguments, **options: "")
+    monkeypatch.setattr("fieldfare_server.cli.run.submit_and_follow", lambda *arguments, **options: "")
     path = plan_file(**{"[privacy]": '[privacy]\nadjacency = "replace_one"'})
     done = fieldfare("run", path, "--insecure", "--create-population", "--detach", "--json")
     assert done.exit_code == 0, done.output
@@ -382,7 +382,9 @@ def test_run_knows_the_users_of_earlier_runs(
     fieldfare: Run, plan_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     submitted: list[str] = []
-    monkeypatch.setattr("fieldfare_server.cli.run.submit", lambda *_, **terms: submitted.append(terms["run_id"]))
+    monkeypatch.setattr(
+        "fieldfare_server.cli.run.submit_and_follow", lambda *_, **terms: submitted.append(terms["run_id"])
+    )
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as ledger:
         ledger.create_population("writers", 9.0, 0.01, actor="test")
         start(ledger, population="writers").register_users(np.arange(200, dtype=np.uint64))
@@ -397,7 +399,9 @@ def test_run_knows_the_users_of_earlier_runs(
     assert "warning: privacy.delta = 0.01" in accepted.stderr
     assert len(submitted) == 1
     # A question to nodes is asked the same.
-    monkeypatch.setattr("fieldfare_server.cli.ask.submit", lambda *_, **terms: submitted.append(terms["run_id"]))
+    monkeypatch.setattr(
+        "fieldfare_server.cli.ask.submit_and_follow", lambda *_, **terms: submitted.append(terms["run_id"])
+    )
     question = tmp_path / "question.toml"
     question.write_text(QUESTION)
     refused = fieldfare("ask", question, "--superlink", "127.0.0.1:1", *terms[:1], *terms[2:])

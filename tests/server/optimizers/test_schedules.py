@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldfare_server.optimizers import StepInfo, parse
-from fieldfare_server.optimizers.sgd import SGDSpec
+from fieldfare_server.optimizers.sgd import SGD
 
 SCHEDULES: list[dict[str, Any]] = [
     {"kind": "constant"},
@@ -22,7 +22,7 @@ SCHEDULES: list[dict[str, Any]] = [
 
 def factors(schedule: dict[str, Any], rounds: int) -> list[float]:
     spec = parse({"kind": "sgd", "learning_rate": 2.0, "schedule": schedule})
-    assert isinstance(spec, SGDSpec)
+    assert isinstance(spec, SGD)
     return [spec.rate(StepInfo(t, rounds, 0.0)) / 2.0 for t in range(rounds)]
 
 

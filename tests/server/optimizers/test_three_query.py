@@ -23,7 +23,7 @@ from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_flower.messages import TrainInstruction
 from fieldfare_server.optimizers import StepInfo, build
-from fieldfare_server.optimizers.three_query import ThreeQuerySpec, shares
+from fieldfare_server.optimizers.three_query import ThreeQuery, shares
 from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session, seeded_key
@@ -245,7 +245,7 @@ def test_what_is_not_shown_to_be_right_is_refused(changes: dict[str, Any], says:
 
 def test_every_other_plan_keeps_its_optimizers() -> None:
     assert plan().server_optimizer.kind == "sgd"
-    assert isinstance(build(WIDE).spec, ThreeQuerySpec)  # type: ignore[attr-defined]
+    assert isinstance(build(WIDE), ThreeQuery)
 
 
 # -- hostile nodes ----------------------------------------------------------------------------------------------------

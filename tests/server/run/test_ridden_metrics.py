@@ -102,9 +102,9 @@ def test_the_statistics_of_a_committed_round_have_them_and_a_resumed_run_goes_on
         for _ in range(3):
             strategy.run_round(grid)
         session.rounds.commits.commit_held()
-        kept = session.rounds.released.metrics
+        kept = session.rounds.commits.released.metrics
     with Session.resume(state, run, identity_is_stable=True) as session:
-        assert session.rounds.released.metrics == kept
+        assert session.rounds.commits.released.metrics == kept
         assert len(kept) == 3
         FieldfareStrategy(session, reports.append).take_to_end(LyingGrid(2, task=NAME))
     with Ledger.open(state.ledger) as ledger:

@@ -81,8 +81,8 @@ def update(seed: int) -> NDArray[np.float64]:
 
 def play_round(rounds: Rounds, account: Any, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """One round whose sum is `values`; returns what it moved the model by."""
-    before = rounds.released.params.double().numpy().copy()
-    index = rounds.released.next_round
+    before = rounds.commits.released.params.double().numpy().copy()
+    index = rounds.commits.released.next_round
     users = account.register_users(np.arange(6 * (index % 3), 6 * (index % 3) + 6, dtype=np.uint64))
     opened = account.open_round(users)
     total = rounds.empty_sum(Occasion(account.id, opened.index, opened.attempt), (1.0,))
@@ -91,7 +91,7 @@ def play_round(rounds: Rounds, account: Any, values: NDArray[np.float64]) -> NDA
         total.grid.snap_(torch.from_numpy(total.total))
     total.users = 6
     rounds.commit_round(opened, total, [users])
-    return rounds.released.params.double().numpy() - before
+    return rounds.commits.released.params.double().numpy() - before
 
 
 def live(state_dir: StateDirectory, run_id: str, seeds: list[int], a_plan: Plan | None = None) -> list[Any]:

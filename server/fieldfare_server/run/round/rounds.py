@@ -94,11 +94,6 @@ class Rounds:
         self.commits = Commits(account, files, self._noise_state, plan.run.rounds, start)
 
     @property
-    def released(self) -> Released:
-        """The newest model that may be seen."""
-        return self.commits.released
-
-    @property
     def newest(self) -> Released:
         """The newest model that there is: what the next round starts from."""
         return self.commits.newest
