@@ -209,11 +209,22 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         Raises:
             BadInput: an unknown keyword, or a value out of range; names the nearest that is allowed.
         """
-        asked = dict(locals())
         if given:
             near = "base=, a FedAvg of your own" if isinstance(given[0], Strategy) else "epsilon=..., or plan="
             raise WrongForm(f"PrivateStrategy({given[0]!r})"[:200], "is made by keywords.", near)
-        described = {name: value for name, value in asked.items() if name in KEYWORDS}
+        described = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "noise_multiplier": noise_multiplier,
+            "cohort": cohort,
+            "clip": clip,
+            "mechanism": mechanism,
+            "population": population,
+            "rounds": rounds,
+            "participation": participation,
+            "adjacency": adjacency,
+            "server_optimizer": server_optimizer,
+        }
         for name, value in keys.items():
             if name not in KEYWORDS:
                 raise refuse_unknown(name, value, KEYWORDS)
