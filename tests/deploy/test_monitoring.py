@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,19 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> str:
         with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
             client.get("/v1/runs")
             return str(client.get("/metrics").text)
+
+
+def test_of_two_reservations_the_one_that_goes_first_is_told(tmp_path: Path) -> None:
+    """Both runs have been silent for 50 seconds: one has half of its time left, the other nearly all."""
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    with Ledger.open(url, create=True, clock=lambda: time.time() - 50.0) as ledger:
+        for name, seconds in (("soon", 100.0), ("late", 1e6)):
+            ledger.create_population(name, 4.0, 1e-6, rules=Rules(reservation_seconds=seconds), actor="test")
+            start(ledger, 0.8, population=name)
+    app = create_app(url, Settings())
+    with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+        (told,) = re.findall(r"^fieldfare_reservation_left_ratio (\S+)$", client.get("/metrics").text, re.M)
+    assert 0.2 < float(told) <= 0.5
 
 
 @pytest.mark.parametrize("where", expressions())

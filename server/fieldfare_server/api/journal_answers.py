@@ -10,7 +10,8 @@ from fieldfare.errors import OldCopy
 from fieldfare_server.api.cursors import format_cursor, parse_cursor
 from fieldfare_server.api.refusal import ProblemError
 from fieldfare_server.api.schemas import AuditRow, NewestHead, Page, Verification
-from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.sql import migrate
 
 # Audit rows that one step of a chain check reads: some tenths of a second.
 _ROWS_A_CHECK = 20_000
@@ -24,7 +25,7 @@ class JournalAnswers:
 
     def ping(self) -> None:
         """Raise `LedgerError` unless the ledger answers and has this version's tables."""
-        watch.require_current(self._ledger.database)
+        migrate.check(self._ledger.database)
 
     def head(self) -> int:
         """Return the id of the newest audit row; 0 for an empty ledger."""

@@ -283,7 +283,6 @@ class Ledger(Reader, metaclass=Shown):
             ...     noted = ledger.note_population("people", text="asked the board", actor="ann")
         """
         reason = populations.require_reason(clean(reason, 2000), "raising a budget")
-
         asks = clean(person or actor, 200)
         return self._change(
             name, lambda state: populations.raise_budget(state, name, epsilon, delta, reason, asks), actor

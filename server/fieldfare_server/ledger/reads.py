@@ -227,16 +227,11 @@ class Reader:
             page = connection.execute(rows.EVENTS, {"after": after_id, "most": _require_limit(limit)}).mappings().all()
         return tuple(views.JournalView(**rows.journal_values(row, row["hidden"])) for row in page)
 
-    def journal_rows(
-        self, cursor: int | None = None, limit: int = 100, *, run: str | None = None, population: str | None = None
-    ) -> views.JournalPage:
-        """Return journal rows, newest first, with their hashes; of one run or population if given."""
-        c = models.journal.c
+    def journal_rows(self, cursor: int | None = None, limit: int = 100, *, run: str | None = None) -> views.JournalPage:
+        """Return journal rows, newest first, with their hashes; of one run if given."""
         query, before = rows.NEWEST_FIRST, rows.END if cursor is None else cursor
         if run is not None:
-            query = query.where(c.run == run)
-        if population is not None:
-            query = query.where(c.population == population)
+            query = query.where(models.journal.c.run == run)
         with self.read() as connection:
             page = connection.execute(query, {"before": before, "most": _require_limit(limit) + 1}).mappings().all()
         items = tuple(views.JournalView(**rows.journal_values(row, row["hidden"])) for row in page[:limit])

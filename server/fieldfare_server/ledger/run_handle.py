@@ -31,6 +31,7 @@ from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean
 from fieldfare_server.ledger.sql.registration import Registration
 from fieldfare_server.ledger.sql.rounds import Commitment, Held, OpenRound, Outcome
 from fieldfare_server.ledger.sql.rows import participation, run_row
+from fieldfare_server.ledger.sql.tables import Tables
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.state.formats import has_nonces
 from fieldfare_server.ledger.states import EndState, Request
@@ -59,7 +60,6 @@ class RunHandle:
             self._run = RunFacts(
                 id=run.id,
                 seq=run.seq,
-                rounds=run.rounds,
                 planned=PrivacyLoss.from_json(run.planned),
                 population=population.name,
                 population_id=population.id,
@@ -199,7 +199,7 @@ class RunHandle:
             raise OutOfTurn(f"round {index} of run {self.id}", f"the run has {self.rounds} rounds.", "finish the run")
         if self.grouped:
             self._opened_at = self.clock()
-            self._open = OpenRound(index, self._count_attempts(index), index, users, id=0)
+            self._open = OpenRound(index, self._tries(), index, users, id=0)
             return self._open
         self._open = self._hold.write(
             lambda connection, entry: rounds.open_next(connection, entry, self._run, index, users)
@@ -333,11 +333,12 @@ class RunHandle:
             faults.point("ledger.round.committed")
             self._held, self.checkpoint = [], checkpoint_digest
 
-    def _count_attempts(self, index: int) -> int:
+    def _tries(self) -> int:
+        """How many attempts at the next round the ledger has."""
         if self._held:  # the first attempt: a void round ends its group
             return 0
         with self._hold.database.read() as connection:
-            return rounds.count_attempts(connection, self._run, index)
+            return Tables(connection).runs[self.id].tries
 
     def _require_none_held(self) -> None:
         if self._held:

@@ -12,7 +12,6 @@ import threading
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Double, and_, bindparam, func, select, text
@@ -21,8 +20,7 @@ from fieldfare.participation import PRESENCE
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import ReadSource
-from fieldfare_server.ledger.sql import migrate, models
-from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql import models
 from fieldfare_server.ledger.sql.rows import reservations, run_row, state_now
 from fieldfare_server.ledger.states import RunState
 
@@ -72,19 +70,6 @@ _COUNTED = (
     .group_by(_t.state, _t.rejects)
 )
 _COUNTED_OF = _COUNTED.where(_t.run_seq == bindparam("seq"))
-
-
-def require_current(database: Database) -> None:
-    """Raise `LedgerError` unless the database answers and has this version's tables."""
-    with database.read() as connection:
-        version = migrate.version(connection)
-    if version != _latest():
-        migrate.check(database)
-
-
-@lru_cache(maxsize=1)
-def _latest() -> str:
-    return migrate.latest()
 
 
 def newest_row(source: ReadSource, run_id: str, *actions: str) -> views.JournalView | None:

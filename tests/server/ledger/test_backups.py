@@ -116,6 +116,8 @@ def test_old_backups_go_and_their_age_is_on_metrics(tmp_path: Path) -> None:
     newest = [backups.make(url, copies, keep=2) for _ in range(3)][1:]
     assert sorted(path for path in copies.iterdir() if path.suffix == ".sqlite3") == newest
     assert (copies / "notes.txt").exists()
+    os.utime(newest[0], (time.time() - 10**5, time.time() - 10**5))
+    assert age() < 60, "the newest counts"
 
 
 def test_a_ledger_in_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_trainer_closes_its_own_charges_only(ledger: Ledger) -> None:
 
 
 def test_a_delta_needs_a_population_with_a_leak(ledger: Ledger) -> None:
-    with pytest.raises(BudgetRefused, check=coded("leak-spent", "a charge on population")):
+    with pytest.raises(BudgetRefused, check=coded("leak-spent", "a charge of mu")):
         ledger.reserve_charge("people", "a", Foreign(epsilon=0.1, delta=1e-7), **WORDS)
     ledger.create_population("wide", 2.0, 1e-5, leak=1e-6, actor="officer")
     assert ledger.reserve_charge("wide", "a", Foreign(epsilon=0.1, delta=1e-7), **WORDS).price.leak == 1e-7

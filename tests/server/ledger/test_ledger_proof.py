@@ -428,7 +428,11 @@ def test_a_round_that_is_open_again_is_found_at_once(ledger_url: str) -> None:
                 ledger.proof.require(connection)
 
 
-def test_a_check_asks_the_database_no_more_than_six_times(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("signs", [False, True])
+def test_a_check_asks_the_database_no_more_than_six_times(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signs: bool
+) -> None:
+    """Nor where the coordinator signs each end of the journal: the row that it names was followed just now."""
     asked: list[object] = []
 
     def count(connection: Connection, statement: SelectBase, **values: object) -> list[dict[str, Any]]:
@@ -437,7 +441,7 @@ def test_a_check_asks_the_database_no_more_than_six_times(ledger_url: str, monke
 
     for module in (proofs, migrate):
         monkeypatch.setattr(module, "fetch", count)
-    with Ledger.open(ledger_url, create=True) as ledger:
+    with Ledger.open(ledger_url, create=True, head_file=tmp_path / "ledger.head", coordinator=signs) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         run = start(ledger, 0.8, rounds=6)
         run.register_users(np.arange(3, dtype=np.uint64))
@@ -450,6 +454,7 @@ def test_a_check_asks_the_database_no_more_than_six_times(ledger_url: str, monke
                 event.listen(connection, "before_cursor_execute", lambda *about: asked.append(about[2]))
                 ledger.proof.require(connection)
             assert len(asked) == most, "\n".join(map(str, asked))
+        assert (ledger.signed_head() is not None) == signs
 
 
 def test_a_charge_compares_the_tables_once_and_in_its_transaction(

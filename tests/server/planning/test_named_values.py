@@ -71,10 +71,11 @@ def test_a_window_and_a_budget_hold_what_they_name(terms: Terms, begun: float, a
         assert terms.hold(held + Price(_mu_squared(now, terms.delta)))
     with pytest.raises(BudgetRefused) as refused:
         require_room("p", price, held, terms, None)
-    if refused.value.nearest.startswith("mu "):
-        named = float(refused.value.nearest.removeprefix("mu "))
-        assert terms.hold(held + Price(named * named))
-        assert not terms.hold(held + Price((named * (1 + 2e-5)) ** 2))
+    named = NAMED.search(refused.value.nearest)
+    if named is not None:
+        mu = float(named[4])
+        assert terms.hold(held + Price(_mu_squared(named[0], terms.delta)))
+        assert not terms.hold(held + Price((mu * (1 + 2e-5)) ** 2))
 
 
 def _mu_squared(named: str, delta: float) -> float:

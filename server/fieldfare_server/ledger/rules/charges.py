@@ -15,8 +15,7 @@ from typing import TypeAlias
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
-from fieldfare.errors import BudgetRefused, Differs, NotAllowed, NotFound, NotGiven, NotNow, WrongForm
-from fieldfare.text import decimal
+from fieldfare.errors import Differs, NotAllowed, NotFound, NotGiven, NotNow, WrongForm
 from fieldfare_server.ledger.events import charges as events
 from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.rules.populations import committed_of, find
@@ -47,25 +46,24 @@ def reserve(state: State, name: str, price: Price | None, asked: Mapping[str, st
         asked: `key`, `who`, `what`, `why` and `loss` of the charge.
 
     Raises:
-        BadInput: a key of another's charge, of another loss or of a charge that is closed, a closed population.
+        BadInput: a key of another's charge, of another loss or of a charge that is closed.
     """
     population = find(state, name)
     earlier = population.charges.get(asked["key"])
     if earlier is not None:
         _require_same(earlier, asked)
         return None
-    if population.row.state != "open":
-        raise NotNow(f"a charge to population {name!r}", f"it is {population.row.state}.", "another population")
     assert price is not None
     largest = population.largest(population.terms) if population.row.individual else None
     return events.ChargeReserved(**asked, price=price.to_json(), largest=largest)
 
 
 def reserved(state: State, record: Record, event: events.ChargeReserved) -> Iterator[Fact]:
-    """Yield a charge that is held. Raises `BudgetRefused` if it does not fit."""
+    """Yield a charge that is held. Raises `BudgetRefused` if it does not fit, `BadInput` for a closed population."""
     population = state.populations[record.place]
     require(event.key not in population.charges, "its key names another charge")
-    require(population.row.state == "open", "a closed population is charged")
+    if population.row.state != "open":
+        raise NotNow(f"a charge to population {record.place!r}", f"it is {population.row.state}.", "another population")
     price, terms = Price.from_json(event.price), population.terms
     # Negative parts would give back what others have spent.
     require(price.mu_squared >= 0 and price.leak >= 0, "its price is below 0")
@@ -136,23 +134,8 @@ def _require_same(earlier: ChargeRow, asked: Mapping[str, str]) -> None:
 
 def require_room(name: str, price: Price, committed: Price, terms: budget.Terms, window: Window | None) -> None:
     """Raise `BudgetRefused` unless a charge of `price` fits beside what is committed of the user who has least left."""
-    if committed.leak + price.leak > terms.leak:
-        left = max(0.0, terms.leak - committed.leak)
-        raise BudgetRefused(
-            f"a charge on population {name!r}",
-            f"it takes {decimal(price.leak, 3)} of the population's leak, of which {decimal(left, 3)} is left.",
-            "a loss without delta, or a population that was created with a leak (--leak)",
-            code="leak-spent",
-        )
-    what = f"a charge of mu {price.mu:.6g} on population {name!r}"
+    what, planned = f"a charge of mu {price.mu:.6g} on population {name!r}", PrivacyLoss(price.mu_squared)
     if not terms.hold(committed + price):
-        left_mu = budget.room(committed, terms).mu
-        raise BudgetRefused(
-            what,
-            f"with what is spent and reserved of the user who has least left (epsilon {terms.gauge(committed):.6g}) it "
-            f"would come to epsilon {terms.gauge(committed + price):.6g}, and the budget is {terms.epsilon:.6g} at "
-            f"delta {decimal(terms.delta, 3)}.",
-            f"mu {budget.down(left_mu)}" if left_mu > 0 else "wait for a run to end, or have the budget raised",
-        )
+        raise budget.refusal(name, planned, price, committed, terms, what)
     if window is not None:
-        window.require(what, PrivacyLoss(price.mu_squared), price)
+        window.require(what, planned, price)

@@ -16,7 +16,6 @@ from fieldfare.accounting.filter import Price, is_price, require_priced
 from fieldfare.accounting.individual import Demand, Units
 from fieldfare.errors import (
     AlreadyThere,
-    BudgetRefused,
     Conflict,
     Differs,
     LedgerError,
@@ -86,7 +85,7 @@ class NewRun:
 
     def check(self) -> None:
         """Raise `BadInput` on anything malformed."""
-        _adjacency(self.plan_json)
+        _table(self.plan_json, "privacy")
         if not is_name(self.id) or len(self.id) > 40:
             raise WrongForm(f"run id {self.id!r}", "an id is letters, digits, '.', '_' and '-', at most 40.")
         if self.rounds < 1:
@@ -98,14 +97,6 @@ class NewRun:
         require_priced(self.planned)
         if self.leak is not None and not 0 <= self.leak < 1:
             raise OutOfRange(f"leak = {self.leak}", "must be at least 0, and below delta.", "1e-7")
-
-
-class Overdrawn(BudgetRefused):
-    """What is committed leaves too little for a run."""
-
-    def __init__(self, committed: Price, terms: budget.Terms) -> None:
-        super().__init__("a run", "its reservation does not fit in the budget")
-        self.committed, self.terms = committed, terms
 
 
 # -- start ---------------------------------------------------------------------------------------------------
@@ -125,7 +116,8 @@ def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple
     """
     population = state.populations[run.population]
     _require_open(population.row, run.noise_source)
-    require_adjacency(population.row, _adjacency(run.plan_json))
+    # As `Plan.stored` reads it.
+    require_adjacency(population.row, _table(run.plan_json, "privacy").get("adjacency", "zero_out"))
     _require_schedule(population.row, run)
     _require_callable(population.row, run)
     position = population.position(at)
@@ -157,7 +149,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple
 
 
 def started(state: State, record: Record, event: events.Started) -> Iterator[Fact]:
-    """Yield a run, and what it was pledged. Raises `Overdrawn` if its price does not fit."""
+    """Yield a run, and what it was pledged. Raises `BudgetRefused` if its price does not fit."""
     name = record.run or ""
     population = state.populations[record.place]
     _require_open(population.row, event.noise_source)
@@ -196,15 +188,12 @@ def _require_fitting(state: State, population: FoldedPopulation, event: events.S
     """Raise unless a run's price is what its planned loss costs, and fits in the population's rectangle."""
     planned, terms = budget.loss(event.planned), population.terms
     require(is_price(planned, price, state.thorough), "its price is not what its planned loss costs")
-    if event.pledged is not None:
-        # What users have left for it is checked with their odometers, which the log alone does not hold.
-        # Leaks are shared by all users also where mu^2 is counted for each: D is not an odometer's.
-        if population.base().leak + price.leak > terms.leak:
-            raise Overdrawn(population.base(), terms)
-        return
-    committed = committed_of(population, event.largest)
-    if not terms.hold(committed + price):
-        raise Overdrawn(committed, terms)
+    # What users have left for it is checked with their odometers, which the log alone does not hold. Leaks are shared
+    # by all users also where mu^2 is counted for each: D is not an odometer's.
+    singly = event.pledged is not None
+    committed = population.base() if singly else committed_of(population, event.largest)
+    if not (committed.leak + price.leak <= terms.leak if singly else terms.hold(committed + price)):
+        raise budget.refusal(population.row.name, planned, price, committed, terms)
 
 
 def certify(state: State, population: str, plan_digest: str, law: str) -> events.SeedDrawn:
@@ -368,21 +357,20 @@ def _require_schedule(population: PopulationRow, run: NewRun) -> None:
     """Refuse to show when rounds of real people end whose presence is secret: their time counts those people."""
     if not hides_presence(population.adjacency) or population.simulated:
         return
-    table = json.loads(run.plan_json).get("run")
-    if not isinstance(table, dict) or table.get("round_seconds") is None:
-        timeout = table.get("round_timeout", 600.0) if isinstance(table, dict) else 600.0
+    table = _table(run.plan_json, "run")
+    if table.get("round_seconds") is None:
         raise NotGiven(
             "run.round_seconds",
             f"population {population.name!r} is of real people under {PRESENCE!r}, and the time that a round takes "
             "tells how many of them took part: a plan must name the seconds between two releases.",
-            f"round_seconds = {3 * timeout:g}",
+            f"round_seconds = {3 * table.get('round_timeout', 600.0):g}",
         )
 
 
 def _require_callable(population: PopulationRow, run: NewRun) -> None:
     """Refuse secret cohorts of real people unless the plan states that they can be called at will."""
-    spec = json.loads(run.plan_json).get("participation")
-    if population.simulated or not isinstance(spec, dict) or spec.get("scheme") not in CALLED:
+    spec = _table(run.plan_json, "participation")
+    if population.simulated or spec.get("scheme") not in CALLED:
         return
     if spec.get("callable") is not True:
         raise Conflict(
@@ -394,13 +382,13 @@ def _require_callable(population: PopulationRow, run: NewRun) -> None:
         )
 
 
-def _adjacency(plan_json: str) -> object:
-    """`privacy.adjacency` of a plan, as `Plan.stored` reads it. Raises `BadInput` unless the plan is a JSON object."""
+def _table(plan_json: str, name: str) -> dict[str, Any]:
+    """A table of a plan, empty where it has none. Raises `BadInput` unless the plan is a JSON object."""
     try:
         plan = json.loads(plan_json)
     except ValueError:
         plan = None
     if not isinstance(plan, dict):
         raise WrongForm("the plan", "it is not a JSON object.")
-    privacy = plan.get("privacy")
-    return privacy.get("adjacency", "zero_out") if isinstance(privacy, dict) else "zero_out"
+    table = plan.get(name)
+    return table if isinstance(table, dict) else {}

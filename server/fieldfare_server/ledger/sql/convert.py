@@ -17,13 +17,14 @@ whoever doubts the conversion can do it again. A ledger whose rows are all of th
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, LargeBinary, bindparam, insert, select, text, update
 
@@ -45,9 +46,11 @@ from fieldfare_server.ledger.sql.journal import read_head
 from fieldfare_server.ledger.sql.projection import Contents
 from fieldfare_server.ledger.sql.proof import Proof, hash_row
 from fieldfare_server.ledger.sql.rebuild import rebuild
+from fieldfare_server.ledger.sql.segments import linked
 from fieldfare_server.ledger.state.formats import BOX_MULLER, FORMAT, SEEDED
 from fieldfare_server.ledger.state.state import State
 
+T = TypeVar("T")
 Row = dict[str, Any]
 ACTOR = "fieldfare migrate"
 _BATCH = 1000
@@ -344,6 +347,11 @@ def _rows(connection: Connection, table: str) -> Iterator[Row]:
         last = rows[-1]["id"]
 
 
+def _batches(items: Iterator[T], most: int) -> Iterator[list[T]]:
+    while some := list(itertools.islice(items, most)):
+        yield some
+
+
 def _carry_what_does_not_fit(connection: Connection, old: _Old) -> None:
     """Find the runs of format 0 that the present rule would not have admitted."""
     while old.first:
@@ -375,31 +383,13 @@ def _write(connection: Connection, old: _Old) -> None:
         "rows": [name for name, _ in originals],
         "omitted": old.head.count - sum(count for _, count in originals),
     }
-    end = chain.Head(ledger, 0, chain.genesis(ledger))
-    batch = list[Row]()
-
-    def put(row: Row) -> None:
-        nonlocal end
-        linked = {**row, "id": end.count + 1, "previous": end.hash}
-        linked["hash"] = chain.row_hash(linked)
-        end = chain.Head(ledger, linked["id"], linked["hash"])
-        batch.append(linked)
-        if len(batch) == _BATCH:
-            flush()
-
-    def flush() -> None:
-        if batch:
-            connection.execute(insert(models.journal), batch)
-            batch.clear()
-
     converted = {"actor": ACTOR, "action": "ledger.converted", "population": None, "run": None, "round": None}
-    put({**converted, "at": time.time(), "event": ledger[::-1], "body": chain.canonical(first)})
-    for each in _rows(connection, "audit_before"):
-        if each["action"] == "head.key":
-            continue
-        for row in old.translate(each):
-            put(row)
-    flush()
+    begin = {**converted, "at": time.time(), "event": ledger[::-1], "body": chain.canonical(first)}
+    kept = (row for row in _rows(connection, "audit_before") if row["action"] != "head.key")
+    end = chain.Head(ledger, 0, chain.genesis(ledger))
+    for some in _batches(itertools.chain([begin], (new for row in kept for new in old.translate(row))), _BATCH):
+        end = linked(end, some)
+        connection.execute(insert(models.journal), some)
     hidden = [name for name, hides in old.hidden.items() if hides]
     connection.execute(_TAKE_PART, {"hidden": hidden, "nobody": _NOBODY})
     connection.execute(update(models.head).values(ledger=ledger, count=end.count, hash=end.hash, signed=None))
@@ -422,20 +412,13 @@ def _keep_originals(connection: Connection, old: _Old) -> Iterator[tuple[str, in
 
     Each is a line of JSON with what a row's hash is made of. No hash is with them: it would let a reader try counts.
     """
-    lines: list[str] = []
-
-    def keep() -> tuple[str, int]:
-        data = zlib.compress("\n".join(lines).encode())
+    lines = (
+        chain.canonical({name: row[name] for name in chain.HASHED})
+        for row in _rows(connection, "audit_before")
+        if not old.hidden.get(row["population"], False)
+    )
+    for some in _batches(lines, 5 * _BATCH):
         contents = Contents()
-        found = contents.keep(data, lasting=True), len(lines)
+        name = contents.keep(zlib.compress("\n".join(some).encode()), lasting=True)
         contents.write(connection)
-        lines.clear()
-        return found
-
-    for row in _rows(connection, "audit_before"):
-        if not old.hidden.get(row["population"], False):
-            lines.append(chain.canonical({name: row[name] for name in chain.HASHED}))
-        if len(lines) == 5 * _BATCH:
-            yield keep()
-    if lines:
-        yield keep()
+        yield name, len(some)

@@ -25,7 +25,6 @@ class RunFacts:
 
     id: str
     seq: int
-    rounds: int
     planned: PrivacyLoss
     population: str
     population_id: int

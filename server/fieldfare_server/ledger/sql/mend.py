@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -34,6 +34,7 @@ from fieldfare_server.ledger.rules.populations import close
 from fieldfare_server.ledger.rules.runs import finish
 from fieldfare_server.ledger.sql import models, odometer_tables
 from fieldfare_server.ledger.sql.journal import Entry, read_head
+from fieldfare_server.ledger.sql.proof import require_next
 from fieldfare_server.ledger.sql.segments import BATCH, Frame, Segments, linked
 from fieldfare_server.ledger.state.state import State
 
@@ -134,23 +135,15 @@ class Examination:
         signed = self._connection.execute(select(models.head.c.signed)).scalar()
         while True:
             frame, chained = Frame.after(self._connection, self._proven.count, signed), 0
-            for row in frame.rows:
-                after = self._next(row)
-                if after is None:
-                    frame = Frame(frame.rows[:chained], signed=frame.signed).filled(self._connection)
-                    break
-                self._proven, chained = after, chained + 1
+            with contextlib.suppress(Unfit):
+                for row in frame.rows:
+                    require_next(row, self._proven.count + 1, self._proven.hash)
+                    self._proven, chained = replace(self._proven, count=row["id"], hash=row["hash"]), chained + 1
+            if chained < len(frame.rows):
+                frame = Frame(frame.rows[:chained], signed=frame.signed).filled(self._connection)
             yield frame
             if chained < BATCH:
                 return
-
-    def _next(self, row: dict[str, object]) -> chain.Head | None:
-        """Where the chain ends after `row` of the ledger; None if the row does not go on from the one before."""
-        shown = dict(row)
-        with contextlib.suppress(TypeError, ValueError):
-            end = linked(self._proven, [shown])
-            return end if shown == row else None
-        return None
 
     # -- which of them stay ----------------------------------------------------------------------------------
 

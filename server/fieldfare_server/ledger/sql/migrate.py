@@ -44,15 +44,16 @@ def _run(connection: Connection, target: str) -> None:
 
 def latest() -> str:
     """The version this program writes."""
-    revisions = _revisions()
+    revisions = _revisions(LOCATION)
     if not revisions:
         raise LedgerError("ledger migrations", "none are installed with this program.", "install fieldfare again")
     return revisions[-1]
 
 
-def _revisions() -> tuple[str, ...]:
+@lru_cache(maxsize=2)
+def _revisions(location: Path) -> tuple[str, ...]:
     """The versions in order: the numbers that the files of migrations begin with."""
-    names = sorted(module.name for module in pkgutil.iter_modules([str(LOCATION / "versions")]))
+    names = sorted(module.name for module in pkgutil.iter_modules([str(location / "versions")]))
     return tuple(name.partition("_")[0] for name in names)
 
 
@@ -65,7 +66,7 @@ def version(connection: Connection) -> str | None:
 
 def known(revision: str) -> bool:
     """Whether this program can upgrade from `revision`."""
-    return revision in _revisions()
+    return revision in _revisions(LOCATION)
 
 
 def upgrade(
@@ -131,7 +132,7 @@ def _fresh_schema() -> frozenset[tuple[str, str, str]]:
 
 
 def check(database: Database) -> None:
-    """Raise `LedgerError`, naming the way out, unless the database has exactly this program's version."""
+    """Raise `LedgerError`, naming the way out, unless the database answers and has exactly this program's version."""
     with database.read() as connection:
         actual = version(connection)
     wanted = latest()

@@ -11,16 +11,15 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from sqlalchemy import Connection, Row, bindparam, select
 
-from fieldfare.accounting.individual import Units, from_units
+from fieldfare.accounting.individual import from_units
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.memory import PricedRun
-from fieldfare_server.ledger.state import odometers
+from fieldfare_server.ledger.state.accounts import Book
 
 # Time -> the limit of then, less what all users were charged alike, in units.
 Left: TypeAlias = Callable[[float], int]
@@ -48,66 +47,31 @@ class PastPoint(NamedTuple):
     spent: float  # by the user who has spent most
 
 
-@dataclass(eq=False)
-class _Pledged:
-    most: int
-    caps: Units
-    taken: Units
+class _Population(Book):
+    """One population as the moves so far have left it. Its runs are named by their `seq`."""
 
-
-@dataclass(eq=False)
-class _Population:
-    """One population as the moves so far have left it; `committed` is what ended runs cost, and the caps of others."""
-
-    committed: Units
-    spent: Units
-    most_spent: int = 0
-    last: float = -math.inf  # when the newest move happened
-    active: dict[int, _Pledged] = field(default_factory=dict)  # by seq, in the order of their starts
-    counted: dict[int, int] = field(default_factory=dict)  # run -> how many of its rounds are counted
-    ended: set[int] = field(default_factory=set)
-    points: list[PastPoint] = field(default_factory=list)
+    def __init__(self, users: int) -> None:
+        super().__init__(users)
+        self.spent = np.zeros(users, dtype=np.int64)  # what ended runs have cost, and what the others have taken
+        self.most_spent = 0
+        self.last = -math.inf  # when the newest move happened
+        self.counted: dict[int, int] = {}  # run -> how many of its rounds are counted
+        self.ended: set[int] = set()
+        self.points: list[PastPoint] = []
 
     def grow(self, users: int, left: int) -> None:
         """Make room for `users` users: a new one is held what a newcomer is."""
-        new = users - self.spent.size
-        if new > 0:
-            pledged = odometers.newcomer_caps([(str(seq), run.most) for seq, run in self.active.items()], left)
-            for seq, run in self.active.items():
-                run.caps = np.append(run.caps, np.full(new, pledged[str(seq)], dtype=np.int64))
-                run.taken = np.append(run.taken, np.zeros(new, dtype=np.int64))
-            self.committed = np.append(self.committed, np.full(new, sum(pledged.values()), dtype=np.int64))
-            self.spent = np.append(self.spent, np.zeros(new, dtype=np.int64))
-
-    def start(self, run: PricedRun, left: int) -> None:
-        # A run from before odometers is pledged 0: its charges were recomputed after its end.
-        caps = odometers.pledge(left - self.committed, run.most)
-        self.committed = self.committed + caps
-        self.active[run.seq] = _Pledged(run.most, caps, np.zeros_like(caps))
-
-    def take(self, seq: int, users: Units, charges: Units) -> None:
-        self.spent[users] += charges
-        self.most_spent = max(self.most_spent, int(self.spent[users].max(initial=0)))
-        self.active[seq].taken[users] += charges
-
-    def end(self, seq: int, whole: bool) -> None:
-        """whole: it costs each user all that it was pledged, whatever its rounds took."""
-        run = self.active.pop(seq)
-        if whole:
-            self.spent += run.caps - run.taken
-            self.most_spent = int(self.spent.max(initial=0))
-        else:
-            self.committed = self.committed + run.taken - run.caps
-        self.ended.add(seq)
+        new = max(0, users - self.spent.size)
+        self.register(new, left)
+        self.spent = np.append(self.spent, np.zeros(new, dtype=np.int64))
 
     def note(self, at: float, left: int | None = None) -> None:
-        """Add a point. left: of `Left`, where `committed` may have changed."""
+        """Add a point. left: of `Left`, where what is committed may have changed."""
         spent = from_units(self.most_spent) if self.most_spent else 0.0
         if left is None and self.points:
             committed = self.points[-1].committed
         else:
-            newcomer = odometers.newcomer_caps([(str(seq), run.most) for seq, run in self.active.items()], left or 0)
-            largest = max(int(self.committed.max(initial=0)), sum(newcomer.values()))
+            largest = self.standing().most_committed(left or 0, 0)
             committed = from_units(largest) if largest else 0.0
         point = PastPoint(at, max(committed, spent), spent)
         if not self.points or self.points[-1][1:] != point[1:]:
@@ -140,8 +104,7 @@ class Past:
         with self._lock:
             known = self._known.pop((ledger, population.id), None)
             if known is None or not _goes_on(known, runs):
-                nothing = np.zeros(population.users, dtype=np.int64)
-                known = _Population(nothing, nothing.copy())
+                known = _Population(population.users)
             _replay(connection, known, population.users, runs, left)
             self._known[ledger, population.id] = known
             while len(self._known) > self._most:
@@ -164,11 +127,19 @@ def _replay(connection: Connection, known: _Population, users: int, runs: dict[i
     for move in heapq.merge(*new, key=lambda move: move[:3]):
         at, kind, seq, row = move
         if kind == _START:
-            known.start(runs[seq], left(at))
+            # A run from before odometers is pledged 0: its charges were recomputed after its end.
+            known.start(str(seq), runs[seq].most, left(at))
         elif kind == _ROUND:
-            known.take(seq, blobs.decode(row.users, row.number), odometer_tables.decode(row.charges or b"", row.number))
+            who, units = blobs.decode(row.users, row.number), odometer_tables.decode(row.charges or b"", row.number)
+            known.take(str(seq), who, units)
+            known.spent[who] += units
+            known.most_spent = max(known.most_spent, int(known.spent[who].max(initial=0)))
         else:
-            known.end(seq, whole=row is not None)
+            taken = known.taken[str(seq)]
+            # What the run cost beyond what its rounds took, where it was charged whole.
+            known.spent += known.end(str(seq), whole=row is not None) - taken
+            known.most_spent = int(known.spent.max(initial=0))
+            known.ended.add(seq)
         known.note(at, None if kind == _ROUND else left(at))
         known.last = max(known.last, at)
 

@@ -218,14 +218,9 @@ class Replay:
             self._unlike = Unfit("audit", str(self._end), why)
 
     def _apply(self, row: dict[str, object]) -> None:
-        if row["id"] != self._rows + 1:
-            raise Unfit("audit", str(self._rows + 1), "it is missing")
-        if row["previous"] != self._hash:
-            raise Unfit("audit", str(row["id"]), f"it does not follow row {self._rows}")
-        if hash_row(row) != row["hash"]:
-            raise Unfit("audit", str(row["id"]), "it was changed after it was written")
+        require_next(row, self._rows + 1, self._hash)
         record = self._take(row)
-        self._rows, self._hash = row["id"], row["hash"]
+        self._rows, self._hash = record.number, str(row["hash"])
         # A charge is certified before its run is started.
         if record.run in self._state.runs:
             self._touched.add(str(record.run))
@@ -287,7 +282,7 @@ class Replay:
         rows = _compare_table(connection, _POPULATIONS, "populations", budgets, {}, lambda row: str(row["name"]))
         names = {row["id"]: row["name"] for row in rows}
         if census["signed"] != self._signed:
-            _compare_signed(connection, census)
+            self._compare_signed(connection, census)
             self._signed = census["signed"]
         charges = {f"{name} {key}": c for name, each in state.populations.items() for key, c in each.charges.items()}
         tables: tuple[tuple[Select[Any], str, Mapping[str, object], Callable[[dict[str, Any]], str]], ...] = (
@@ -306,6 +301,20 @@ class Replay:
         self._count(connection, census)
         self._touched.clear()
         self._compared = compared
+
+    def _compare_signed(self, connection: Connection, head: Mapping[str, Any]) -> None:
+        """Compare the signed head, where there is one, with the row that it names. Raises `Unfit`."""
+        if head["signed"] is None:
+            return
+        try:
+            signed = SignedHead.parse(str(head["signed"]))
+        except HeadRefused as error:
+            raise Unfit("head", "1", error.why) from None
+        # Mostly the row that was followed last, which then need not be read again.
+        there = self._hash if signed.count == self._rows else None
+        there = there or connection.execute(select(_j.hash).where(_j.id == signed.count)).scalar()
+        if signed.ledger != head["ledger"] or there != signed.hash:
+            raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
 
     def _compare_runs(
         self, connection: Connection, names: Mapping[int, str], census: Mapping[str, Any]
@@ -521,19 +530,6 @@ def _compare_users(connection: Connection, name: str, population: FoldedPopulati
         raise Unfit("users", f"{name} {min(stored)}", "the journal does not name them")
 
 
-def _compare_signed(connection: Connection, head: Mapping[str, Any]) -> None:
-    """Compare the signed head, where there is one, with the row that it names. Raises `Unfit`."""
-    if head["signed"] is None:
-        return
-    try:
-        signed = SignedHead.parse(str(head["signed"]))
-    except HeadRefused as error:
-        raise Unfit("head", "1", error.why) from None
-    there = connection.execute(select(_j.hash).where(_j.id == signed.count)).scalar()
-    if signed.ledger != head["ledger"] or there != signed.hash:
-        raise Unfit("head", "1", f"row {signed.count} is not the one that was signed")
-
-
 def _compare_round(label: str, row: Mapping[str, Any], attempt: FoldedAttempt) -> None:
     """Compare a row of `rounds`. Raises `Unfit`."""
     shown = {
@@ -574,6 +570,16 @@ def hash_row(row: Mapping[str, object]) -> str:
         return chain.row_hash(row)
     except (TypeError, ValueError):
         return ""
+
+
+def require_next(row: Mapping[str, object], number: int, previous: str) -> None:
+    """Raise `Unfit` unless `row` of the journal is row `number`, goes on from the hash before it, and is whole."""
+    if row["id"] != number:
+        raise Unfit("audit", str(number), "it is missing")
+    if row["previous"] != previous:
+        raise Unfit("audit", str(number), f"it does not follow row {number - 1}")
+    if hash_row(row) != row["hash"]:
+        raise Unfit("audit", str(number), "it was changed after it was written")
 
 
 def sha256(data: object) -> str:

@@ -24,7 +24,7 @@ from fieldfare_server.ledger.sql import blobs, migrate, models, odometer_tables
 from fieldfare_server.ledger.sql.database import fetch
 from fieldfare_server.ledger.sql.leases import SECONDS
 from fieldfare_server.ledger.sql.projection import Changes, Contents
-from fieldfare_server.ledger.sql.proof import JOURNAL, hash_row, sha256
+from fieldfare_server.ledger.sql.proof import JOURNAL, require_next, sha256
 from fieldfare_server.ledger.sql.segments import objects
 from fieldfare_server.ledger.state import rows as facts
 from fieldfare_server.ledger.state.accounts import Accounts, step
@@ -99,11 +99,9 @@ def _fold(connection: Connection, known: _Known) -> list[facts.RoundRow]:
     last, previous = 0, chain.genesis(head.ledger)
     while rows := fetch(connection, JOURNAL, rows=last, most=_BATCH):
         for row in rows:
-            if (row["previous"], hash_row(row)) != (previous, row["hash"]):
-                raise Unfit("audit", str(row["id"]), "it was changed after it was written")
+            require_next(row, last + 1, previous)
             apply(state, row, note)
-            previous = row["hash"]
-        last = rows[-1]["id"]
+            last, previous = row["id"], row["hash"]
         known.fetch(named)
         named.clear()
         changes.write(connection, known)

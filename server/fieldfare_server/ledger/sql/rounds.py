@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
@@ -142,14 +142,6 @@ def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, u
     faults.point("ledger.round.opening")
     where = (_t.run_seq == run.seq, _t.index == index, _t.attempt == attempt)
     return OpenRound(index, attempt, index, users, connection.execute(select(_t.id).where(*where)).scalar_one())
-
-
-def count_attempts(connection: Connection, run: RunFacts, index: int) -> int:
-    """How many attempts at round `index` the ledger has."""
-    attempts: int = connection.execute(
-        select(func.count()).where(_t.run_seq == run.seq, _t.index == index)
-    ).scalar_one()
-    return attempts
 
 
 def _append_open(entry: Entry, run: RunFacts, round: OpenRound, at: float | None = None) -> None:

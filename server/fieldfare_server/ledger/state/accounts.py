@@ -35,8 +35,7 @@ class Step:
     run: str
     round: int
     event: Event
-    limit: int  # m before it, in units
-    base: int  # what all users were charged alike before it, in units
+    left: int  # the limit before it, less what all users were charged alike, in units
 
 
 def step(state: State, record: Record) -> tuple[str, Step] | None:
@@ -50,88 +49,112 @@ def step(state: State, record: Record) -> tuple[str, Step] | None:
     terms = population.terms
     if isinstance(event, populations.Tightened):
         terms = terms.__class__(event.epsilon, event.delta, terms.leak)
-    limit, base = odometers.limit_units(terms), odometers.units_of(population.base())
-    return record.population, Step(str(record.number), record.run or "", record.round or 0, event, limit, base)
+    left = odometers.limit_units(terms) - odometers.units_of(population.base())
+    return record.population, Step(str(record.number), record.run or "", record.round or 0, event, left)
 
 
-class Accounts:
+class Book:
+    """What users spent and what runs under way hold of them, as users come and runs start, go on and end.
+
+    left: the limit of then, less what all users are charged alike, in units.
+    """
+
+    def __init__(self, users: int = 0) -> None:
+        self.settled: Units = np.zeros(users, dtype=np.int64)  # what ended runs have cost, by user
+        # Of the runs under way, in the order of their starts: the most that each can cost one user, and by user what
+        # it may take and has taken.
+        self.most: dict[str, int] = {}
+        self.caps: dict[str, Units] = {}
+        self.taken: dict[str, Units] = {}
+
+    def standing(self) -> odometers.OdometerStanding:
+        """The odometers now; of runs under way what they hold, not what they have taken."""
+        held: Units = sum(self.caps.values(), np.zeros(self.settled.size, dtype=np.int64))
+        return odometers.OdometerStanding(self.settled, self.settled, held, tuple(self.most.items()))
+
+    def register(self, count: int, left: int) -> dict[str, int]:
+        """Add users; returns what each run under way is pledged of a new one."""
+        pledged = odometers.newcomer_caps(list(self.most.items()), left) if count else {}
+        self.settled = _longer(self.settled, self.settled.size + count)
+        for run, caps in self.caps.items():
+            self.caps[run] = _longer(caps, self.settled.size, pledged.get(run, 0))
+            self.taken[run] = _longer(self.taken[run], self.settled.size)
+        return pledged
+
+    def start(self, run: str, most: int, left: int) -> Units:
+        """Start a run that can cost one user `most`; returns what it may take of each."""
+        caps = odometers.pledge(self.standing().room(left, 0), most)
+        self.most[run], self.caps[run], self.taken[run] = most, caps, np.zeros_like(caps)
+        return caps
+
+    def take(self, run: str, users: NDArray[np.int64], units: Units) -> None:
+        """Charge a round of a run to its participants."""
+        self.taken[run][users] += units
+
+    def end(self, run: str, whole: bool) -> Units:
+        """End a run; returns what it cost each user. whole: all that it was pledged, whatever its rounds took."""
+        taken, caps, _ = self.taken.pop(run), self.caps.pop(run), self.most.pop(run)
+        cost = caps if whole else taken
+        self.settled = self.settled + cost
+        return cost
+
+
+class Accounts(Book):
     """The odometers of one population. Raises `Unfit` where a step does not fit."""
 
     def __init__(self, taken: Taken) -> None:
         """taken: what rounds that are charged to odometers took of their users."""
+        super().__init__()
         self._rounds_of = taken
-        self._users = 0
-        self._settled = np.zeros(0, dtype=np.int64)
-        self._most: dict[str, int] = {}
-        self._taken: dict[str, Units] = {}
-        self.caps: dict[str, Units] = {}  # of the runs under way, by user
 
     def settled_of(self, users: int) -> Units:
         """What ended runs have cost each of `users` users."""
-        return _longer(self._settled, users)
+        return _longer(self.settled, users)
 
     def apply(self, step: Step) -> None:
         """Take one step of the log, in order."""
         _MOVES[type(step.event)](self, step, step.event)
 
     def _registered(self, step: Step, event: populations.Registered) -> None:
-        known = list(self._most.items())
-        pledged = odometers.newcomer_caps(known, step.limit - step.base) if known and event.count else {}
+        pledged = self.register(event.count, step.left)
         _require(step, (event.pledged or {}) == pledged, "its users are not pledged what they have left")
-        self._users += event.count
-        self._settled = _longer(self._settled, self._users)
-        for run, caps in self.caps.items():
-            self.caps[run] = _longer(caps, self._users, pledged.get(run, 0))
-            self._taken[run] = _longer(self._taken[run], self._users)
 
     def _started(self, step: Step, event: runs.Started) -> None:
         if event.pledged is None:
             self._named(step, event.largest)
             return
-        room = step.limit - step.base - self._settled - self._held()
-        caps = odometers.pledge(room, event.most or 0)
+        caps = self.start(step.run, event.most or 0, step.left)
         _require(step, odometers.digest(caps) == event.pledged, "it is not pledged what its users have left")
-        self.caps[step.run], self._most[step.run] = caps, event.most or 0
-        self._taken[step.run] = np.zeros(self._users, dtype=np.int64)
 
     def _committed(self, step: Step, event: runs.Committed) -> None:
         if event.charges is None:
             return
         users, units = next(iter(self._rounds_of(step.run, step.round)))
-        self._taken[step.run][users] += units
-        within = (self._taken[step.run][users] <= self.caps[step.run][users]).all()
+        self.take(step.run, users, units)
+        within = (self.taken[step.run][users] <= self.caps[step.run][users]).all()
         _require(step, bool(within), "it costs a user more than the run was pledged")
 
     def _finished(self, step: Step, event: runs.Finished) -> None:
-        if event.odometers is None:
-            return
-        taken, caps = self._taken.pop(step.run), self.caps.pop(step.run)
-        self._settled = self._settled + (caps if event.whole else taken)
-        del self._most[step.run]
-        self._compare(step, event.odometers)
+        if event.odometers is not None:
+            self.end(step.run, bool(event.whole))
+            self._compare(step, event.odometers)
 
     def _tightened(self, step: Step, event: populations.Tightened | charges.ChargeReserved) -> None:
         self._named(step, event.largest)
 
     def _recomputed(self, step: Step, event: populations.Recomputed) -> None:
-        self._users = event.users
-        self._settled = _longer(self._settled, self._users)
+        self.settled = _longer(self.settled, event.users)
         for run in event.runs:
             for users, units in self._rounds_of(run):
-                self._settled[users] += units
+                self.settled[users] += units
         self._compare(step, event.odometers)
 
     def _named(self, step: Step, largest: int | None) -> None:
-        newcomer = sum(odometers.newcomer_caps(list(self._most.items()), step.limit - step.base).values())
-        right = max(int((self._settled + self._held()).max(initial=0)), newcomer)
+        right = self.standing().most_committed(step.left, 0)
         _require(step, largest == right, "it names another largest odometer")
 
-    def _held(self) -> Units:
-        held: Units = sum(self.caps.values(), np.zeros(self._users, dtype=np.int64))
-        return held
-
     def _compare(self, step: Step, digest: str) -> None:
-        _require(step, digest == odometers.digest(self._settled), "the odometers are not what the runs have cost")
+        _require(step, digest == odometers.digest(self.settled), "the odometers are not what the runs have cost")
 
 
 _MOVES = by_kind(vars(Accounts).values(), "self", "step", "event")

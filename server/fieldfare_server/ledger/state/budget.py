@@ -155,9 +155,14 @@ def run_in_words(name: str, planned: PrivacyLoss, terms: Terms) -> str:
     return f"a run of epsilon {epsilon(planned, terms.delta):.6g} on population {name!r}"
 
 
-def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, terms: Terms) -> BudgetRefused:
-    """Why `planned` at the price `cost` does not fit on population `name`, and the nearest run that does."""
-    total, alone = committed + cost, run_in_words(name, planned, terms)
+def refusal(
+    name: str, planned: PrivacyLoss, cost: Price, committed: Price, terms: Terms, charge: str = ""
+) -> BudgetRefused:
+    """Why `planned` at the price `cost` does not fit on population `name`, and the nearest run that does.
+
+    charge: a charge of another trainer in words; "": it is a run.
+    """
+    total, alone = committed + cost, charge or run_in_words(name, planned, terms)
     if not terms.hold(committed):
         return BudgetRefused(
             alone,
@@ -172,7 +177,7 @@ def refusal(name: str, planned: PrivacyLoss, cost: Price, committed: Price, term
             f"it takes {decimal(cost.leak, 3)} of the population's leak, of which "
             f"{decimal(terms.leak - committed.leak, 3)} is left.",
             f"a leak of at most {down(terms.leak - committed.leak)}"
-            + (", or a population created with --leak" if planned.leak else ""),
+            + (", or a population created with --leak" if planned.leak or charge else ""),
             code="leak-spent",
         )
     own = f", {terms.gauge(cost):.6g} {planned.words.price}" if planned.words.price else ""
