@@ -173,7 +173,7 @@ def each(
     order = chosen[np.argsort(-table.sizes_of(chosen), kind="stable")]
     if engine is not None and not isolated:
         assert (LoopEngine if engine == "loop" else BatchedEngine) in trainer._engines
-        assert not trainer._unfit
+        assert engine == "loop" or trainer._works[BatchedEngine]
         assert engine != "written" or trainer._engine(BatchedEngine).layers  # type: ignore[attr-defined]
     return dict(zip(order.tolist(), torch.cat(rows), strict=True)), result
 
@@ -251,6 +251,43 @@ def test_a_failing_user_contributes_zero_counts_and_moves_no_other(task: Task, k
     assert all(torch.equal(updates[user], healthy[user]) for user in healthy if user != 3)
     without = sum(updates[user].double() for user in updates if user != 3)
     torch.testing.assert_close(result.update, without, rtol=0, atol=1e-14)
+
+
+class Averaging(Branchless):
+    """Takes any number of vectors a row."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return super().forward(values.mean(1))
+
+
+class Longer(Toy):
+    """`prepare` gives the user with label 99 longer rows than everybody."""
+
+    model = Averaging
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        longer = bool((columns["y"] == 99).any())
+        return columns["x"][:, None].repeat(1, 2 if longer else 1, 1), columns["y"].clamp(max=2)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_user_whose_rows_have_another_shape_trains_alone_and_moves_no_other(
+    isolated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[torch.Size] = set()
+    updates_of = BatchedEngine.updates
+
+    def note(engine: BatchedEngine, start: torch.Tensor, chunk: Any, out: torch.Tensor) -> None:
+        seen.add(chunk.inputs.shape[1:])
+        updates_of(engine, start, chunk, out)
+
+    monkeypatch.setattr(BatchedEngine, "updates", note)
+    usual, _ = each(Longer(), "mapped", isolated=isolated)
+    updates, result = each(Longer(), "mapped", changed(3, "y", 99), isolated=isolated)
+    assert updates[3].any()
+    assert not result.failures
+    assert all(torch.equal(updates[user], usual[user]) for user in usual if user != 3)
+    assert seen == {torch.Size([1, 6])}  # of which it was shown that users leave each other alone
 
 
 @pytest.mark.parametrize("task", [Toy(), NanLoss()], ids=["raises", "nan"])

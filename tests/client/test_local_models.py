@@ -103,6 +103,20 @@ class Functional(nn.Module):
         return out
 
 
+class LookUps(nn.Module):
+    """Shortens the rows of a frozen embedding that it looks up, and then reads all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layer = nn.Embedding(40, 6, max_norm=0.5), nn.Linear(40, 3)
+        self.words.weight.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.words((10 * x.abs()).long().clamp(max=39)).mean(1)
+        out: torch.Tensor = self.layer(found @ self.words.weight.T)
+        return out
+
+
 def norm() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
 
@@ -114,7 +128,13 @@ def stateful_norm() -> nn.Module:
     return model
 
 
-ALONE = {"batchnorm": stateful_norm, "buffer": Statistics, "lstm dropout": Recurrent, "functional dropout": Functional}
+ALONE = {
+    "batchnorm": stateful_norm,
+    "buffer": Statistics,
+    "lstm dropout": Recurrent,
+    "functional dropout": Functional,
+    "look-ups": LookUps,
+}
 
 
 @pytest.mark.parametrize("kind", ALONE)

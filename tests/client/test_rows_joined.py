@@ -81,5 +81,5 @@ def test_columns_that_are_trained_as_they_are_give_the_bits_of_columns_that_are_
     ]
     assert torch.equal(updates[0], updates[1])
     assert torch.equal(updates[0], updates[2])
-    each = [33, 16, 12, 8, 7, 3, 1]
-    assert prepared.calls == calls == each, "every user's rows alone"
+    each = [1, 33, 16, 12, 8, 7, 3, 1]
+    assert prepared.calls == calls == each, "a made-up row, then every user's rows alone"

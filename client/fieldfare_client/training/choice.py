@@ -37,6 +37,7 @@ class EngineChoice:
     why: str
     seconds: dict[int, list[float]] = field(default_factory=dict)  # seconds a batch, by candidate
     best: int | None = None
+    key: Hashable = None  # under which the decision is kept
 
     def __post_init__(self) -> None:
         if len(self.candidates) == 1:
@@ -49,6 +50,7 @@ class EngineChoice:
             if untimed:  # in turns, so that a busy moment falls on all of them
                 return min(untimed, key=lambda i: len(self.seconds.get(i, ())))
             self.best = self._settle()
+            KNOWN[self.key] = self.best, self.why
         return self.best
 
     def users(self, candidate: int) -> int:
@@ -81,14 +83,8 @@ KNOWN: dict[Hashable, tuple[int, str]] = {}
 
 
 def recall(choice: EngineChoice, shape: Hashable) -> EngineChoice:
-    """Return `choice`, already decided if this process has decided it before."""
-    known = KNOWN.get((shape, *(candidate.label for candidate in choice.candidates)))
-    if known is not None and choice.best is None:
-        choice.best, choice.why = known
+    """Return `choice`, already decided if this process has decided it before; else it is for the next trainer."""
+    choice.key = (shape, *(candidate.label for candidate in choice.candidates))
+    if choice.best is None:
+        choice.best, choice.why = KNOWN.get(choice.key, (None, choice.why))
     return choice
-
-
-def remember(choice: EngineChoice, shape: Hashable) -> None:
-    """Keep a timed decision for other trainers of the process."""
-    if choice.best is not None and len(choice.candidates) > 1:
-        KNOWN[shape, *(candidate.label for candidate in choice.candidates)] = (choice.best, choice.why)

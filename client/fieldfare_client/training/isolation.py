@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -68,7 +67,7 @@ class Isolation:
     def __init__(
         self,
         updates: Callable[[torch.Tensor, Chunk], torch.Tensor],
-        rows: tuple[torch.Tensor, torch.Tensor],
+        rows: Sequence[torch.Tensor],
         start: torch.Tensor,
         client: ClientSpec,
         most: int,
@@ -216,54 +215,32 @@ class Apart:
     them trains a user.
 
     Args:
-        run: trains a chunk: (engine, start, chunk) -> updates, float32 (users, d).
-        loops: engines that train one user after another, the plain one first; the last that works trains.
+        loop: the engine that trains one user after another.
         batched: the engine that trains many at once; None where it does not suit the task or the plan.
-        rows: made-up inputs and targets of one row; None where the task cannot prepare such.
-        start: a model to train from, float32 (d,).
-        client: the local training of the plan.
-        most: the most users of a chunk.
-        work: what the choice holds for: model, settings and device.
+        sizes: the sizes of its chunks.
+        wide: likewise where the first layer is not copied.
         sealed: whether the batched engine must do without the task's Python (`BatchedEngine.seal`).
     """
 
     def __init__(
         self,
-        run: Callable[[Engine, torch.Tensor, Chunk], torch.Tensor],
-        loops: Sequence[Engine],
-        batched: BatchedEngine | None,
-        rows: tuple[torch.Tensor, torch.Tensor] | None,
-        start: torch.Tensor,
-        client: ClientSpec,
-        most: int,
-        work: Hashable,
+        loop: Engine,
+        batched: BatchedEngine | None = None,
+        sizes: Isolation | None = None,
+        wide: Isolation | None = None,
         *,
         sealed: bool = False,
     ) -> None:
-        self.loop, self.batched, self._client = loops[0], batched, client
-        self.sizes: Isolation | None = None
-        self.wide: Isolation | None = None  # where the first layer is not copied
+        self.loop, self.batched, self.sizes, self.wide = loop, batched, sizes, wide
         self._widths: dict[int, int] = {}
-        if rows is None:
-            return
-        made_up = Isolation(made := partial(run, batched or self.loop), rows, start, client, most, work)
-        if batched is not None and most >= 2:
-            self.sizes, self.wide = made_up, Isolation(made, rows, start, client, most, work, wide=True)
+        if sealed and batched is not None and sizes is not None:
             try:
-                if sealed:
-                    batched.seal()
-                    with own_randomness(0):
-                        made_up.train(np.ones(1, np.int64), 1, made_up.width(1))
+                batched.seal()
+                with own_randomness(0):
+                    sizes.train(np.ones(1, np.int64), 1, sizes.width(1))
             except Exception as error:  # whatever torch or the task raises
                 self.sizes = None
                 log.info("each user trains in a process of its own: %s", error)
-        one = made_up.chunk(np.ones(1, np.int64), width := made_up.width(1), width)
-        for loop in loops[1:]:
-            try:
-                run(loop, start, one)
-                self.loop = loop
-            except Exception as error:
-                log.info("users train in another way: %s fails (%s)", type(loop).__name__, type(error).__name__)
 
     def width(self, rows: int) -> int:
         """Return the width of the batches in which a user with `rows` rows trains with others, plus `WIDE` where the

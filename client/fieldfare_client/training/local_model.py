@@ -51,10 +51,17 @@ def one_dtype(model: nn.Module) -> torch.dtype | None:
 
 
 class Buffers:
-    """The buffers of a model as they are now, to be put back after each user. Empty for most models."""
+    """The buffers of a model as they are now, to be put back after each user. Empty for most models.
+
+    A frozen embedding with a `max_norm` would shorten the rows that a user looks up, for the users after it: all
+    of its rows are shortened now.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        for module in model.modules():
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+                _shorten(module.weight, module.max_norm, module.norm_type)
         self._kept = [
             (module, name, value, None if value is None else value.detach().clone())
             for module in model.modules()
@@ -87,6 +94,12 @@ class Buffers:
         # Nothing that was there differs: another number of buffers means that some were added.
         count = sum(len(module._buffers) for module in self._model.modules())
         return count != len(self._kept)
+
+
+def _shorten(weight: torch.Tensor, norm: float | None, kind: float) -> None:
+    """Shorten every row of a frozen `weight` as a look-up would: to a `kind`-norm of at most `norm`, in place."""
+    if norm is not None and not weight.requires_grad:
+        torch.embedding_renorm_(weight, torch.arange(len(weight), device=weight.device), norm, kind)
 
 
 def same_numbers(a: torch.Tensor, b: torch.Tensor) -> bool:

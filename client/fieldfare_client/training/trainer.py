@@ -9,6 +9,8 @@ What invariant I4 needs of a node, and how it holds whatever the task's code doe
 * *Failures.* A user whose training raises, or whose update is not finite, contributes zero and counts. It
   costs no other user their place, and does not change a bit of their updates: the chunk is trained again in
   the same shape, with copies of another user's row in the place of the failing user's.
+* *Choice.* No user's data decide which engine trains the others: it is one that trains made-up rows. Users whom
+  `prepare` gives rows of another shape train in the loop.
 * *Presence.* The rounding of a batched product may depend on the number of users in the batch. Where presence
   is secret that number is. So `isolated` trains users together only in chunks of which this machine was seen
   to give every user the same bits whoever else is in them (`isolation`), and every other user alone. A user's
@@ -25,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -41,9 +44,9 @@ from fieldfare_client import forked
 from fieldfare_client.own_randomness import own_randomness, python_generators, reseed
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
-from fieldfare_client.training.choice import Candidate, EngineChoice, recall, remember
+from fieldfare_client.training.choice import Candidate, EngineChoice, recall
 from fieldfare_client.training.engines import Chunk, Engine
-from fieldfare_client.training.isolation import WIDE, Apart
+from fieldfare_client.training.isolation import WIDE, Apart, Isolation
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.machine import clock, flushed_denormals, keep_freed_memory, same_bits_every_time
@@ -133,7 +136,9 @@ class Trainer:
         self.device, self.isolated = torch.device(device), isolated
         self._measures = None if metrics is None else Measures(task, metrics, self.device, isolated=isolated)
         self._model = make_ready(task.build_model().to(self.device))
-        self.schema = _schema(task, self._model)
+        self.schema = Schema.of(self._model)
+        if self.schema.numel == 0:
+            raise WrongForm(f"run.task = {task.name!r}", "the model has no parameters to train.")
         # Of the decisions that other trainers of this process may share; `repr` of a model takes its time.
         self._identity: tuple[Hashable, ...] = (type(task), repr(self._model), client.model_dump_json(), str(device))
         if self.device.type == "cpu":
@@ -153,7 +158,9 @@ class Trainer:
         _warn(self._model, task)
         self._choices: dict[Hashable, EngineChoice] = {}
         self._engines: dict[type[Engine], Engine] = {}
-        self._unfit: set[type[Engine]] = set()  # engines that failed for users whom the loop trains
+        self._works: dict[type[Engine], bool] = {}  # whether engines train made-up rows
+        # Made-up inputs and targets of one row, once they are asked for; empty where the task cannot prepare such.
+        self._row: tuple[torch.Tensor, ...] | None = None
         self._room = 2**30  # the most users that the device's memory was seen to hold at once
         self._apart: Apart | None = None
         # The metrics of the newest chunk, where its rows could be prepared.
@@ -171,7 +178,43 @@ class Trainer:
         # A few large models gain nothing from each other, and would only take memory.
         return max(1, min(users, most)) if most >= 4 else 1
 
-    def _candidates(self, users: int, width: int) -> EngineChoice:
+    def _made_up(self, table: UserTable) -> tuple[torch.Tensor, ...]:
+        """Return inputs and targets of one row, (1, ...) each, with the shapes and dtypes of the rows of `table` but
+        not their numbers; nothing where the task cannot prepare such.
+        """
+        if self._row is None:
+            self._row = ()
+            try:
+                # One row of every column alone tells its shape and dtype; what is in it is not used.
+                shapes = {name: column[np.zeros(1, np.int64)] for name, column in table.columns.items()}
+                ones = {name: torch.from_numpy(np.ones_like(column)) for name, column in shapes.items()}
+                with own_randomness(0):
+                    inputs, targets = standard_dtypes(self.task.prepare(ones))
+                self._row = self._floating(inputs), targets
+            except Exception as error:
+                log.warning(
+                    "users train one at a time: the task cannot prepare made-up rows (%s)", type(error).__name__
+                )
+        return self._row
+
+    def _working(self, kind: type[Engine], table: UserTable) -> bool:
+        """Return whether an engine trains made-up rows."""
+        if kind not in self._works and (row := self._made_up(table)):
+            run, work = partial(self._run, self._engine(kind)), (*self._identity, kind)
+            made_up = Isolation(run, row, self._start(), self.client, 2, work)
+            try:
+                made_up.train(np.arange(2), width := made_up.width(self.client.batch_size), width)
+                self._works[kind] = True
+            except Exception:  # whatever torch or the task raises
+                log.warning("%s cannot train this model or loss; other engines do", kind.__name__)
+                self._works[kind] = False
+        return self._works.get(kind, False)
+
+    def _start(self) -> torch.Tensor:
+        """Return the model as it is made, flat float32 (d,)."""
+        return self.schema.flatten(dict(self._model.named_parameters())).detach().to(torch.float32)
+
+    def _candidates(self, users: int, width: int, table: UserTable) -> EngineChoice:
         most = self.chunk_size(users)
         loop = self._engine(LoopEngine)
         one_by_one = Candidate(loop, min(most, LOOP_USERS), ALONE, LOOP_TRIAL)
@@ -184,11 +227,11 @@ class Trainer:
             return EngineChoice([one_by_one], "the plan says so")
         if self._alone:
             return EngineChoice([one_by_one], self._alone)
-        batched = self._engine(BatchedEngine) if BatchedEngine not in self._unfit else None
+        batched = self._engine(BatchedEngine) if self._working(BatchedEngine, table) else None
         if isinstance(batched, BatchedEngine) and batched.layers:
             return EngineChoice([Candidate(batched, most, f"{most} users at once")], WRITTEN)
         alone = [one_by_one]
-        if ChannelsLastLoop not in self._unfit and ChannelsLastLoop.suits(self._model, self.device):
+        if ChannelsLastLoop.suits(self._model, self.device) and self._working(ChannelsLastLoop, table):
             arranged = self._engine(ChannelsLastLoop)
             alone.insert(0, replace(one_by_one, engine=arranged, label=f"{one_by_one.label} (channels last)"))
         if batched is None:
@@ -266,7 +309,7 @@ class Trainer:
             width = int(widths[first])
             if (*shape, width) not in self._choices:
                 self._choices[*shape, width] = recall(
-                    self._candidates(len(users), width), (*self._identity, self.isolated, *shape, width)
+                    self._candidates(len(users), width, table), (*self._identity, self.isolated, *shape, width)
                 )
             choice = self._choices[*shape, width]
             picked = choice.next()
@@ -299,7 +342,6 @@ class Trainer:
                 riding.append(measured or self._measures(starts[0], table, here))
             first = last
             del taken, combined  # before the next ones are made, not after
-            remember(choice, (*self._identity, self.isolated, *shape, width))
         if self._measures is not None and (riding or not self.apart):
             counts = [*counts, *(map(math.fsum, zip(*riding, strict=True)) if riding else self._measures.none)]
         trained = CohortUpdate(total.view(-1), everybody, tuple(counts), failures)
@@ -357,29 +399,22 @@ class Trainer:
         return np.array([self._apart.width(size) for size in found.tolist()], np.int64)[places]
 
     def _keep_apart(self, work: _Work) -> Apart:
-        loops: list[Engine] = [self._engine(LoopEngine)]
-        start = self.schema.flatten(dict(self._model.named_parameters())).detach().to(torch.float32)
-        most, engine, work_is = self.chunk_size(2**30), self.client.engine, (*self._identity, self._sealed)
-        if self._alone or engine == "loop":
-            return Apart(self._run, loops, None, None, start, self.client, most, work_is)
+        loop, most, engine = self._engine(LoopEngine), self.chunk_size(2**30), self.client.engine
+        start = self._start()  # before the loop trains in this model
+        if self._alone or engine == "loop" or not (row := self._made_up(work.table)):
+            return Apart(loop)
         if engine == "auto" and not self._sealed and ChannelsLastLoop.suits(self._model, self.device):
-            loops.append(self._engine(ChannelsLastLoop))
+            loop = self._engine(ChannelsLastLoop) if self._working(ChannelsLastLoop, work.table) else loop
+        # Counted, not timed: every process must choose alike.
+        weights = sum(layer.weight.numel() for layer in self._model.modules() if isinstance(layer, _ConvNd))
+        slow = self.device.type == "cpu" and self.client.batch_size * row[0].numel() * weights > CONVOLVED
+        if most < 2 or (slow and engine == "auto"):
+            return Apart(loop)
         batched = self._engine(BatchedEngine)
         assert isinstance(batched, BatchedEngine)
-        rows, slow = None, False
-        try:
-            # One row of every column alone tells its shape and dtype; what is in it is not used.
-            shapes = {name: column[np.zeros(1, np.int64)] for name, column in work.table.columns.items()}
-            ones = {name: torch.from_numpy(np.ones_like(column)) for name, column in shapes.items()}
-            inputs, targets = standard_dtypes(self.task.prepare(ones))
-            rows = self._floating(inputs), targets
-            # Counted, not timed: every process must choose alike.
-            weights = sum(layer.weight.numel() for layer in self._model.modules() if isinstance(layer, _ConvNd))
-            slow = self.device.type == "cpu" and self.client.batch_size * inputs.numel() * weights > CONVOLVED
-        except Exception as error:
-            log.warning("users train one at a time: the task cannot prepare made-up rows (%s)", type(error).__name__)
-        together = None if slow and engine == "auto" else batched
-        return Apart(self._run, loops, together, rows, start, self.client, most, work_is, sealed=self._sealed)
+        work_is = (*self._identity, self._sealed)
+        make = partial(Isolation, partial(self._run, batched), row, start, self.client, most, work_is)
+        return Apart(loop, batched, make(), make(wide=True), sealed=self._sealed)
 
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
@@ -414,10 +449,8 @@ class Trainer:
     def _train_each(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
-        """Do as `_train_chunk`, after `engine` raised, where users are isolated: alone, each has the bits of
-        a chunk.
-
-        No engine is given up for it: that would move the other users' bits.
+        """Do as `_train_chunk`, after `engine` raised, one user after another: where users are isolated, each has the
+        bits of a chunk.
         """
         combined = [torch.zeros(len(users), self.schema.numel, device=self.device) for _ in work.weights]
         for place in range(len(users)):
@@ -430,6 +463,7 @@ class Trainer:
                 elif width:
                     updates = self._train_each(self._engine(LoopEngine), work, alone, 0, failures)
                 else:
+                    # The kind of the error, not its text: an error of a task may quote a user's data.
                     failures[type(error).__name__] += 1
                     own_data.note_error(error)
             for target, update in zip(combined, updates, strict=False):
@@ -441,34 +475,18 @@ class Trainer:
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
         """Do as `_train_chunk`, after `engine` raised: find out for whom; train the others together, those alone."""
-        alone = [users[place : place + 1] for place in range(len(users))]
         filled = np.flatnonzero(work.table.sizes_of(users)).tolist()
-        failing = [place for place in filled if not self._trains(engine, work, alone[place])]
-        combined = None
+        failing = [place for place in filled if not self._trains(engine, work, users[place : place + 1])]
+        combined = [torch.zeros(len(users), self.schema.numel, device=self.device) for _ in work.weights]
         if len(failing) < len(filled):
             try:
                 combined = self._updates(engine, work, self._gather(work, users, failing))
             except Exception:  # they train one by one, but not together
                 failing = filled
-        if combined is None:
-            combined = [torch.zeros(len(users), self.schema.numel, device=self.device) for _ in work.weights]
-        trained = 0
-        for place in failing:
-            # A last try: what a batched engine cannot do with a user's data, the loop may be able to.
-            try:
-                updates = self._updates(self._engine(LoopEngine), work, self._gather(work, alone[place]))
-                trained += 1
-            except Exception as error:
-                # The kind of the error, not its text: an error of a task may quote a user's data.
-                failures[type(error).__name__] += 1
-                own_data.note_error(error)
-                updates = [torch.zeros(1, self.schema.numel, device=self.device) for _ in work.weights]
-            for target, update in zip(combined, updates, strict=True):
-                target[place] = update[0]
-        if trained and len(failing) == len(filled) and type(engine) is not LoopEngine:
-            log.warning("%s cannot train this model or loss; other engines do", type(engine).__name__)
-            self._unfit.add(type(engine))
-            self._choices.clear()
+        # A last try: what a batched engine cannot do with a user's data, the loop may be able to.
+        looped = self._train_each(self._engine(LoopEngine), work, users[failing], 0, failures)
+        for target, updates in zip(combined, looped, strict=True):
+            target[failing] = updates
         return combined
 
     def _trains(self, engine: Engine, work: _Work, users: NDArray[np.int64]) -> bool:
@@ -522,6 +540,10 @@ class Trainer:
 
     def _run(self, engine: Engine, start: torch.Tensor, chunk: Chunk) -> torch.Tensor:
         """Return the updates of a chunk of users, float32 (users, d)."""
+        if type(engine) is not LoopEngine:
+            pairs = zip(self._row or (), (chunk.inputs, chunk.targets), strict=False)
+            if any(a.shape[1:] != b.shape[1:] or a.dtype != b.dtype for a, b in pairs):
+                raise ValueError("prepare() gives a user rows of another shape or dtype than made-up ones")
         updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
         together = self._own_python and not isinstance(engine, LoopEngine)
         drawn = python_generators() if together else None
@@ -557,14 +579,6 @@ class Trainer:
 
 def _bucket(value: float) -> int:
     return round(math.log2(value)) if value > 0 else -1
-
-
-def _schema(task: Task, model: torch.nn.Module) -> Schema:
-    """Return the schema of `model`; raises `BadInput` for models that cannot be trained privately."""
-    schema = Schema.of(model)
-    if schema.numel == 0:
-        raise WrongForm(f"run.task = {task.name!r}", "the model has no parameters to train.")
-    return schema
 
 
 def _warn(model: torch.nn.Module, task: Task) -> None:
