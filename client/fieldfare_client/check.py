@@ -405,8 +405,8 @@ class _Check:
         if not wrong:
             return
         text = (
-            f"{wrong} rows of {users} users have labels out of range ({least} to {most}); the model has {classes} "
-            f"outputs, so labels are 0 to {classes - 1}"
+            f"{counted(wrong, 'row')} of {counted(users, 'user')} have labels out of range ({least} to {most}); "
+            f"the model has {classes} outputs, so labels are 0 to {classes - 1}"
         )
         if self.on_node:
             if users == looked and users >= NODE_USERS:
