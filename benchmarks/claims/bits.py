@@ -52,7 +52,7 @@ MAKES: dict[str, tuple[str, ...]] = {
 """Files whose code is behind the bits of a run, by what they make. Prices set the noise multiplier."""
 BESIDES: tuple[str, ...] = (
     # The plan, whose digest each run stores; names and refusals.
-    *(f"shared/fieldfare/{name}.py" for name in ("plan", "plan_tables", "names", "lazily", "metrics", "trees")),
+    *(f"shared/fieldfare/{name}.py" for name in ("plan", "plan_tables", "names", "lazily", "metrics", "text", "trees")),
     *(
         f"shared/fieldfare/{name}.py"
         for name in ("aggregation", "atomic", "blinder_noise", "signed_head", "signatures")

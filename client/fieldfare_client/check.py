@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, load_task
+from fieldfare.text import counted
 from fieldfare.trees import refuse_trees
 from fieldfare_client.forked import why_not
 from fieldfare_client.independence import UP_TO_ROUNDING, Dependent, TrainingRaised, require_independent
@@ -136,11 +137,11 @@ class _Check:
         if not len(users) and not self.on_node:
             raise self._fault("users", "users() gives no user.")
         if not self.filled.size and not self.on_node:
-            raise self._fault("users", f"none of the {len(users)} users has a row.")
+            raise self._fault("users", f"none of {counted(len(users), 'user')} has a row.")
         columns = ", ".join(f"{name} {column.dtype}" for name, column in users.columns.items())
         empty = len(users) - self.filled.size
         self._say(
-            f"{len(users)} users with {int(sizes.sum())} rows"
+            f"{counted(len(users), 'user')} with {counted(int(sizes.sum()), 'row')}"
             + (f", {int(np.median(sizes))} a user in the middle" if len(users) else "")
             + (f"; {empty} users have no row and always contribute zero" if empty else "")
             + f"; columns {columns}"
@@ -404,8 +405,8 @@ class _Check:
         if not wrong:
             return
         text = (
-            f"{wrong} rows of {users} users have labels out of range ({least} to {most}); the model has {classes} "
-            f"outputs, so labels are 0 to {classes - 1}"
+            f"{counted(wrong, 'row')} of {counted(users, 'user')} have labels out of range ({least} to {most}); "
+            f"the model has {classes} outputs, so labels are 0 to {classes - 1}"
         )
         if self.on_node:
             if users == looked and users >= NODE_USERS:
@@ -435,14 +436,14 @@ class _Check:
             return
         still = [name for name, value in self.schema.split(moved).items() if not bool(value.any())]
         if len(still) == len(self.schema.names):
-            why = f"{len(results)} users were trained, and no parameter moved: no gradient reaches the model."
+            why = f"training {counted(len(results), 'user')} moved no parameter: no gradient reaches the model."
             raise self._fault("training", why, "a loss that depends on the outputs, without detach() or argmax()")
         if still:
             self._warn(f"no gradient reached {', '.join(still)} for the {len(results)} users that were tried")
         norms = sorted(float(result.update.norm()) for result in results)
         self.report.update_norm = norms[len(norms) // 2]
         self._say(
-            f"{len(results)} users were trained; their updates have norms {norms[0]:.3g} to {norms[-1]:.3g}, "
+            f"updates of {counted(len(results), 'user')} have norms {norms[0]:.3g} to {norms[-1]:.3g}, "
             f"{norms[len(norms) // 2]:.3g} in the middle (uncharged: of people, fieldfare ask --clip-of PLAN)"
         )
 

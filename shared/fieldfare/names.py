@@ -57,6 +57,11 @@ def is_name(text: str) -> bool:
     return isinstance(text, str) and len(text) <= LONGEST_NAME and re.fullmatch(NAME, text) is not None
 
 
+def is_line(text: str) -> bool:
+    """Return whether `text` can stand in a line that people read: printable, neither empty nor padded."""
+    return text.isprintable() and bool(text) and text.strip() == text
+
+
 def task_reference(name: str, parameters: Mapping[str, object]) -> str:
     """Return a task's name with its parameters, on one line without quotes and spaces:
     `digits?hidden=16&users=50`.

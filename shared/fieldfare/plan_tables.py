@@ -12,7 +12,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from fieldfare.errors import Conflict, WrongForm
 from fieldfare.hashing import uniforms
-from fieldfare.names import LONGEST_NAME, NAME
+from fieldfare.names import LONGEST_NAME, NAME, is_line
 from fieldfare.noise.discrete import Rounding
 from fieldfare.participation import (
     CALLED,
@@ -153,6 +153,13 @@ class RunSpec(Table):
     trust_node_ids: bool = Field(default=False, description="rely on user ids that unauthenticated nodes claim")
     accept_noise: bool | None = Field(default=None, description="run it although its noise is above its signal")
     noise_seed: int | None = Field(default=None, ge=0, description="fixed noise: NOT PRIVATE, never charged")
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_line(cls, name: str | None) -> str | None:
+        if name is not None and not is_line(name):
+            raise WrongForm(f"run.name = {name!r}", "a name is one line of printable characters.", "my first run")
+        return name
 
     @field_validator("task")
     @classmethod

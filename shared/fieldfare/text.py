@@ -8,3 +8,8 @@ def decimal(value: float, digits: int = 6) -> str:
     text = f"{value:.{digits}g}"
     mantissa, _, exponent = text.partition("e")
     return f"{mantissa}e{int(exponent)}" if exponent else text
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `number` with its noun: "1 user", "2 users"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -277,3 +277,11 @@ def test_no_table_whatever_raises_anything_but_a_refusal(value: Any) -> None:
     for key in TABLE:
         with contextlib.suppress(BadInput):
             Plan.parse(table(**{key: value}))
+
+
+@pytest.mark.parametrize("name", ["two\nlines", " padded", "\x1b[31mred"])
+def test_the_name_of_a_run_is_one_line(name: str) -> None:
+    """The card of its model would have had lines of the namer's choice."""
+    with pytest.raises(BadInput, check=coded("wrong-form", "run.name")):
+        Plan.parse(table(run__name=name))
+    assert Plan.parse(table(run__name="F\u00fcrst, 2nd try")).run.name == "F\u00fcrst, 2nd try"

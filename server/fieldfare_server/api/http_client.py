@@ -73,7 +73,7 @@ class Client(Service):
                     raise _refusal(response)
                 yield from _parse(response.iter_lines())
         except httpx.HTTPError as error:
-            raise ServiceError(f"{self._http.base_url}: {error or type(error).__name__}") from error
+            raise ServiceError(f"{self._http.base_url}", f"{error or type(error).__name__}") from error
 
     def _send(
         self,
@@ -87,7 +87,7 @@ class Client(Service):
         try:
             response = self._http.request(method, path, params=parameters, json=body)
         except httpx.HTTPError as error:
-            raise ServiceError(f"{self._http.base_url}: {error or type(error).__name__}") from error
+            raise ServiceError(f"{self._http.base_url}", f"{error or type(error).__name__}") from error
         if response.status_code not in accept:
             raise _refusal(response)
         return response.content
@@ -97,7 +97,7 @@ def _refusal(response: httpx.Response) -> ServiceError:
     try:
         return ServiceError.of(Problem.model_validate_json(response.content))
     except ValidationError:
-        return ServiceError(f"{response.request.url}: status {response.status_code}.")
+        return ServiceError(f"{response.request.url}", f"status {response.status_code}.")
 
 
 def _parse(lines: Iterator[str]) -> Iterator[LiveEvent]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from fieldfare import signed_head
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.atomic import replace_file
-from fieldfare.errors import FieldfareError
+from fieldfare.errors import BudgetRefused, Refused
 from fieldfare_server.api.population_schemas import (
     Charge,
     History,
@@ -47,20 +47,21 @@ Written = Literal["json", "markdown", "html"]
 _CHARGES = TypeAdapter(tuple[Charge, ...])
 
 
-class ServiceError(FieldfareError):
+class ServiceError(Refused):
     """The service refused, or could not be reached. `problem` holds its answer, if there was one."""
 
-    def __init__(self, message: str, problem: Problem | None = None) -> None:
-        self.problem = problem
-        if problem and problem.code:
-            self.code = problem.code
-        super().__init__(message)
+    problem: Problem | None = None
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """Return what a service refused."""
-        nearest = f" Nearest allowed: {problem.nearest}." if problem.nearest else ""
-        return cls(f"{problem.title}: {problem.detail or problem.status}{nearest}", problem)
+        """Return what a service refused, in the words of the refusal itself: a command here says the same."""
+        told = problem.detail or str(problem.status)
+        what, why = told.split(": ", 1) if ": " in told else (problem.title, told)
+        error = cls(what, why, problem.nearest or "", code=problem.code or "")
+        error.problem = problem
+        if problem.type.endswith(":budget-refused"):
+            error.exit_status = BudgetRefused.exit_status
+        return error
 
     @property
     def status(self) -> int | None:
@@ -225,7 +226,7 @@ class Service(ABC):
         try:
             return model.model_validate_json(content)
         except ValidationError:
-            raise ServiceError(f"{self.where}: the answer is not what this version expects.") from None
+            raise ServiceError(self.where, "the answer is not what this version expects.") from None
 
 
 def as_json(value: object) -> bytes:

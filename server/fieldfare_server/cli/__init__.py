@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from fieldfare.errors import NotInstalled
 from fieldfare_flower import QUIET
 
 if TYPE_CHECKING:
@@ -58,12 +59,16 @@ def main() -> None:
         require_said,
         require_servable,
     )
-    from fieldfare_server.cli.output import refusals, written
+    from fieldfare_server.cli.output import fail, refusals, written
 
-    command = called(sys.argv[1:])
-    with refusals("--json" in sys.argv):
+    command, as_json = called(sys.argv[1:]), "--json" in sys.argv
+    with refusals(as_json):
         require_said(sys.argv[1:])
         require_servable(sys.argv[1:])
+        if command == "forecast" and command not in added():
+            from fieldfare.task import ADD_ON
+
+            raise NotInstalled("`fieldfare forecast`", "is not installed here.", ADD_ON)
     if command not in TRAINING:
         # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.
         for name in THREADS:
@@ -71,14 +76,9 @@ def main() -> None:
     # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.
     sys.path.append(os.getcwd())
     try:
-        if command == "forecast" and command not in added():
-            from fieldfare.task import ADD_ON
-
-            print(f"Refused. `fieldfare forecast` is not installed here. Nearest allowed: {ADD_ON}.", file=sys.stderr)
-            sys.exit(2)
         with importing():
             program = assemble(command) if command in COMMANDS | GROUPS or command in added() else overview()
-        with refusals("--json" in sys.argv):
+        with refusals(as_json):
             try:
                 program()
             finally:
@@ -87,9 +87,5 @@ def main() -> None:
         missing = (error.name or "").partition(".")[0]
         if missing not in LEFT_OUT:
             raise
-        print(
-            f"Refused. `fieldfare {command}` needs {missing}, which is not installed here. "
-            f"Nearest allowed: pip install 'fieldfare[{LEFT_OUT[missing]}]'.",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+        what, why = f"`fieldfare {command}`", f"needs {missing}, which is not installed here."
+        fail(NotInstalled(what, why, f"pip install 'fieldfare[{LEFT_OUT[missing]}]'"), as_json)

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from fieldfare.atomic import write_out
-from fieldfare.errors import Unwritable
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.evidence.certificate import certificate as certify
 from fieldfare_server.files.home import StateDirectory
@@ -27,8 +26,5 @@ def certificate(
         text = certify(snapshot, run, directory).decode()
     if file is None:
         typer.echo(text)
-        return
-    try:
+    else:
         write_out(file, text + "\n")
-    except OSError as error:
-        raise Unwritable(f"--out {str(file)!r}", f"cannot be written: {error.strerror}.") from None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fieldfare.atomic import make_file
-from fieldfare.errors import AlreadyThere, Unreadable, Unwritable, WrongForm
+from fieldfare.errors import AlreadyThere, Unreadable, WrongForm
 from fieldfare.signatures import public_key
 from fieldfare.signed_head import KEY_BYTES, SignedHead
 from fieldfare_server.cli.administer import actor
@@ -47,8 +47,6 @@ def new_key(file: Annotated[Path, typer.Argument(help="where the private key goe
         make_file(file, key)
     except FileExistsError:
         raise AlreadyThere(f"key {file}", "there is a file of that name.", "another name") from None
-    except OSError as error:
-        raise Unwritable(f"key {file}", f"cannot be written ({error.strerror}).", "another directory") from None
     print_text(public_key(key))  # an answer, also where a job's output is its log
 
 
@@ -83,10 +81,7 @@ def rotate(
     directory.prepare()
     offline = None
     if offline_key is not None:
-        try:
-            offline = offline_key.read_bytes()
-        except OSError as error:
-            raise Unreadable(f"key {offline_key}", f"cannot be read ({error.strerror}).") from None
+        offline = offline_key.read_bytes()
         if len(offline) != KEY_BYTES:
             raise WrongForm(f"key {offline_key}", f"a private key has {KEY_BYTES} bytes.", "`fieldfare head new-key`")
     held = directory.head_file if offline is None else None

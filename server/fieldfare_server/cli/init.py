@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.errors import AlreadyThere, BadInput, NotFound, TooFew, Unwritable
+from fieldfare.errors import AlreadyThere, BadInput, NotFound, TooFew
 from fieldfare.plan import Plan
 from fieldfare.population_size import largest_delta
 from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.cli.output import out
+from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask
 from fieldfare_server.cli.suggest import print_reasons
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -56,19 +57,18 @@ def init(
     plan is what `fieldfare suggest` makes of it: their number is no secret under it. Else the file's people are made
     up. They and their budget get a population in the ledger of the home.
     """
-    from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
-
     plan, file = directory / "plan.toml", directory / str(CHOSEN["task.file"])
-    found, made_up = None, not file.exists()
+    found, there = None, file.exists()
+    made_up = not (there or users)  # as many as you have are yours, though made-up rows hold their place
     columns = {key: name for key, name in (("user", user), ("target", target)) if name}
     chosen = CHOSEN | {f"task.{key}": name for key, name in columns.items()}
     if (users or columns) and plan.exists():
         raise AlreadyThere("the plan", f"{plan} is there.", "its table [task], then fieldfare suggest --users task")
-    if columns and made_up:
+    if columns and not there:
         raise NotFound(str(file), "is not there, whose columns --user and --target name.", "a CSV file of that name")
     if users:
         chosen, found = fitted(users - max(1, round(CsvParameters().held_out * users)), chosen)
-    elif not made_up and not plan.exists():
+    elif there and not plan.exists():
         try:
             chosen, found = fitted(count_trained(file, **columns), chosen)
         except BadInput as error:
@@ -76,28 +76,25 @@ def init(
                 raise
             out.print(f"Not fitted to its people, which fieldfare suggest --users task will do: {error}", markup=False)
     _make_population(home, made_up, found.best.plan.privacy.delta if found else DELTA, begins=not plan.exists())
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        task = reference.section_of_task(CsvParameters).keys
-        for name, text in _files(chosen, task, min(users or PEOPLE, MOST_PEOPLE)).items():
-            _write(directory / name, text)
-    except OSError as error:
-        raise Unwritable(f"{error.filename or directory}", f"cannot be written: {error.strerror}.") from None
+    directory.mkdir(parents=True, exist_ok=True)
+    task = reference.section_of_task(CsvParameters).keys
+    for name, text in _files(chosen, task, min(users or PEOPLE, MOST_PEOPLE)).items():
+        _write(directory / name, text)
     step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
     if found:
         print_reasons(found)
         out.print("The plan tells how many people it is for; under zero_out that is no secret.", markup=False)
+    if users and not there:
+        out.print("people.csv is made up: put yours in its place before a run, which spends its people's budget.")
     elif made_up:
         own = "Your own file as people.csv before this, or --users N"
-        out.print(f"{own}, fits the plan to its people; later fieldfare suggest --users task does.", markup=False)
+        out.print(f"{own}, fits plan and budget to its people; later fieldfare suggest --users task fits the plan.")
     out.print(f"Next: {step}fieldfare plan && fieldfare simulate && fieldfare budget", markup=False)
     out.print("Or first a clip norm from its users' updates, charged: fieldfare ask --clip-of plan.toml", markup=False)
 
 
 def fitted(trained: int, chosen: dict[str, object] = CHOSEN) -> tuple[dict[str, object], Suggested]:
     """Return `chosen` with delta and what `suggest` changes for so many people, those whom the task trains on."""
-    from fieldfare_server.cli.starter.csv_task import CsvParameters  # imports PyTorch
-
     delta = min(DELTA, largest_delta(ceil(trained / (1 - CsvParameters().held_out))))
     start = chosen | {"privacy.delta": delta}
     starter = Plan.from_toml(reference.template(start))
@@ -112,8 +109,6 @@ def count_trained(file: Path, **columns: str) -> int:
 
     Raises `BadInput` for a file that it cannot read.
     """
-    from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask  # imports PyTorch
-
     trained = len(CsvTask(**CsvParameters(file=str(file.absolute()), **columns).model_dump()).users())
     if trained < 8:  # of ten
         raise TooFew(file.name, f"leaves too few people to train ({trained}).", "8")

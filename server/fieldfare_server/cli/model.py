@@ -17,7 +17,9 @@ from fieldfare_server.ledger import Ledger
 def model(
     directory: StateDirectory,
     run: Annotated[str, typer.Argument(metavar="RUN")],
-    to: Annotated[Path, typer.Option("--out", help="the file or directory to write; never one that exists")],
+    out_: Annotated[
+        Path | None, typer.Option("--out", help="the new file or directory to write [model.FORMAT, in this directory]")
+    ] = None,
     round_: Annotated[
         int | None, typer.Option("--round", min=0, help="after so many committed rounds; default all of them")
     ] = None,
@@ -33,6 +35,7 @@ def model(
     """
     from fieldfare_server.run.export_model import released_model, write_onnx, write_safetensors  # imports Flower
 
+    to = out_ or Path(f"model.{format_}")
     # One snapshot: a round committed meanwhile must not show in half of a card.
     with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
         view = snapshot.run(run)

@@ -102,17 +102,17 @@ def _parts(error: Refused) -> dict[str, Any]:
 def refusals(as_json: bool) -> Iterator[None]:
     """Turn every `FieldfareError` inside the block into one message and an exit code, never a traceback.
 
-    The same for a disk that is full, read-only or broken, wherever that is met.
+    The same for a file or a disk that cannot be used, wherever that is met.
     """
     try:
         yield
     except FieldfareError as error:
         fail(error, as_json)
     except OSError as error:
-        if not is_of_the_disk(error):
+        if not (disk := is_of_the_disk(error)) and error.filename is None:
             raise
-        where = str(error.filename or "the disk")
-        fail(Refused(where, f"it cannot be used ({error.strerror}).", "make room, or mend the disk"), as_json)
+        where, near = str(error.filename or "the disk"), "make room, or mend the disk" if disk else "another path"
+        fail(Refused(where, f"it cannot be used ({error.strerror}).", near), as_json)
 
 
 def written() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fieldfare.atomic import replace_file
-from fieldfare.errors import NotGiven, Unreadable
+from fieldfare.errors import NotGiven
 from fieldfare_server.cli.options import HomeOption, LedgerOption
 from fieldfare_server.cli.output import print_progress, refusals
 from fieldfare_server.cli.waiting import retry
@@ -90,12 +90,7 @@ def _channels(hook: Path | None, mail: list[str], relay: str) -> list[Channel]:
     """Return where alerts go. Raises `BadInput`."""
     from fieldfare_server.api.alerts import Hook, Mail
 
-    channels: list[Channel] = []
-    if hook is not None:
-        try:
-            channels.append(Hook(hook.read_text().strip()))
-        except OSError as error:
-            raise Unreadable(f"--alert-hook {hook}", f"cannot be read: {error.strerror}.") from None
+    channels: list[Channel] = [] if hook is None else [Hook(hook.read_text().strip())]
     if mail:
         channels.append(Mail(relay, mail))
     return channels

@@ -15,7 +15,7 @@ from fieldfare.names import is_question, task_words
 from fieldfare.plan import Plan
 from fieldfare.questions import Estimate, Question, parse
 from fieldfare.questions.base import WIDE
-from fieldfare.text import decimal
+from fieldfare.text import counted, decimal
 from fieldfare_server.ledger import Ledger, watch
 from fieldfare_server.ledger.views import RunView
 from fieldfare_server.planning.questions import STEP
@@ -54,7 +54,7 @@ class Look:
     def __str__(self) -> str:
         lines = "\n".join(f"  {estimate}" for estimate in self.answer)
         return (
-            f"{self.words}\n{lines}\n{self.users} users answered; epsilon {self.epsilon:.4g} at delta "
+            f"{self.words}\n{lines}\n{counted(self.users, 'user')} answered; epsilon {self.epsilon:.4g} at delta "
             f"{decimal(self.delta)}, charged to population {self.population} by run {self.run}. "
             "Each interval holds the number without noise with probability 95 %."
         )
@@ -128,6 +128,6 @@ class Offer:
             f"  {what}: standard deviation {sd:.4g}, interval +- {half:.4g}" for what, sd, half in self.widths
         )
         return (
-            f"{self.words}\n{lines}\nof {self.users} users, for epsilon {self.epsilon:.4g} at delta "
+            f"{self.words}\n{lines}\nof {counted(self.users, 'user')}, for epsilon {self.epsilon:.4g} at delta "
             f"{decimal(self.delta)} (mu {self.mu:.6g}). Nothing was asked or charged."
         )

@@ -438,6 +438,10 @@ def test_a_full_or_read_only_disk_is_said_and_no_traceback(as_json: bool, capsys
         printed = "".join(capsys.readouterr())
         assert "/state/run/noise.key" in printed
         assert os.strerror(number) in printed
+    with pytest.raises(SystemExit) as ended, refusals(as_json):
+        Path("/proc/no-file-can-be-made-here").write_text("")
+    assert ended.value.code == 2
+    assert "/proc/no-file-can-be-made-here" in "".join(capsys.readouterr())
     with pytest.raises(ConnectionResetError), refusals(as_json):  # no word about a disk for what is none
         raise ConnectionResetError(errno.ECONNRESET, "gone")
 

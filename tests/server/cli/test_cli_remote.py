@@ -141,6 +141,21 @@ def test_a_refusal_reads_the_same_from_both(command: tuple[str, ...], ledger: Le
     assert served[0] == 2
 
 
+def test_a_refusal_of_a_service_is_told_as_one_of_the_ledger(ledger: Ledger, url: str, token: Path) -> None:
+    """It began with the problem's title, had no parts, and left with the code of bad input."""
+    said = [ask(name, "nothing", "--ledger", ledger.url, *rest)[1] for name, *rest in (("report",), ("model",))]
+    assert said[0] == said[1] | {"error": "ServiceError"}
+    secret, _ = ledger.create_token("trainer", ("charge",), actor="test")
+    token.write_text(secret)
+    loss = ("--key", "k", "--mu", "100", "--what", "w", "--why", "y")
+    answers = [
+        ask("charge", "people", *loss, *where)
+        for where in (("--ledger", ledger.url), ("--url", url, "--token-file", token))
+    ]
+    assert [code for code, _ in answers] == [3, 3]
+    assert answers[0][1]["message"] == answers[1][1]["message"]
+
+
 def test_one_population_and_a_table_for_people(url: str, token: Path) -> None:
     result = CliRunner().invoke(application, ["budget", "people", "--url", url, "--token-file", str(token)])
     assert result.exit_code == 0

@@ -255,10 +255,12 @@ def test_many_people_get_a_delta_that_is_small_enough_for_them(
 ) -> None:
     """With 1e-5 of 120 000 people, `plan` refused the plan that `init` had written for them."""
     monkeypatch.setattr("fieldfare_server.cli.init.MOST_PEOPLE", 10)  # made-up rows, which nothing here reads
-    assert fieldfare("init", "--users", "120000").exit_code == 0
+    made = fieldfare("init", "--users", "120000")
+    assert (made.exit_code, "people.csv is made up" in made.stdout) == (0, True), made.output
     assert Plan.from_toml((tmp_path / "plan.toml").read_text()).privacy.delta == largest_delta(120_000)
     with Ledger.open(f"sqlite:///{tmp_path / 'runs' / 'ledger.sqlite3'}") as ledger:
         assert ledger.population("example").delta == largest_delta(120_000)
+        assert not ledger.population("example").simulated  # people who are counted are nobody made up
     planned = fieldfare("plan", "--users", "120000", "--json")
     assert (planned.exit_code, json.loads(planned.stdout)["warnings"]) == (0, []), planned.output
 
@@ -305,7 +307,7 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path: Path, fieldfare: Callab
     (tmp_path / "file").write_text("")
     refused = fieldfare("init", "file")
     assert refused.exit_code == 2
-    assert "cannot be written" in refused.stderr
+    assert refused.stderr.startswith("Refused. file: ")
 
 
 @pytest.mark.parametrize("command", ["simulate", "plan"])

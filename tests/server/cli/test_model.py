@@ -47,7 +47,7 @@ def model(*arguments: Any) -> Result:
     return CliRunner().invoke(application, ["model", *map(str, arguments)])
 
 
-def test_the_whole_state_dict_loads_strictly(tmp_path: Path) -> None:
+def test_the_whole_state_dict_loads_strictly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = home(tmp_path)
     with Session.begin(where, plan(run__task=TASK), identity_is_stable=True) as session:
         FieldfareStrategy(session).start(Grid())
@@ -76,6 +76,9 @@ def test_the_whole_state_dict_loads_strictly(tmp_path: Path) -> None:
     earlier = model(session.account.id, "--round", 3, "--out", tmp_path / "e", "--home", where.root)
     assert earlier.exit_code == 2
     assert "Nearest allowed: 0, 6" in earlier.output
+    monkeypatch.chdir(tmp_path)
+    assert model(session.account.id, "--home", where.root).exit_code == 0
+    assert torch.equal(load_file(tmp_path / "model.safetensors")["1.weight"], load_file(path)["1.weight"])
     first = model(session.account.id, "--round", 0, "--out", tmp_path / "0", "--home", where.root)
     assert SHAREABLE in first.output
     for name, value in load_file(tmp_path / "0").items():

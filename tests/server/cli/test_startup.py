@@ -115,6 +115,12 @@ def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told(plan: str) ->
     assert threads == "2"
 
 
+def test_a_starter_is_written_without_pytorch(tmp_path: Path) -> None:
+    """Its task names a model, and nobody builds it before a plan is priced for it."""
+    modules, _ = imported("init", str(tmp_path / "mine"), "--home", str(tmp_path))
+    assert not modules & {"torch", "flwr", "fastapi", "pandas", "pyarrow"}
+
+
 def test_a_question_imports_what_it_needs_without_looking_for_garbage(tmp_path: Path) -> None:
     """Noise and models are PyTorch's. To look through what its import makes took a tenth of the time."""
     with Ledger.open(str(tmp_path / "ledger.sqlite3"), create=True) as ledger:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from fieldfare.errors import NotFound, TooFew, Unreadable, WrongForm
+from fieldfare.lazily import torch  # `import torch`, when it is first used: what counts people needs none
 from fieldfare.registry import Table
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import auc

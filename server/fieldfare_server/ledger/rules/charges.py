@@ -16,6 +16,7 @@ from typing import TypeAlias
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import Differs, NotAllowed, NotFound, NotGiven, NotNow, WrongForm
+from fieldfare.names import is_line
 from fieldfare_server.ledger.events import charges as events
 from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.rules.populations import committed_of, find
@@ -31,7 +32,7 @@ _FINAL = {"commit": "committed", "release": "released"}
 
 def check(key: str, what: str, why: str) -> None:
     """Raise `BadInput` unless a charge has a usable key, and says what was trained and why."""
-    if not 0 < len(key) <= LONGEST_KEY or not key.isprintable() or key.strip() != key:
+    if len(key) > LONGEST_KEY or not is_line(key):
         raise WrongForm(f"key {key[:80]!r}", f"a key is 1 to {LONGEST_KEY} printable characters.", "my-training-1")
     for field, text in (("what", what), ("why", why)):
         if not text:
