@@ -142,13 +142,11 @@ class Blinder:
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
         with transaction(self._journal) as journal:
-            approved = _approved(journal, plan)
+            approved, head = _approved(journal, plan), self._head(journal)
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
-            head = self._head(journal)
             nodes = frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
-        terms = "" if noise is None else noise.terms
-        return Hello(nodes, terms if fits else None, head)
+        return Hello(nodes, (noise.terms if noise else "") if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
         """Where the journal ends, signed while nobody writes to it: of two ends the later one is no earlier row."""
@@ -172,9 +170,7 @@ class Blinder:
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question.
 
-        Raises:
-            BadReply: it is malformed.
-            MasksRefused: a rule forbids it.
+        Raises `BadReply` or `BadInput` where it is malformed, `MasksRefused` where a rule forbids it.
         """
         asked, running = MasksAsked.read(content), None
         with transaction(self._journal) as journal:
