@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
@@ -43,8 +43,8 @@ from fieldfare.streams.base import Stream
 from fieldfare.text import decimal
 from fieldfare_client.journal import transaction
 from fieldfare_client.told import refusal
-from fieldfare_flower.masked import QUERY_MASKS, Hello, MasksAsked, MasksRefused, digest_of
-from fieldfare_flower.messages import QUERY_USERS, read_users_query
+from fieldfare_flower.masked import HELLO, QUERY_MASKS, Hello, MasksAsked, MasksRefused, digest_of
+from fieldfare_flower.messages import QUERY_USERS, read_users_query, records_of
 
 log = logging.getLogger("fieldfare.blinder")
 
@@ -157,7 +157,8 @@ class Blinder:
         """Answer a message as a node does. Of a refusal the server learns its code, and of any error its class."""
         try:
             if message.metadata.message_type == QUERY_USERS:
-                run, plan = read_users_query(message.content), Hello.asked(message.content)
+                asked = records_of(message.content, ConfigRecord).get(HELLO, ConfigRecord())
+                run, plan = read_users_query(message.content), str(asked.get("plan", ""))
                 return Message(self.hello(run, plan).write(run, plan, self._receipts), reply_to=message)
             if message.metadata.message_type != QUERY_MASKS:
                 raise Unsupported("an instruction", "a blinder hosts nobody.")

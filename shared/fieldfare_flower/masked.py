@@ -42,6 +42,8 @@ QUERY_MASKS = "query.masks"
 ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
 _MOST = 1 << 62
 _SIGNATURE_BYTES = 64
+# What an instruction may tell each node otherwise: whom it asks, and what its ledger shows.
+UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
 _MASKING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str, "shares": list, "weights": list}
 _ABOUT = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str, "instruction": str}
@@ -252,11 +254,6 @@ class Hello:
     noise: str | None
     head: str = field(default="", compare=False)  # where its journal ends now, a `BlinderHead`; "": of earlier versions
 
-    @staticmethod
-    def asked(content: RecordDict) -> str:
-        """The plan that goes with `query.users`; "" where none is asked about."""
-        return str(records_of(content, ConfigRecord).get(HELLO, ConfigRecord()).get("plan", ""))
-
     def write(self, run: str, plan: str, private: bytes) -> RecordDict:
         """Its record, for `run` under `plan`. private: the key that signs the blinder's receipts."""
         noise = [] if self.noise is None else [self.noise]
@@ -278,12 +275,12 @@ class Hello:
 
 
 def digest_of_instruction(content: RecordDict) -> str:
-    """SHA-256, hex, of all that an instruction with masks tells: but not whom it asks, and what its ledger shows.
+    """SHA-256, hex, of all that an instruction with masks tells, but what is `UNBOUND`.
 
     Models, weights and settings that differ from node to node would choose whose update is left in a sum.
     """
     told: list[object] = []
-    for name in sorted(content.keys() - {COHORT, HEAD, TERMS}):
+    for name in sorted(content.keys() - UNBOUND):
         record = content[name]
         entries: list[Any] = sorted(record.items())
         if isinstance(record, ArrayRecord):  # whose order an app may go by

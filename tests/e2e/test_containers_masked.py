@@ -428,7 +428,7 @@ SCHEDULES = int(os.environ.get("CONTAINERS_SCHEDULES", "4"))
 
 def kills_of(schedule: int) -> list[tuple[str, str]]:
     """One or two kills of a round: (where it stands, who dies)."""
-    generator = random.Random(f"masked {schedule}")
+    generator = random.Random(f"killed {schedule}")
     points = sorted(generator.sample(range(len(POINTS)), generator.choice((1, 1, 2))))
     return [(POINTS[each], generator.choice(("coordinator", "blinder", "superlink"))) for each in points]
 
