@@ -4,6 +4,7 @@ its rules whatever the server asks."""
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -14,6 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as Proto
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fieldfare.errors import BadInput, LedgerError, Refused
 from fieldfare.masking.boxes import read_key, write_key
@@ -23,7 +28,7 @@ from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key, mask_reply
 from fieldfare_flower.local_grid import copy_records
 from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, Seal, digest_of_instruction
-from fieldfare_flower.messages import SEAL, UPDATE, Occasion
+from fieldfare_flower.messages import SEAL, UPDATE, Occasion, TrainInstruction
 from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.cli.progress import simulated_nodes
@@ -507,6 +512,22 @@ def test_no_sum_is_opened_of_nodes_that_were_told_different_things(
             else:
                 with pytest.raises(Refused, check=coded("masks-box")):
                     grid.blinder.answer(asked.write())  # type: ignore[union-attr]
+
+
+def test_an_instruction_has_one_digest_on_both_sides_of_the_wire() -> None:
+    """As one message, and as the parts in which Flower sends a long one."""
+    lists = {"none": [], "floats": [1.0, math.inf], "words": ["é"], "bytes": [b"a"], "truths": [True]}
+    config = ConfigRecord({"z": 1, "lr": 0.1, "zero": -0.0, "raw": b"\x00\xff", "truth": True, **lists})
+    point, users = {"w": np.ones((2, 3), np.float32), "b": np.zeros((), np.float32)}, np.arange(3, dtype=np.uint64)
+    content = TrainInstruction(Occasion("run", 3, 1), (point,), (1.0,), users, {"a": 1}, config=config).write()
+    Masking(write_key(bytes(32)), -20, 32, "ab" * 32).write(content)
+    whole = recorddict_from_proto(Proto.FromString(recorddict_to_proto(content).SerializeToString()))
+    parts = {name: part.deflate() for name, part in get_all_nested_objects(content).items()}
+    inflated = inflate_object_from_contents(content.object_id, parts)
+    assert isinstance(inflated, RecordDict)
+    assert {digest_of_instruction(each) for each in (content, whole, inflated)} == {digest_of_instruction(content)}
+    content["model.0"]["b"] = Array(np.ones((), np.float32))  # type: ignore[index]
+    assert digest_of_instruction(content) != digest_of_instruction(whole)
 
 
 def test_a_node_that_is_asked_for_nobody_is_in_no_sum(told: tuple[MaskedGrid, dict[int, RecordDict]]) -> None:
