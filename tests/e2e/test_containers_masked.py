@@ -140,7 +140,8 @@ class Masked:
         self.blinder = self.sides.add("blinder", "blinder.yml", OVERLAY.format(service="blinder"))
         self.clinics = {name: self.sides.add(name, "node.yml", OVERLAY.format(service="executor")) for name in CLINICS}
         self.sides.up()
-        self.key = self.blinder.compose("--profile", "init", "run", "--rm", "init").split()[-1]
+        # Again and again: podman-compose does not wait until its directory is its own.
+        self.key = wait_for(lambda: self.blinder.compose("--profile", "init", "run", "--rm", "init").split()[-1])
         make = "fieldfare population create {} --epsilon 12 --delta {}; "
         populations = make.format("patients", "1e-5") + make.format(
             "hospitals", "1e-4" if hides else "1e-4 --simulated"
