@@ -2,9 +2,9 @@
 
     python benchmarks/masked_sums.py --out benchmarks/results/masked_sums.md
 
-Random updates, one user a node. The server's figure is 200 replies read and added, the answer checked, the masks taken
-off; training, noise, steps and disks are those of every run and are not in it. Best of `--repeat` rounds, one thread;
-a node's reply is the median of a round's.
+Random updates, one user a node. A node's figure has the digest of the model that it was sent. The server's is 200
+replies read and added, the answer checked, the masks taken off; training, noise, steps and disks are those of every
+run and are not in it. Best of `--repeat` rounds, one thread; a node's reply is the median of a round's.
 """
 
 from __future__ import annotations
@@ -17,17 +17,27 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Context, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
+from fieldfare.costing import cost_with_resolution, privatiser_of
 from fieldfare.masking.boxes import read_key, read_node_key
+from fieldfare.masking.words import RINGS
+from fieldfare.plan import Plan
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import NODE_KEY, make_node_key, mask_reply
-from fieldfare_flower.masked import Masking, MasksAsked
-from fieldfare_flower.messages import Occasion, TrainReply
+from fieldfare_flower.masked import Masking, MasksAsked, digest_of_instruction
+from fieldfare_flower.messages import HEADER, Occasion, TrainReply
 from fieldfare_server.run.round.masked import MaskedSum
 
-PLAN = "ab" * 32
+PLAN = Plan.parse(
+    {
+        "privacy": {"population": "people", "noise_multiplier": 8.0, "delta": 1e-6},
+        "run": {"task": "digits", "rounds": 8, "cohort": 200},
+        "mechanism": {"kind": "independent"},
+        "aggregation": {"kind": "masked", "least_nodes": 2},
+    }
+)
 
 
 def bytes_of(content: RecordDict) -> int:
@@ -41,16 +51,21 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
     update = generator.normal(0, numel**-0.5, numel).astype(np.float32)
     with tempfile.TemporaryDirectory() as directory:
         blinder = Blinder(Path(directory))
-        blinder.approve(PLAN, 2, numel)
-        masking = Masking(blinder.public_key, -24, 32, PLAN)
+        plan, cost = PLAN.digest(), cost_with_resolution(PLAN, {}, PLAN.riders.joint_bound, numel, PLAN.most_users)
+        blinder.approve(plan, 2, numel)
+        ring, sent = privatiser_of(PLAN, cost, numel), RecordDict()
+        sent["model"], sent[HEADER] = ArrayRecord([update]), ConfigRecord(dict(occasion.to_config()))
+        Masking(blinder.public_key, ring.spacing_log2, ring.bits, plan).write(sent)
+        instruction = digest_of_instruction(sent)
         files = [Path(directory) / f"{node}.key" for node in range(nodes)]
         blinder.admit({read_node_key(make_node_key(file)): file.name for file in files})
-        total = MaskedSum(occasion, numel, 32, PLAN, blinder.hello("bench", PLAN).nodes)
+        total = MaskedSum(occasion, numel, ring.bits, plan, blinder.hello("bench", plan).nodes, instruction=instruction)
         node_seconds, server_seconds = [], 0.0
         for node in range(nodes):
             context = Context(1, node, {NODE_KEY: str(files[node])}, RecordDict(), {})
             began = time.process_time()
-            reply = mask_reply(masking, context, None, occasion, update, 1, ())
+            masking = Masking.read(sent)
+            reply = mask_reply(masking, context, cost, occasion, update, 1, ())
             node_seconds.append(time.process_time() - began)
             if node == 0:  # as it travels: the arrays of a message from a network are bytes
                 plain = TrainReply(occasion, {"weight": update}, 1).write()
@@ -59,15 +74,17 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
             if not total.add(reply, 1, node):
                 raise RuntimeError(f"a reply was refused: {total.rejects}")
             server_seconds += time.process_time() - began
-        asked = MasksAsked("bench", round, 0, numel, 32, PLAN, tuple(range(nodes)), tuple(total.seals))
+        asked = MasksAsked(
+            "bench", round, 0, numel, ring.bits, plan, instruction, tuple(range(nodes)), tuple(total.seals)
+        )
         began = time.process_time()
         answer = blinder.answer(asked.write())
         blinder_seconds = time.process_time() - began
         began = time.process_time()
         opened = total.words - asked.read_answer(answer, read_key(blinder.public_key)[1])[0]
         server_seconds += time.process_time() - began
-    cells = np.rint(update.astype(np.float64) * 2.0**24)
-    if not np.array_equal(opened.view("<i4"), cells.astype(np.int64) * nodes):
+    cells = np.rint(update.astype(np.float64) / 2.0**ring.spacing_log2)
+    if not np.array_equal(opened.view(RINGS[ring.bits][1]), cells.astype(np.int64) * nodes):
         raise RuntimeError("the opened sum is not the sum")
     return {
         "node": statistics.median(node_seconds),

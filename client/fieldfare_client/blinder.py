@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
@@ -43,8 +43,8 @@ from fieldfare.streams.base import Stream
 from fieldfare.text import decimal
 from fieldfare_client.journal import transaction
 from fieldfare_client.told import refusal
-from fieldfare_flower.masked import QUERY_MASKS, Hello, MasksAsked, MasksRefused, digest_of
-from fieldfare_flower.messages import QUERY_USERS, read_users_query
+from fieldfare_flower.masked import HELLO, QUERY_MASKS, Hello, MasksAsked, MasksRefused, digest_of
+from fieldfare_flower.messages import QUERY_USERS, read_users_query, records_of
 
 log = logging.getLogger("fieldfare.blinder")
 
@@ -142,13 +142,11 @@ class Blinder:
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
         with transaction(self._journal) as journal:
-            approved = _approved(journal, plan)
+            approved, head = _approved(journal, plan), self._head(journal)
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
-            head = self._head(journal)
             nodes = frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
-        terms = "" if noise is None else noise.terms
-        return Hello(nodes, terms if fits else None, head)
+        return Hello(nodes, (noise.terms if noise else "") if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
         """Where the journal ends, signed while nobody writes to it: of two ends the later one is no earlier row."""
@@ -159,7 +157,8 @@ class Blinder:
         """Answer a message as a node does. Of a refusal the server learns its code, and of any error its class."""
         try:
             if message.metadata.message_type == QUERY_USERS:
-                run, plan = read_users_query(message.content), Hello.asked(message.content)
+                asked = records_of(message.content, ConfigRecord).get(HELLO, ConfigRecord())
+                run, plan = read_users_query(message.content), str(asked.get("plan", ""))
                 return Message(self.hello(run, plan).write(run, plan, self._receipts), reply_to=message)
             if message.metadata.message_type != QUERY_MASKS:
                 raise Unsupported("an instruction", "a blinder hosts nobody.")
@@ -172,9 +171,7 @@ class Blinder:
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question.
 
-        Raises:
-            BadReply: it is malformed.
-            MasksRefused: a rule forbids it.
+        Raises `BadReply` or `BadInput` where it is malformed, `MasksRefused` where a rule forbids it.
         """
         asked, running = MasksAsked.read(content), None
         with transaction(self._journal) as journal:

@@ -127,14 +127,13 @@ def mask_reply(
 
     Args:
         context: this node's.
-        cost: what its own budget charged; None: it keeps none.
+        cost: what `budget.charge` returned for the instruction.
         update: the queries' sums of clipped updates, one after another, finite, shape (queries x d,).
         counts: sums of what rides beside them.
 
-    Raises `NodeBudgetRefused` where the masks are not those of what was charged.
+    Raises `NodeBudgetRefused` where the masks are not those of the plan, or would hide the sum of nobody.
     """
-    if cost is not None:
-        budget.require_ring(masking, cost, update.size + len(counts))
+    budget.require_ring(masking, cost, update.size + len(counts), users)
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.
     ring, queries = (2.0**masking.spacing_log2, masking.bits), update.reshape(len(masking.shares), -1)
     try:
@@ -148,6 +147,7 @@ def mask_reply(
         parts = [np.zeros(update.size + len(counts), RINGS[masking.bits][0])]
     seed = secrets.token_bytes(SEED_BYTES)
     words = add_mask_(np.concatenate(parts), seed)
-    purpose = Purpose(occasion.run, occasion.round, occasion.attempt, context.node_id, words.size, masking.plan)
+    about = occasion.run, occasion.round, occasion.attempt, context.node_id, words.size
+    purpose = Purpose(*about, masking.plan, masking.instruction)
     box = seal(read_key(masking.blinder)[0], seed, purpose)
     return write_reply(occasion, words, users, Seal.of(box, purpose, masking.bits, node_key(_file(context))))

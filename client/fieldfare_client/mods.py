@@ -28,7 +28,8 @@ from fieldfare_client.masking import NotMasked, mask_reply, masking_of
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.told import without_text
 from fieldfare_flower import logs
-from fieldfare_flower.messages import HEAD, HEADER, MASKING, TERMS, TRAIN, PlainInstruction, read_metrics, records_of
+from fieldfare_flower.masked import UNBOUND
+from fieldfare_flower.messages import HEADER, MASKING, TRAIN, PlainInstruction, read_metrics, records_of
 
 Call = Callable[[Message, Context], Message]
 
@@ -108,7 +109,7 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
     told = PlainInstruction.read(content)
     witness.watch(context, content)
     cost = own_budget.charge(message, np.array([pseudonym(_user(context))], np.uint64))
-    for name in (HEADER, MASKING, TERMS, HEAD):
+    for name in (HEADER, MASKING, *UNBOUND):  # what masks do not bind, the app does not see
         content.pop(name, None)
     sent = {name: array for record in records_of(content, ArrayRecord).values() for name, array in record.items()}
     # Now: the app may empty the record that it gets.

@@ -22,26 +22,31 @@ from fieldfare.masking.receipts import Receipt
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.signatures import is_signed, public_key, sign
 from fieldfare_flower.messages import (
+    COHORT,
+    HEAD,
     HEADER,
     MASKED_VERSION,
     MASKING,
     REPORT,
     SEAL,
+    TERMS,
     Occasion,
     read_report,
     records_of,
 )
 from fieldfare_flower.npy import BadReply, SharedArray, read_array
 
-VERSION = 1  # of the masks themselves: another scheme has another number
+VERSION = 2  # of the masks themselves: another scheme has another number
 MASKED, WORDS = "masked", "words"
 QUERY_MASKS = "query.masks"
 ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
 _MOST = 1 << 62
 _SIGNATURE_BYTES = 64
+# What an instruction may tell each node otherwise: whom it asks, and what its ledger shows.
+UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
 _MASKING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str, "shares": list, "weights": list}
-_ABOUT = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str}
+_ABOUT = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str, "instruction": str}
 _ASKED = {**_ABOUT, "nodes": list, "seals": list}
 
 # Why the blinder does not answer: in a fixed word, all that it tells the server, and in words for people.
@@ -49,7 +54,7 @@ REFUSALS = {
     "masks-plan": "it approved no such plan, or another number of words.",
     "masks-few": "it opens no sum of so few different nodes.",
     "masks-node": "a node's key is not one that it admitted, or stands twice.",
-    "masks-box": "a box was not made, or not signed, for this blinder, run, round, attempt, node and plan.",
+    "masks-box": "a box was not made, or not signed, for this blinder, run, round, attempt, node, plan, instruction.",
     "masks-answered": "it answered for another set of this round, and answers once.",
     "masks-order": "it answered about a later round, and rounds only go up; with noise of its own, one by one.",
     "masks-budget": "what its own noise lets the server learn is used up.",
@@ -109,6 +114,7 @@ class Masking:
     weights: tuple[float, ...] = ()  # of each number that rides beside the update
     # Where the blinder's journal ended when the server heard last, a line of `BlinderHead`; "": never told.
     head: str = ""
+    instruction: str = field(default="", compare=False)  # `digest_of_instruction` of where it was read
 
     def write(self, content: RecordDict) -> None:
         """Put it into the instruction `content`, which then is of the version that knows masks."""
@@ -127,7 +133,8 @@ class Masking:
         queries = records_of(content, ConfigRecord).get(HEADER, ConfigRecord()).get("queries", 1)
         if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12 or len(shares) != queries:
             raise BadReply("schema", "no ring, weights, and share of each query")
-        return cls(blinder, log2, bits, plan, tuple(shares), tuple(weights), str(record.get("head", "")))
+        said = blinder, log2, bits, plan, tuple(shares), tuple(weights), str(record.get("head", ""))
+        return cls(*said, digest_of_instruction(content))
 
 
 def _written(said: object, members: Mapping[str, type], **others: ConfigRecordValues) -> ConfigRecord:
@@ -181,13 +188,14 @@ class MasksAsked:
     numel: int  # words of a mask
     bits: int  # of a word
     plan: str  # its SHA-256, hex
+    instruction: str  # `digest_of_instruction`, the same of all nodes
     nodes: tuple[int, ...]
     seals: tuple[Seal, ...]  # of each of `nodes`, in the same order
 
     def purposes(self) -> list[Purpose]:
-        """What each box must have been made for."""
+        """What each box must have been made for. Its `info` raises `BadInput` where it is no reply of a run."""
         about = (self.run, self.round, self.attempt)
-        return [Purpose(*about, node, self.numel, self.plan) for node in self.nodes]
+        return [Purpose(*about, node, self.numel, self.plan, self.instruction) for node in self.nodes]
 
     def digest(self) -> str:
         """SHA-256, hex, of the question: of what each box must be for, of each box and who signed it."""
@@ -204,19 +212,15 @@ class MasksAsked:
 
     @classmethod
     def read(cls, content: RecordDict) -> MasksAsked:
-        """Raises `BadReply` on anything but a well-formed question about distinct nodes."""
+        """Raises `BadReply` on anything but a well-formed question; what no reply can be for, `purposes` refuses."""
         record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
-        run, round, attempt, numel, bits, plan, nodes, seals = _fields(record, _ASKED)
+        run, round, attempt, numel, bits, plan, instruction, nodes, seals = _fields(record, _ASKED)
         numbers = bits in RINGS and all(0 <= number < _MOST for number in (round, attempt, numel))
         ids = all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes)
         if not numbers or not ids or len(nodes) != len(seals):
             raise BadReply("schema", "no round, or not one id and one seal for each node")
-        asked = cls(run, round, attempt, numel, bits, plan, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
-        try:
-            asked.digest()
-        except BadInput:
-            raise BadReply("schema", "no reply of a run") from None
-        return asked
+        about = run, round, attempt, numel, bits, plan, instruction
+        return cls(*about, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
 
     def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float, head: str) -> RecordDict:
         """The blinder's answer: the sum of the masks, less noise of this multiplier, with a receipt that the key
@@ -250,11 +254,6 @@ class Hello:
     noise: str | None
     head: str = field(default="", compare=False)  # where its journal ends now, a `BlinderHead`; "": of earlier versions
 
-    @staticmethod
-    def asked(content: RecordDict) -> str:
-        """The plan that goes with `query.users`; "" where none is asked about."""
-        return str(records_of(content, ConfigRecord).get(HELLO, ConfigRecord()).get("plan", ""))
-
     def write(self, run: str, plan: str, private: bytes) -> RecordDict:
         """Its record, for `run` under `plan`. private: the key that signs the blinder's receipts."""
         noise = [] if self.noise is None else [self.noise]
@@ -273,6 +272,22 @@ class Hello:
             return None
         hello = cls(frozenset(map(str, nodes)), str(noise[0]) if noise else None, str(record.get("head", "")))
         return hello if is_signed(key, signature, hello._signed(run, plan)) else None
+
+
+def digest_of_instruction(content: RecordDict) -> str:
+    """SHA-256, hex, of all that an instruction with masks tells, but what is `UNBOUND`.
+
+    Models, weights and settings that differ from node to node would choose whose update is left in a sum.
+    """
+    told: list[object] = []
+    for name in sorted(content.keys() - UNBOUND):
+        record = content[name]
+        entries: list[Any] = sorted(record.items())
+        if isinstance(record, ArrayRecord):  # whose order an app may go by
+            values = ((key, array, hashlib.sha256(array.data).hexdigest()) for key, array in record.items())
+            entries = [[key, array.dtype, array.stype, list(array.shape), data] for key, array, data in values]
+        told.append([name, type(record).__name__, entries])
+    return hashlib.sha256(json.dumps(told, default=lambda raw: {"": raw.hex()}).encode()).hexdigest()
 
 
 def digest_of(words: Words | Sequence[int]) -> str:

@@ -140,7 +140,8 @@ class Masked:
         self.blinder = self.sides.add("blinder", "blinder.yml", OVERLAY.format(service="blinder"))
         self.clinics = {name: self.sides.add(name, "node.yml", OVERLAY.format(service="executor")) for name in CLINICS}
         self.sides.up()
-        self.key = self.blinder.compose("--profile", "init", "run", "--rm", "init").split()[-1]
+        # Again and again: podman-compose does not wait until its directory is its own.
+        self.key = wait_for(lambda: self.blinder.compose("--profile", "init", "run", "--rm", "init").split()[-1])
         make = "fieldfare population create {} --epsilon 12 --delta {}; "
         populations = make.format("patients", "1e-5") + make.format(
             "hospitals", "1e-4" if hides else "1e-4 --simulated"
@@ -428,7 +429,7 @@ SCHEDULES = int(os.environ.get("CONTAINERS_SCHEDULES", "4"))
 
 def kills_of(schedule: int) -> list[tuple[str, str]]:
     """One or two kills of a round: (where it stands, who dies)."""
-    generator = random.Random(f"masked {schedule}")
+    generator = random.Random(f"killed {schedule}")
     points = sorted(generator.sample(range(len(POINTS)), generator.choice((1, 1, 2))))
     return [(POINTS[each], generator.choice(("coordinator", "blinder", "superlink"))) for each in points]
 

@@ -37,16 +37,20 @@ from fieldfare_flower.masked import (
 from fieldfare_flower.messages import HEADER, MASKING, REPORT, SEAL, Occasion, PlainInstruction
 from fieldfare_flower.npy import BadReply
 from fieldfare_server.run.round.masked import MaskedSum
+from support.federation import plan
+from support.masks import INSTRUCTION, masking_of_plan
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replies import Stream, edit
 
 MESSAGES = int(os.environ.get("FIELDFARE_FUZZ", "3000"))
-RUN, PLAN, NUMEL = Occasion("run", 3, 1), "ab" * 32, 6
+RUN, NUMEL = Occasion("run", 3, 1), 6
+A_PLAN = plan(aggregation={"kind": "masked", "least_nodes": 2})
+PLAN = A_PLAN.digest()
 RECORDS = (HEADER, MASKED, REPORT, ASK, MASKS, RECEIPT, HELLO, MASKING, "update")
 ENTRIES = (
     *(SEAL, WORDS, "users", "run", "round", "attempt", "version", "box", "key", "signature", "receipt", "bits", "plan"),
-    *("numel", "nodes", "seals", "noise", "blinder", "spacing_log2", "shares", "weights"),
+    *("numel", "nodes", "seals", "instruction", "noise", "blinder", "spacing_log2", "shares", "weights"),
     *("trained", "settings", "deltas", "counts"),
 )
 
@@ -57,16 +61,16 @@ class World:
     def __init__(self, root: Path) -> None:
         self.blinder = Blinder(root / "blinder")
         self.blinder.approve(PLAN, 2, NUMEL)
-        masking = Masking(self.blinder.public_key, -20, 32, PLAN)
+        masking, cost = masking_of_plan(A_PLAN, self.blinder.public_key, NUMEL)
         files = [root / f"{node}.key" for node in range(3)]
         self.blinder.admit({read_node_key(make_node_key(file)): file.name for file in files})
         self.replies = []
         for node, file in enumerate(files):
             context = Context(1, node, {NODE_KEY: str(file)}, RecordDict(), {})
-            self.replies.append(mask_reply(masking, context, None, RUN, np.ones(NUMEL, np.float32), 1, ()))
+            self.replies.append(mask_reply(masking, context, cost, RUN, np.ones(NUMEL, np.float32), 1, ()))
         total = self.sum()
         assert all(total.add(reply, 1, node) for node, reply in enumerate(self.replies))
-        self.asked = MasksAsked("run", 3, 1, NUMEL, 32, PLAN, (0, 1, 2), tuple(total.seals))
+        self.asked = MasksAsked("run", 3, 1, NUMEL, 32, PLAN, INSTRUCTION, (0, 1, 2), tuple(total.seals))
         self.answer = self.blinder.answer(self.asked.write())
         instruction = RecordDict({HEADER: PlainInstruction(RUN, {}, ("w",), (1.0,)).write()})
         masking.write(instruction)
@@ -82,7 +86,8 @@ class World:
         self.held = self.journal()
 
     def sum(self) -> MaskedSum:
-        return MaskedSum(RUN, NUMEL, 32, PLAN, self.blinder.hello("run", PLAN).nodes)
+        admitted = self.blinder.hello("run", PLAN).nodes
+        return MaskedSum(RUN, NUMEL, 32, PLAN, admitted, instruction=INSTRUCTION)
 
     def add(self, content: RecordDict) -> None:
         """A reply that is not the honest one adds nothing, and names its reason."""

@@ -24,7 +24,7 @@ from fieldfare.signed_terms import SignedTerms
 from fieldfare_client.blinder import Blinder
 from fieldfare_flower import logs
 from fieldfare_flower.local_grid import copy_records
-from fieldfare_flower.masked import HELLO, QUERY_MASKS, Masking, MasksAsked, Seal
+from fieldfare_flower.masked import HELLO, QUERY_MASKS, Masking, MasksAsked, Seal, digest_of_instruction
 from fieldfare_flower.messages import (
     HEAD,
     HEADER,
@@ -58,7 +58,7 @@ class Wire:
 
     def __init__(self, grid: Grid) -> None:
         self.grid, self.trains, self.questions = grid, dict[int, RecordDict](), list[MasksAsked]()
-        self.blinder, self.lies = 0, False
+        self.blinder, self.lies, self.instruction = 0, False, ""
         push = grid.push_messages
 
         def keep(messages: Iterable[Message]) -> Iterable[str]:
@@ -92,13 +92,15 @@ class Wire:
             made[node][HEADER]["round"], made[node][HEADER]["attempt"] = round, attempt
             for name, record in records.items():
                 made[node][name] = record
+        self.instruction = digest_of_instruction(made[node])
         return self.ask(made, TRAIN)
 
     def question(self, round: int, attempt: int, replies: dict[int, Message]) -> MasksAsked:
         """The honest question about these replies."""
         assert not any(map(told, replies.values())), list(map(told, replies.values()))
         seals = tuple(Seal.unpack(reply.content[HEADER][SEAL]) for reply in replies.values())
-        return replace(self.questions[-1], round=round, attempt=attempt, nodes=tuple(replies), seals=seals)
+        of = {"round": round, "attempt": attempt, "instruction": self.instruction}
+        return replace(self.questions[-1], **of, nodes=tuple(replies), seals=seals)
 
 
 def told(reply: Message) -> str:
@@ -140,7 +142,7 @@ def main(grid: Grid, context: Context) -> None:
     # The blinder: boxes of a later round, of which the honest question is answered in the end.
     replies = wire.train(3, 0)
     honest = wire.question(3, 0, replies)
-    purpose = Purpose(honest.run, 3, 0, 1234, honest.numel, honest.plan)
+    purpose = Purpose(honest.run, 3, 0, 1234, honest.numel, honest.plan, honest.instruction)
     invented = Seal.of(honest.seals[0].box, purpose, honest.bits, bytes(32))
     said["invented nodes"] = [wire.put(replace(honest, nodes=(*honest.nodes, 1234), seals=(*honest.seals, invented)))]
     said["swapped boxes"] = [wire.put(replace(honest, seals=honest.seals[::-1]))]

@@ -87,6 +87,8 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     if kept is not None:
         names = asked_users(content) if names is None else names
         kept.charge(terms, agreed, occasion.round, occasion.attempt, names)
+    elif not cost.participation.allows([occasion.round], cost.mechanism.rounds):
+        raise NodeBudgetRefused(f"round {occasion.round} of run {terms.run}", reason="out-of-turn")
     return cost
 
 
@@ -105,17 +107,20 @@ def require_planned(content: RecordDict, plan: Plan) -> None:
         raise NodeBudgetRefused("an instruction", reason="not-planned")
 
 
-def require_ring(masking: Masking, cost: Cost, numel: int) -> None:
-    """Raise `NodeBudgetRefused` where a sum of `numel` numbers would be masked in another ring than the plan's.
+def require_ring(masking: Masking, cost: Cost | None, numel: int, users: int) -> None:
+    """Raise `NodeBudgetRefused` where a sum of `numel` numbers would be of nobody, or in another ring than the plan's.
 
-    cost: what `charge` returned. Cells that are finer than those of the blinder's noise would outweigh it.
+    cost: what `charge` returned. Cells that are finer than those of the blinder's noise would outweigh it. A node that
+    sums nobody would count as one of those among whom another's update hides.
     """
     from fieldfare.costing import privatiser_of  # with the accountant
 
-    plan, ring = cost.plan, privatiser_of(cost.plan, cost, numel)
-    said = masking.plan, masking.weights, masking.bits, masking.spacing_log2
-    if not ring.bits or said != (plan.digest(), plan.riders.weights, ring.bits, ring.spacing_log2):
-        raise NodeBudgetRefused("an instruction's masks", reason="not-planned")
+    if cost is not None and users:
+        plan, ring = cost.plan, privatiser_of(cost.plan, cost, numel)
+        said = masking.plan, masking.weights, masking.bits, masking.spacing_log2
+        if ring.bits and said == (plan.digest(), plan.riders.weights, ring.bits, ring.spacing_log2):
+            return
+    raise NodeBudgetRefused("an instruction's masks", reason="not-planned")
 
 
 def refuse_plain() -> None:

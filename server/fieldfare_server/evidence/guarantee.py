@@ -59,8 +59,8 @@ NOT_COVERED = (
 MASKED_NOT_COVERED = (
     "The server's operator, who can see sums of {least} nodes or more before noise is added and who holds the noise "
     "key; together with the blinder's, each node's sum.",
-    "A server that deviates: the difference of sums of several runs, and code that it sends to nodes which do not pin "
-    "what they start. Whether nodes do, it cannot tell.",
+    "A server that deviates: differences of sums of several rounds or several runs, a run configuration for each node, "
+    "and code that it sends to nodes which do not pin what they start. Whether nodes do, it cannot tell.",
     "Nodes that lie: nobody checked that they clipped. Such a node can ruin the model, and no other user's promise.",
 )
 # The same where the blinder adds noise of its own.

@@ -1,8 +1,9 @@
 """A seed in a box that only the blinder opens, and only for the reply that it was made for; and who signs what.
 
 HPKE (RFC 9180) in base mode: X25519, HKDF-SHA256, AES-256-GCM; the `info` of a box names run, round, attempt, node,
-length and plan, so a box that is moved elsewhere does not open. The node signs its box (Ed25519, RFC 8032), and the
-blinder its receipts.
+length, plan and instruction, so a box that is moved elsewhere does not open. All boxes of a sum have one instruction:
+nodes that are told to contribute nothing would else leave one node's update. The node signs its box (Ed25519, RFC
+8032), and the blinder its receipts.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ class Purpose:
     node: int
     numel: int  # how many words the mask has
     plan: str  # SHA-256, hex
+    instruction: str  # SHA-256, hex, of what the node was told, as all nodes of the round
 
     def info(self) -> bytes:
         """The bytes that the box is bound to. No two purposes have the same. Raises `BadInput` for no purpose."""
         numbers = (self.round, self.attempt, self.node, self.numel)
         fits = all(0 <= number < 1 << 64 for number in numbers)
-        if "\0" in self.run or not re.fullmatch("[0-9a-f]{64}", self.plan) or not fits:
+        digests = f"{self.plan} {self.instruction}"
+        if "\0" in self.run or not re.fullmatch("[0-9a-f]{64} [0-9a-f]{64}", digests) or not fits:
             raise BadInput("the purpose of a box", "is no reply of a run.", code="box-purpose")
         packed = b"".join(number.to_bytes(8, "big") for number in numbers)
-        return b"fieldfare.seed.v1\0" + self.run.encode() + b"\0" + packed + bytes.fromhex(self.plan)
+        return b"fieldfare.seed.v2\0" + self.run.encode() + b"\0" + packed + bytes.fromhex(digests)
 
 
 def seal(blinder: X25519PublicKey, seed: bytes, purpose: Purpose) -> bytes:
@@ -59,7 +62,7 @@ def unseal(key: X25519PrivateKey, box: bytes, purpose: Purpose) -> bytes:
     with suppress(InvalidTag, ValueError):
         if len(box) == BOX_BYTES:  # so that what is in it has the length of a seed
             return SUITE.decrypt(box, key, purpose.info())
-    why = "it was not made for this blinder, run, round, attempt, node and plan."
+    why = "it was not made for this blinder, run, round, attempt, node, plan and instruction."
     raise BadInput("a box", why, code="box-closed")
 
 

@@ -30,7 +30,7 @@ from support.refusals import coded
 SECRET = bytes(range(32))
 KEY = X25519PrivateKey.from_private_bytes(SECRET)
 SEED = bytes(range(32, 64))
-PURPOSE = Purpose("run-1", 3, 1, 2**63 + 5, 1_000, "ab" * 32)
+PURPOSE = Purpose("run-1", 3, 1, 2**63 + 5, 1_000, "ab" * 32, "cd" * 32)
 
 
 def test_the_oracle_has_the_vectors_of_the_rfc() -> None:
@@ -57,12 +57,15 @@ def test_a_box_is_that_of_the_rfc_in_both_directions() -> None:
 
 def test_the_purpose_in_bytes() -> None:
     numbers = b"".join(n.to_bytes(8, "big") for n in (3, 1, 2**63 + 5, 1_000))
-    assert PURPOSE.info() == b"fieldfare.seed.v1\0run-1\0" + numbers + b"\xab" * 32
+    assert PURPOSE.info() == b"fieldfare.seed.v2\0run-1\0" + numbers + b"\xab" * 32 + b"\xcd" * 32
 
 
 @pytest.mark.parametrize(
     "other",
-    [{"run": "run-2"}, {"round": 2}, {"attempt": 0}, {"node": 5}, {"numel": 999}, {"plan": "ac" * 32}],
+    [
+        *({"run": "run-2"}, {"round": 2}, {"attempt": 0}, {"node": 5}, {"numel": 999}, {"plan": "ac" * 32}),
+        {"instruction": "ce" * 32},
+    ],
     ids=lambda other: next(iter(other)),
 )
 def test_a_box_opens_for_nothing_else(other: dict[str, Any]) -> None:
@@ -86,7 +89,13 @@ def test_a_seed_of_another_length_is_none() -> None:
         unseal(KEY, box, PURPOSE)
 
 
-@pytest.mark.parametrize("other", [{"run": "a\0b"}, {"round": -1}, {"node": 2**64}, {"plan": "ab"}, {"plan": "x" * 64}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"run": "a\0b"}, {"round": -1}, {"node": 2**64}, {"plan": "ab"}, {"plan": "x" * 64}, {"instruction": ""}),
+        {"plan": "ab" * 31, "instruction": "cd" * 33},
+    ],
+)
 def test_no_two_purposes_have_the_same_bytes(other: dict[str, Any]) -> None:
     with pytest.raises(BadInput, check=coded("box-purpose")):
         replace(PURPOSE, **other).info()

@@ -25,10 +25,11 @@ from fieldfare.names import QUESTION
 from fieldfare.plan import Plan
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import NODE_KEY, make_node_key, mask_reply
-from fieldfare_flower.masked import Masking, MasksAsked, MasksRefused, read_reply
+from fieldfare_flower.masked import MasksAsked, MasksRefused, read_reply
 from fieldfare_flower.messages import Occasion
 from fieldfare_server.run.pricing import blinder_noise_of
 from support.federation import plan
+from support.masks import INSTRUCTION, masking_of_plan
 from support.refusals import coded
 
 NODES, NUMEL, ROUNDS = 3, 20_000, 8
@@ -57,13 +58,15 @@ class World:
     def question(self, a_plan: Plan, round: int, run: str = "run") -> MasksAsked:
         """The honest one of this round, the same each time."""
         if (run, round) not in self.questions:
-            masking = Masking(self.blinder.public_key, -20, 32, a_plan.digest())
+            masking, cost = masking_of_plan(a_plan, self.blinder.public_key, self.numel)
             at, seals = Occasion(run, round, 0), []
             for node, file in enumerate(self.files):
                 context = Context(1, node, {NODE_KEY: str(file)}, RecordDict(), {})
-                reply = mask_reply(masking, context, None, at, np.zeros(self.numel, np.float32), 1, ())
+                reply = mask_reply(masking, context, cost, at, np.zeros(self.numel, np.float32), 1, ())
                 seals.append(read_reply(reply, at, 1, self.numel, 32)[2])
-            asked = MasksAsked(run, round, 0, self.numel, 32, a_plan.digest(), tuple(range(NODES)), tuple(seals))
+            asked = MasksAsked(
+                run, round, 0, self.numel, 32, masking.plan, INSTRUCTION, tuple(range(NODES)), tuple(seals)
+            )
             self.questions[run, round] = asked
         return self.questions[run, round]
 

@@ -4,6 +4,7 @@ its rules whatever the server asks."""
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -13,15 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as Proto
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fieldfare.errors import BadInput, LedgerError, Refused
 from fieldfare.masking.boxes import read_key, write_key
 from fieldfare.masking.receipts import BlinderHead, Receipt, Receipts, next_row
+from fieldfare.schema import pseudonyms
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key, mask_reply
-from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, Seal
-from fieldfare_flower.messages import SEAL, UPDATE, Occasion
+from fieldfare_flower.local_grid import copy_records
+from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, Seal, digest_of_instruction
+from fieldfare_flower.messages import SEAL, UPDATE, Occasion, TrainInstruction
 from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
 from fieldfare_server.cli.progress import simulated_nodes
@@ -34,6 +41,7 @@ from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.deployed import benchmark
 from support.federation import LyingGrid, home, plan
+from support.masks import masking_of_plan
 from support.refusals import coded
 
 NODES = 8
@@ -179,26 +187,26 @@ def test_a_full_disk_leaves_no_empty_key(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
     """The same update twice: under one mask the words would be equal. By chance one of them is with odds 2^-22."""
-    masking = Masking(write_key(bytes(32)), -20, 32, "0" * 64)
+    masking, cost = masking_of_plan(plan(aggregation=MASKED_TABLE), write_key(bytes(32)), 1024)
     update = np.linspace(-1, 1, 1024, dtype=np.float32)
     make_node_key(tmp_path / "key")
     node = Context(1, 1, {NODE_KEY: str(tmp_path / "key")}, RecordDict(), {})
-    one, two = (mask_reply(masking, node, None, Occasion("run", 0, 0), update, 1, ()) for _ in range(2))
+    one, two = (mask_reply(masking, node, cost, Occasion("run", 0, 0), update, 1, ()) for _ in range(2))
     words = [np.array(content[MASKED]["words"].numpy()) for content in (one, two)]  # type: ignore[index]
     assert (words[0] != words[1]).all()
     assert one["fieldfare"][SEAL] != two["fieldfare"][SEAL]
 
 
-def test_no_ring_that_the_server_names_tells_how_large_an_update_is(tmp_path: Path) -> None:
-    """An error would tell that this update is larger. So the node answers: with zeros, under its mask."""
+def test_a_node_answers_however_large_an_update_is(tmp_path: Path) -> None:
+    """An error would tell that this one is larger than the ring. So the node answers: with zeros, under its mask."""
     make_node_key(tmp_path / "key")
     node = Context(1, 1, {NODE_KEY: str(tmp_path / "key")}, RecordDict(), {})
-    for log2, weight in ((-70, 1.0), (-20, 1e308)):
-        masking = Masking(write_key(bytes(32)), log2, 32, "0" * 64, weights=(weight,))
-        for size in (0.0, 1.0):
-            update = np.full(4, size, np.float32)
-            reply = mask_reply(masking, node, None, Occasion("run", 0, 0), update, 1, (size,))
-            assert np.array(reply[MASKED]["words"].numpy()).shape == (5,)  # type: ignore[index]
+    metrics = {"show": {"accuracy": [0, 1]}}
+    masking, cost = masking_of_plan(plan(aggregation=MASKED_TABLE, metrics=metrics), write_key(bytes(32)), 5)
+    for size, told in ((0.0, 0.0), (3e38, 0.0), (0.0, 1e308)):
+        update = np.full(4, size, np.float32)
+        reply = mask_reply(masking, node, cost, Occasion("run", 0, 0), update, 1, (told,))
+        assert np.array(reply[MASKED]["words"].numpy()).shape == (5,)  # type: ignore[index]
 
 
 def test_shares_that_outweigh_the_clip_are_refused() -> None:
@@ -454,6 +462,94 @@ def test_a_box_that_its_node_did_not_sign_is_not_opened(asked: tuple[Blinder, li
         with pytest.raises(Refused, check=coded("masks-box")):
             blinder.answer(lie.write())
     blinder.answer(first.write())
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> tuple[MaskedGrid, dict[int, RecordDict]]:
+    """The nodes of a run whose coordinator lies from its first question on, and what each of them was told."""
+    _, session, grid = begun(tmp_path)
+    faults.load({faults.VARIABLE: "strategy.asked:raise"})
+    with session, pytest.raises(faults.FaultInjected):
+        FieldfareStrategy(session).start(grid)
+    return grid, {message.metadata.dst_node_id: message.content for message in grid.seen}
+
+
+def answers_of(grid: MaskedGrid, told: dict[int, RecordDict]) -> list[Message]:
+    return [grid.answer(Message(content, node, "train")) for node, content in told.items()]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda content: content["fieldfare"].__setitem__("weights", [0.0]),
+        lambda content: content["fieldfare"].__setitem__("batches", 9),
+        lambda content: content["masking"].__setitem__("shares", [0.0]),
+        lambda content: content["model.0"].__setitem__("0.bias", Array(np.full(1, np.nan, np.float32))),
+        lambda content: content.__setitem__("config", ConfigRecord({"lr": 0.0})),
+    ],
+    ids=["weights", "batches", "shares", "model", "config"],
+)
+def test_no_sum_is_opened_of_nodes_that_were_told_different_things(
+    told: tuple[MaskedGrid, dict[int, RecordDict]], lie: Any
+) -> None:
+    """Nodes that train from a model that is no number, or with a weight of 0, contribute nothing: what is left is the
+    update of the one that was told the truth."""
+    grid, honest = told
+    contents = {node: copy_records(content) for node, content in honest.items()}
+    for content in list(contents.values())[1:]:
+        lie(content)
+    assert len({digest_of_instruction(content) for content in honest.values()}) == 1
+    for each, opened in ((contents, False), (honest, True)):
+        replies = [reply.content for reply in answers_of(grid, each)]
+        seals = tuple(Seal.unpack(reply["fieldfare"][SEAL]) for reply in replies)
+        masking = Masking.read(honest[next(iter(honest))])
+        assert masking is not None
+        about = "run", 0, 0, 4, masking.bits, masking.plan
+        for digest in {digest_of_instruction(content) for content in each.values()}:
+            asked = MasksAsked(*about, digest, tuple(each), seals)
+            if opened:
+                grid.blinder.answer(asked.write())  # type: ignore[union-attr]
+            else:
+                with pytest.raises(Refused, check=coded("masks-box")):
+                    grid.blinder.answer(asked.write())  # type: ignore[union-attr]
+
+
+def test_an_instruction_has_one_digest_on_both_sides_of_the_wire() -> None:
+    """As one message, and as the parts in which Flower sends a long one."""
+    lists = {"none": [], "floats": [1.0, math.inf], "words": ["é"], "bytes": [b"a"], "truths": [True]}
+    config = ConfigRecord({"z": 1, "lr": 0.1, "zero": -0.0, "raw": b"\x00\xff", "truth": True, **lists})
+    point, users = {"w": np.ones((2, 3), np.float32), "b": np.zeros((), np.float32)}, np.arange(3, dtype=np.uint64)
+    content = TrainInstruction(Occasion("run", 3, 1), (point,), (1.0,), users, {"a": 1}, config=config).write()
+    Masking(write_key(bytes(32)), -20, 32, "ab" * 32).write(content)
+    whole = recorddict_from_proto(Proto.FromString(recorddict_to_proto(content).SerializeToString()))
+    parts = {name: part.deflate() for name, part in get_all_nested_objects(content).items()}
+    inflated = inflate_object_from_contents(content.object_id, parts)
+    assert isinstance(inflated, RecordDict)
+    assert {digest_of_instruction(each) for each in (content, whole, inflated)} == {digest_of_instruction(content)}
+    content["model.0"]["b"] = Array(np.ones((), np.float32))  # type: ignore[index]
+    assert digest_of_instruction(content) != digest_of_instruction(whole)
+
+
+def test_a_node_that_is_asked_for_nobody_is_in_no_sum(told: tuple[MaskedGrid, dict[int, RecordDict]]) -> None:
+    """For users whom it does not host, or for none: it would count as one of the nodes that a sum must have."""
+    grid, honest = told
+    for names in (np.zeros(0, np.uint64), pseudonyms(["nobody"])):
+        for content in honest.values():
+            content["cohort"]["users"] = Array(names)  # type: ignore[index]
+        for reply in answers_of(grid, honest):
+            assert reply.error.reason == "<class 'NodeBudgetRefused'> not-planned"
+
+
+def test_a_node_without_a_budget_trains_in_no_round_that_the_plan_does_not_have(
+    told: tuple[MaskedGrid, dict[int, RecordDict]],
+) -> None:
+    grid, honest = told
+    for round, reason in ((6, "out-of-turn"), (-1, "out-of-turn"), (5, "")):
+        for content in honest.values():
+            content["fieldfare"]["round"] = round
+        for reply in answers_of(grid, honest):
+            assert reply.has_error() == bool(reason)
+            assert not reason or reply.error.reason == f"<class 'NodeBudgetRefused'> {reason}"
 
 
 def test_a_wrong_box_does_not_take_the_place_of_the_right_one(tmp_path: Path) -> None:

@@ -27,13 +27,14 @@ from fieldfare_client.masking import BLINDER
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.local_grid import assume_task_identity
 from fieldfare_flower.masked import MASKED, Masking
-from fieldfare_flower.messages import HEADER, Occasion, PlainInstruction
+from fieldfare_flower.messages import COHORT, HEADER, Occasion, PlainInstruction
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.presence import roster
 from fieldfare_server.run.private.strategy import PrivateStrategy
 from fieldfare_server.run.round import distant_blinder
+from fieldfare_server.run.round.dialects import PlainDialect
 from fieldfare_server.run.round.rounds import Rounds
 from support.flower_app import masked_plan, vector_arrays
 from support.refusals import coded
@@ -114,6 +115,25 @@ def test_one_line_masks_an_app_and_the_model_stays_the_same(tmp_path: Path) -> N
         assert verify(ledger, state.root, recompute=recharge).ok
         actions = [row.action for row in ledger.journal_rows(limit=1000).items if row.action.startswith("round.")]
     assert actions.count("round.close") == actions.count("round.commit") == 2
+
+
+def test_the_app_sees_nothing_that_may_differ_from_node_to_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What masks do not bind: whom an instruction asks, and what its ledger shows. Another model might stand there."""
+    write = PlainDialect.write
+
+    def lie(self: Any, *given: Any) -> Any:
+        messages, reader = write(self, *given)
+        for message in messages:
+            message.content[COHORT] = ArrayRecord(dict(vector_arrays()))
+        return messages, reader
+
+    monkeypatch.setattr(PlainDialect, "write", lie)
+    seen: list[RecordDict] = []
+    run(tmp_path, app_of(ff.masked, seen=seen), aggregation=MASKED_TABLE)
+    assert seen
+    assert all(set(content) == {"arrays", "config"} for content in seen)
 
 
 def test_listed_metrics_ride_under_the_mask(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from fieldfare.masking.receipts import BlinderWentBack, Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare_flower.masked import Hello, Masking, MasksAsked, Seal, read_reply
+from fieldfare_flower.masked import Hello, Masking, MasksAsked, Seal, digest_of_instruction, read_reply
 from fieldfare_flower.messages import Occasion
 from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
@@ -62,6 +62,7 @@ class MaskedSum(RoundSum):
     plan: str = ""  # SHA-256, hex.
     admitted: frozenset[str] = frozenset()  # keys of the nodes whose replies the blinder opens
     shares: tuple[float, ...] = (1.0,)  # of the round's privacy, of each query
+    instruction: str = ""  # `digest_of_instruction`
     words: Words = field(init=False)
     # The seeds of the masks in `words`, for the blinder.
     seals: list[Seal] = field(default_factory=list, init=False)
@@ -88,7 +89,7 @@ class MaskedSum(RoundSum):
     def _read(self, content: RecordDict, sent: int, node: int) -> tuple[Words, int, Seal]:
         at = self.occasion
         words, users, seal = read_reply(content, at, sent, self.numel, self.bits)
-        purpose = Purpose(at.run, at.round, at.attempt, node, self.numel, self.plan)
+        purpose = Purpose(at.run, at.round, at.attempt, node, self.numel, self.plan, self.instruction)
         if seal.key not in self.admitted or any(seal.key == other.key for other in self.seals):
             raise BadReply("node-key", "the blinder has not admitted the node, or it answered already")
         if not seal.is_signed(purpose, self.bits):
@@ -135,7 +136,7 @@ class ClosedSum:
         reported = [users.tolist() for users in self.reported]
         meta = {"attempt": self.opened.attempt, "nodes": list(map(str, self.nodes)), "reported": reported}
         meta |= {"seals": seals, "shares": list(total.shares), "rejects": dict(total.rejects)}
-        meta |= {"users": total.users, "bits": total.bits}
+        meta |= {"users": total.users, "bits": total.bits, "instruction": total.instruction}
         signed = total.words.view(RINGS[total.bits][1])
         return files.write_closing(self.opened.index, {"words": torch.from_numpy(signed)}, meta)
 
@@ -151,7 +152,8 @@ class ClosedSum:
         total = MaskedSum(Occasion(run, opened.index, opened.attempt), signed.size, bits, shares=tuple(meta["shares"]))
         total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
         total.seals = [Seal(bytes.fromhex(box), key, bytes.fromhex(mark)) for box, key, mark in meta["seals"]]
-        total.rejects = Counter(meta["rejects"])
+        # Where an earlier version closed it, its boxes open no more.
+        total.rejects, total.instruction = Counter(meta["rejects"]), meta.get("instruction", "")
         reported = tuple(np.asarray(users, np.int64) for users in meta["reported"])
         return cls(opened, total, tuple(map(int, meta["nodes"])), reported)
 
@@ -170,7 +172,7 @@ class MaskedSums:
         self._multiplier = multiplier
         self._plan, self._account, self._files, self._noise, self._numel = plan, account, files, noise, numel
         self._digest = plan.digest()
-        self._admitted: frozenset[str] = frozenset()
+        self._admitted, self._instruction = frozenset[str](), ""  # the newest messages', of all nodes
         # Where the blinder's journal ended when it answered last: nodes are told, and know one that went back.
         self.head = ""
         self.closed: ClosedSum | None = None  # the round that is closed and not committed
@@ -199,7 +201,7 @@ class MaskedSums:
             raise Interrupted(f"{run}'s own noise {why}: other versions, or another model.")
         self._admitted, self.head = hello.nodes, self.head or hello.head
 
-    def instruct(self, messages: Iterable[Message], shares: tuple[float, ...]) -> None:
+    def instruct(self, messages: Sequence[Message], shares: tuple[float, ...]) -> None:
         """Tell the nodes how to mask their replies."""
         ring, weights = (self._noise.privatiser.spacing_log2, self._noise.privatiser.bits), self._plan.riders.weights
         # A rehearsal's nodes and blinder are one process, whose files go back together.
@@ -207,11 +209,12 @@ class MaskedSums:
         masking = Masking(self._blinder.public_key, *ring, self._digest, shares, weights, head)
         for message in messages:
             masking.write(message.content)
+        self._instruction = digest_of_instruction(messages[-1].content) if messages else ""
 
     def empty(self, occasion: Occasion, shares: tuple[float, ...], reader: object = None) -> MaskedSum:
         """The sum, still empty, for the replies to `occasion`, which no reader but its own reads."""
         bits = self._noise.privatiser.bits
-        return MaskedSum(occasion, self._numel, bits, self._digest, self._admitted, shares)
+        return MaskedSum(occasion, self._numel, bits, self._digest, self._admitted, shares, self._instruction)
 
     def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
         """Make the set final, durably, before anything of it is opened; returns the round, closed."""
@@ -237,8 +240,8 @@ class MaskedSums:
         closed = self.closed
         if closed is None or closed.total is not total or opened.closing is None:
             raise OutOfTurn(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
-        place = (self._account.id, opened.index, opened.attempt)
-        asked = MasksAsked(*place, self._numel, total.bits, self._digest, closed.nodes, tuple(total.seals))
+        about = self._account.id, opened.index, opened.attempt, self._numel, total.bits, self._digest
+        asked = MasksAsked(*about, total.instruction, closed.nodes, tuple(total.seals))
         faults.point("strategy.asked")
         try:
             _, key = read_key(self._blinder.public_key)
