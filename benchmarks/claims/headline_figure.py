@@ -68,14 +68,15 @@ def picture(stored: harness.Table) -> str:
                 notes[PUBLIC] += [f"(resampled: {words[1]} to {words[2]}, 95 %)"]
         tested = seeds.tested(stored)
         where = seeds.both_ahead(stored, tested, NU_BINS, "nu")
-        if epsilons[0] <= low and high <= epsilons[-1]:
+        few = seeds.too_few(stored, tested)
+        if epsilons[0] <= low and high <= epsilons[-1] and not few:  # a title claims what survives correction
             title = "Small epsilon: sample. Large epsilon: correlate." + (" Where one can: both." if where else "")
         first = f"Sampled and correlated leads at epsilon {', '.join(f'{e:g}' for e in where)}"
         notes[SECRET] = [
             first if where else "Sampled and correlated leads nowhere",
             "(ahead of nu and of both sampled rows)",
         ]
-        if seeds.too_few(stored, tested):
+        if few:
             notes[SECRET] = ["Too few seeds for any of the", f"{len(tested)} comparisons to survive correction"]
     else:
         notes[PUBLIC] = [f"{min(len(cell['scores']) for cell in cells.values())} seeds: a direction at most"]

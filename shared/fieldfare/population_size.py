@@ -17,10 +17,8 @@ from fieldfare.text import decimal
 if TYPE_CHECKING:
     from fieldfare.plan import Plan
 
-# Refused: expected users a round above this many cohorts, or below one cohort over this.
-WIDEST = 2.0
-# The same, warned of.
-NOTICED = 1.2
+# Refused, and warned of: expected users a round above so many cohorts, or below one cohort over it.
+WIDEST, NOTICED = 2.0, 1.2
 Finding = tuple[OutOfRange, bool]  # whether it is refused
 
 
@@ -35,7 +33,7 @@ def check_population_size(plan: Plan, users: int, *, accepted: bool = False) -> 
         BadInput: delta >= 1 / users, or a Poisson rate that brings more than twice or less than half the
             cohort.
     """
-    found = [*_judge_delta(plan.privacy.delta, users), *_judge_rate(plan, users), *_judge_enrolled(plan, users)]
+    found = [*_judge_delta(plan.privacy.delta, users), *_judge_asked(plan, users), *_judge_enrolled(plan, users)]
     for each, refused in found:
         if refused and not accepted:
             raise OutOfRange(each.what, each.why, f"{each.nearest}, or --accept-delta (in Python accept_delta=True)")
@@ -49,7 +47,7 @@ def population_size_warnings(delta: float, users: int | None, plan: Plan | None 
     """
     if not users:
         return []
-    return [_told(each) for each, _ in [*_judge_delta(delta, users), *(_judge_rate(plan, users) if plan else [])]]
+    return [_told(each) for each, _ in [*_judge_delta(delta, users), *(_judge_asked(plan, users) if plan else [])]]
 
 
 def _told(each: OutOfRange) -> str:
@@ -69,7 +67,12 @@ def _judge_delta(delta: float, users: int) -> list[Finding]:
     return [(OutOfRange(f"privacy.delta = {decimal(delta)}", why, near), delta * users >= 1)]
 
 
-def _judge_rate(plan: Plan, users: int) -> list[Finding]:
+def _judge_asked(plan: Plan, users: int) -> list[Finding]:
+    return judge_rate(plan, int(plan.asks(users)) or 1)
+
+
+def judge_rate(plan: Plan, users: int) -> list[Finding]:
+    """Return whether the plan's sampler brings another number than its cohort of `users` users whom it may ask."""
     spec = plan.participation
     rate = 1 / spec.bins if spec.bins else spec.rate
     if not plan.samples or rate is None:

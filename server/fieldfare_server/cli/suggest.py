@@ -9,9 +9,10 @@ import typer
 
 from fieldfare.atomic import write_out
 from fieldfare.errors import AlreadyThere, NotGiven
+from fieldfare.population_size import check_population_size
 from fieldfare_server.cli.command import CommandResult, command
-from fieldfare_server.cli.options import PlanArgument
-from fieldfare_server.cli.output import out, print_table, told_if_slow
+from fieldfare_server.cli.options import AcceptDeltaOption, PlanArgument
+from fieldfare_server.cli.output import out, print_table, print_warnings, told_if_slow
 from fieldfare_server.cli.plan import users_of
 from fieldfare_server.files.plan_file import plan_path, plan_text, read_plan
 from fieldfare_server.planning.suggest import WORK, Suggested
@@ -40,6 +41,7 @@ def suggest(
     certified: Annotated[
         bool, typer.Option("--certified", help="also samplers that a Monte Carlo certifies: takes a minute")
     ] = False,
+    accept_delta: AcceptDeltaOption = False,
 ) -> CommandResult:
     """Price other rounds, cohorts, clip norms, mechanisms and samplers, and write the plan with the least
     noise.
@@ -51,9 +53,10 @@ def suggest(
     if users == "task" and plan.presence_is_secret:
         why = f"under {plan.privacy.adjacency!r} how many users there are is the secret."
         raise NotGiven("--users task", why, "--users N, a public number of users")
-    there = users_of(plan, users)
-    there = None if there is None else plan.asks(there)
-    count = there if there is None or isinstance(there, int) else len(there)
+    there, count = users_of(plan, users), None
+    if there is not None:
+        total, count = (each if isinstance(each, int) else len(each) for each in (there, plan.asks(there)))
+        print_warnings(check_population_size(plan, total, accepted=accept_delta))
     _require_ours(to)
     with told_if_slow():
         found = suggest_ways(

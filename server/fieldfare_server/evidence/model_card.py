@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import tempfile
 from pathlib import Path
@@ -60,15 +61,14 @@ def write_card(ledger: Reader, home: StateDirectory, model: ReleasedModel, to: P
         )
     series = ledger.round_series(run.id, points=2)
     score = series[-1].statistics if series and model.rounds == run.next_round else {}
+    front = _front(run.id, plan, score, "config.json" in files)
+    called = " ".join((plan.run.name or plan.run.task or "A Flower app").split())  # in one line, whatever it is
     files["README.md"] = "\n".join(
         [
             "---",
-            *(
-                f"{key}: {json.dumps(value)}"
-                for key, value in _front(run.id, plan, score, "config.json" in files).items()
-            ),
+            *(f"{key}: {json.dumps(value)}" for key, value in front.items()),
             "---",
-            f"# {plan.run.name or plan.run.task or 'A Flower app'}: a private model",
+            f"# {called}: a private model",
             "",
             statement.summary,
             "",
@@ -156,4 +156,6 @@ def _in_torch(module: nn.Module) -> str | None:
         return f"nn.Sequential({', '.join(filter(None, children))})" if plain and all(children) else None
     if not type(module).__module__.startswith("torch.nn.modules.") or any(True for _ in module.children()):
         return None
-    return f"nn.{module!r}"
+    text = f"nn.{module!r}"
+    names = {each.id for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Name)}  # not `padding=same`
+    return text if names == {"nn"} else None

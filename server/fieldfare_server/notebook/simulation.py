@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fieldfare.accounting.filter import Price, gauge, reserve
+from fieldfare.accounting.filter import Price, Terms, default_leak, gauge
 from fieldfare.cost import Cost
 from fieldfare.errors import Conflict, Differs, Interrupted, NotGiven, OutOfRange, WrongForm
 from fieldfare.plan import Plan
@@ -25,6 +25,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
+from fieldfare_server.ledger.state.budget import quote
 from fieldfare_server.notebook.runs import Runs, SimulatedRun
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.run.pricing import price_with_model, require_plans
@@ -99,8 +100,9 @@ def simulate(
         raise OutOfRange(f"nodes = {nodes!r}", "must be a whole number, at least 1.", "1")
     require_main_guard()
     home, kept = home_of(ledger)
-    if any(map(_starts_workers, plans or [plan_of_run(home, resume)])):
-        check_main_guard()
+    for plan in plans or [plan_of_run(home, resume)]:
+        if plan.client.workers != "auto" and processes(plan.client, plan.run.task) > 1:
+            check_main_guard()
     runs: list[SimulatedRun] = []
     try:
         if resume:
@@ -121,11 +123,6 @@ def simulate(
             # A notebook makes its tasks again and again; the users of the old ones would stay in memory.
             forget_users()
     return Runs(runs)
-
-
-def _starts_workers(plan: Plan) -> bool:
-    """Return whether rounds of `plan` need other processes: not where it says "auto"."""
-    return plan.client.workers != "auto" and processes(plan.client, plan.run.task) > 1
 
 
 def home_of(ledger: str | Path | None) -> tuple[StateDirectory, object]:
@@ -166,20 +163,25 @@ def make_population(ledger: Ledger, name: str, plans: list[Plan], costs: list[Co
         if budget is not None:
             _require_same(known.epsilon, known.delta, budget, name)
         return
-    epsilon, delta = _budget(name, plans, budget, [reserve(cost.loss, cost.leak) for cost in costs])
+    epsilon, delta = _budget(name, costs, budget)
     adjacency, actor = plans[0].privacy.adjacency, f"python:{getpass.getuser()}"
     ledger.create_population(name, epsilon, delta, adjacency=adjacency, simulated=True, actor=actor)
 
 
-def _budget(name: str, plans: list[Plan], budget: Budget | None, prices: list[Price]) -> tuple[float, float]:
-    deltas = {plan.privacy.delta for plan in plans}
+def _budget(name: str, costs: list[Cost], budget: Budget | None) -> tuple[float, float]:
+    deltas = {cost.plan.privacy.delta for cost in costs}
     if budget is None:
-        # What these runs need together, rounded up, is the smallest budget that would do.
-        need = gauge(math.fsum(price.mu_squared for price in prices), min(deltas), 0.0)
+        # What these runs need one after another, rounded up, is the smallest budget that would do.
+        delta, total = max(deltas), Price()
+        leak = default_leak(costs[0].plan.privacy.adjacency, delta)
+        for cost in costs:
+            total += quote(cost.loss, total, Terms(1.0, delta, leak), cost.leak)
+        need = math.ceil(gauge(total.mu_squared, delta, leak) * 100) / 100
+        near = f"{need:.10g}" if len(deltas) == 1 else f"({need:.10g}, {decimal(delta)})"
         raise NotGiven(
             f"population {name!r}",
             "is not in the ledger, and what it may spend in all is yours to say.",
-            f"budget={math.ceil(need * 100) / 100:g}",
+            f"budget={near}",
         )
     if isinstance(budget, tuple):
         return budget

@@ -72,7 +72,8 @@ def admit(
     elif known is not None and known.users and plan.tuning is None:
         require_feasible(plan, known.users)
     if ledger is None or cost is None:
-        return Admission(np.inf, users=_size(users), warnings=tuple(warnings))
+        there = users if users is None or isinstance(users, int) else int(users.size)
+        return Admission(np.inf, users=there, warnings=tuple(warnings))
     names = users if isinstance(users, np.ndarray) else None
     position, newcomers = ledger.position(plan.privacy.population, names)
     demand = demand_of(plan, cost)
@@ -94,7 +95,3 @@ def admit_charge(population: str, loss: Foreign, ledger: Reader) -> None:
 
 def _quote(position: Position, cost: Cost) -> Price:
     return budget.quote(cost.loss, position.alike, position.terms, cost.leak)
-
-
-def _size(users: Users | None) -> int | None:
-    return users if users is None or isinstance(users, int) else int(users.size)

@@ -60,6 +60,8 @@ def require_feasible(plan: Plan, users: int) -> None:
         BadInput: with the nearest cohort, number of rounds and cap that would be possible.
     """
     participation, rounds, needed = plan.participation.build(), plan.run.rounds, max(1, plan.report_goal)
+    if (waits := plan.run.min_available or 0) > users:
+        raise TooFew(f"run.min_available = {waits}", f"there are {users} users to ask.", f"at most {users}")
     if is_feasible(participation, rounds, needed, users):
         return
     separation, most = participation.separation_and_count(rounds)

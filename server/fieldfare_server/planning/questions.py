@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializeAsAny, ValidationError, field_validator, model_validator
 
+from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput, Conflict, OutOfRange, TooFew, Unreadable, Unsupported
 from fieldfare.names import QUESTION, task_reference
@@ -188,10 +189,11 @@ def require_clear(asked: Asked, plan: Plan, cost: Cost) -> None:
     users = plan.run.cohort
     ((_, share),) = asked.question.spread(cost.noise_multiplier, users)
     if FEWEST * share > 1.0:
+        enough = gaussian_epsilon(FEWEST * share * cost.loss.mu, plan.privacy.delta)
         raise TooFew(
             f"privacy.epsilon = {asked.privacy.epsilon:g} of a clip norm",
             f"with {users} users the noise is too large to say anything.",
-            f"{math.ceil(10 * FEWEST * share * (asked.privacy.epsilon or 1.0)) / 10:g}, or kind = 'adaptive-quantile'",
+            f"{math.ceil(10.01 * enough) / 10:g}, or kind = 'adaptive-quantile'",
         )
 
 

@@ -1,5 +1,4 @@
-"""Which rounds, cohort, clip norm, mechanism and sampler leave a plan the least noise, all at its own
-promise.
+"""Which rounds, cohort, clip norm, mechanism and sampler leave a plan the least noise, at its own promise.
 
 Every way keeps the plan's population, epsilon, delta and adjacency, and is measured by `signal.noise_share`.
 A way is priced as `fieldfare plan` prices it (`run.pricing.price`). The exception are samplers that a Monte
@@ -22,6 +21,7 @@ from fieldfare.errors import Conflict, Refused, TooLarge
 from fieldfare.mechanisms import build
 from fieldfare.participation import BMinSep, MinSeparation, Single
 from fieldfare.plan import Plan
+from fieldfare.population_size import judge_rate
 from fieldfare_server.planning.feasibility import is_feasible, require_feasible, shorter_plan
 from fieldfare_server.planning.what_if import changed
 from fieldfare_server.run.pricing import price
@@ -96,9 +96,8 @@ class Suggested:
     def because(self) -> list[str]:
         """What changed and what it brings, a line each."""
         old, new = self.planned.plan, self.best.plan
-        cut = list[str]()
+        cut = ["These users cannot fill the plan's rounds; the plan below is fitted to them."] if self.fitted else []
         if self.fitted:
-            cut = ["These users cannot fill the plan's rounds; the plan below is fitted to them."]
             cut.append(f"With so few, privacy costs more: noise weighs {self.fitted:.3g} times as much as with enough.")
         if new is old:
             return [*cut, f"Keep the plan: none of {len(self.ways)} shapes has less noise by {LEAST_GAIN:.0%}."]
@@ -153,10 +152,11 @@ def suggest(
     needed = fewest_rounds or plan.run.rounds
     planned, ways = _priced(fitted, update_norm), list[Way]()
     cut = None if fitted is plan else planned.share / _priced(plan, update_norm).share
-    plan = fitted
-    for table in _tables(plan, users, update_norm, work, certified):
+    plan, there = fitted, users or _needed_users(fitted)
+    for table in _tables(plan, there, update_norm, work, certified):
         try:
-            ways.append(_estimated(Plan.parse(table), update_norm))
+            if not judge_rate(tried := Plan.parse(table), there):  # else they are too few for its cohort
+                ways.append(_estimated(tried, update_norm))
         except Refused:
             continue  # a way that this plan cannot take: more bands than rounds, or an epsilon out of its reach
     ways, best = _best_of_each_shape(ways), planned
@@ -172,25 +172,21 @@ def suggest(
 
 
 def _fitted(plan: Plan, users: int) -> Plan:
-    """Return the plan, or, where so many users cannot fill its rounds, with a cohort and a separation with
-    which they can.
+    """Return the plan; where so many users cannot fill its rounds, with a cohort and a separation with which they can.
 
     Raises `BadInput` where only the plan's author could say how.
     """
     spaced = isinstance(plan.participation.build(), MinSeparation | Single)
-    if not spaced or is_feasible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users):
-        require_feasible(plan, users)
-        return plan
-    asked = {"cohort": min(plan.run.cohort, max(1, users // 2))}
-    table = changed(plan.model_dump(mode="json", exclude_none=True), asked)
-    return Plan.parse({**table, "participation": _spread(plan.run.rounds, asked["cohort"], users)})
+    if spaced and not is_feasible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users):
+        asked = {"cohort": min(plan.run.cohort, max(1, users // 2))}
+        table = changed(plan.model_dump(mode="json", exclude_none=True), asked)
+        plan = Plan.parse({**table, "participation": _spread(plan.run.rounds, asked["cohort"], users)})
+    require_feasible(plan, users)
+    return plan
 
 
 def _best_of_each_shape(ways: list[Way]) -> list[Way]:
-    """Return the way of each number of rounds and users a round, the least noise first.
-
-    Of a shape's ways whose noise is near the least, the one with the fewest buffers.
-    """
+    """Return each shape's way with the fewest buffers of those whose noise is near its least, the least noise first."""
     shapes: dict[tuple[int, int], list[Way]] = {}
     for way in ways:
         shapes.setdefault((way.plan.run.rounds, way.plan.run.cohort), []).append(way)
@@ -224,19 +220,18 @@ def _estimated(plan: Plan, norm: float | None) -> Way:
     """Return `_priced`, without drawing a certificate."""
     if not plan.draws_its_price:
         return _priced(plan, norm)
-    privacy, rounds, cache = plan.privacy, plan.run.rounds, dict[str, bytes]()
-    participation = plan.participation.build()
+    privacy, asked, rounds, cache = plan.privacy, plan.participation.build(), plan.run.rounds, dict[str, bytes]()
     assert privacy.epsilon is not None  # `suggest`
-    sampled_optimum.choose(plan.mechanism, rounds, participation, privacy.epsilon, privacy.delta, cache)
-    mechanism = build(plan.mechanism, rounds, participation, cache)
-    law = certification.law_of(mechanism, participation)
+    sampled_optimum.choose(plan.mechanism, rounds, asked, privacy.epsilon, privacy.delta, cache)
+    mechanism = build(plan.mechanism, rounds, asked, cache)
+    law = certification.law_of(mechanism, asked)
     sigma = certification.least_noise(law, privacy.epsilon, privacy.delta)
     noise = sigma * math.sqrt(float(np.mean(np.square(mechanism.prefix_row_norms()))))
     share = noise * plan.riders.joint_bound / (rounds * plan.run.cohort * clipped_length(plan, norm))
     return Way(plan, share, noise, sigma, mechanism.buffers, estimated=True)
 
 
-def _tables(plan: Plan, users: int | None, norm: float | None, work: float, certified: bool) -> Iterator[Table]:
+def _tables(plan: Plan, users: int, norm: float | None, work: float, certified: bool) -> Iterator[Table]:
     """Yield plans of the grid: every shape with every mechanism that goes with it."""
     whole, clip = plan.model_dump(mode="json", exclude_none=True), plan.clipping.norm
     if norm is not None and clipped_length(plan, clip) > clipped_length(plan, norm):
@@ -262,16 +257,16 @@ def _keep_distance(shape: Table, plan: Plan, norm: float | None) -> None:
         shape["server_optimizer"]["learning_rate"] = float(f"{rate:.4g}")
 
 
-def _ways(plan: Plan, shape: Table, users: int | None, certified: bool) -> Iterator[tuple[Table, Table]]:
+def _ways(plan: Plan, shape: Table, users: int, certified: bool) -> Iterator[tuple[Table, Table]]:
     """Yield (mechanism, participation) of one shape, under the plan's adjacency."""
     rounds, cohort, own = shape["run"]["rounds"], shape["run"]["cohort"], plan.mechanism.model_dump(mode="json")
     same = (rounds, cohort) == (plan.run.rounds, plan.run.cohort)
     if plan.samples:
-        yield from _sampled(plan, shape, certified and same)
+        yield from _sampled(plan, shape, users, certified and same)
         return
     asked: Table | None = shape["participation"] if same else None
     if isinstance(plan.participation.build(), MinSeparation | Single) and plan.availability is None:
-        asked = _spread(rounds, cohort, users or _needed_users(plan)) or asked
+        asked = _spread(rounds, cohort, users) or asked
     if asked is None:
         return
     apart = asked.get("separation") or asked.get("period") or rounds
@@ -285,8 +280,10 @@ def _ways(plan: Plan, shape: Table, users: int | None, certified: bool) -> Itera
 
 def _needed_users(plan: Plan) -> int:
     """Return the fewest users who can fill the plan's rounds as it promises; about as many as it draws from."""
+    spec = plan.participation
     if plan.samples:
-        return round(plan.run.cohort * _block(plan))
+        block = (spec.groups or 1) / spec.rate if spec.rate is not None else float(spec.bins or plan.run.rounds)
+        return round(plan.run.cohort * (BMinSep(spec.separation, spec.rate or 1).period if spec.separation else block))
     apart, most = plan.participation.build().separation_and_count(plan.run.rounds)
     return plan.run.cohort * max(min(apart, plan.run.rounds), -(-plan.run.rounds // most))
 
@@ -301,14 +298,14 @@ def _spread(rounds: int, cohort: int, users: int) -> Table | None:
     return {"scheme": "min-separation", "separation": apart, "max_participations": most}
 
 
-def _sampled(plan: Plan, shape: Table, certified: bool) -> Iterator[tuple[Table, Table]]:
-    """Yield secret samplers for the planned cohort; with `certified`, also those whose price needs a certificate."""
-    rounds = shape["run"]["rounds"]
-    block = max(1, min(rounds, round(_block(plan) * plan.run.cohort / shape["run"]["cohort"])))
+def _sampled(plan: Plan, shape: Table, users: int, certified: bool) -> Iterator[tuple[Table, Table]]:
+    """Yield secret samplers that bring the cohort of `users` users; `certified`: also at a certificate's price."""
+    rounds, cohort = shape["run"]["rounds"], shape["run"]["cohort"]
+    block = max(1, min(rounds, round(users / cohort)))
     stated = {"callable": True} if plan.participation.callable else {}
     if certified or not plan.draws_its_price:
         yield shape["mechanism"], shape["participation"]
-    yield {"kind": "independent"}, {"scheme": "poisson", "rate": 1 / block}
+    yield {"kind": "independent"}, {"scheme": "poisson", "rate": min(1.0, cohort / users)}
     drawn = {"scheme": "random-allocation", "bins": block, **stated}
     yield {"kind": "independent"}, drawn
     widths = {bands for bands in BANDS if bands <= block}
@@ -326,11 +323,3 @@ def _sampled(plan: Plan, shape: Table, certified: bool) -> Iterator[tuple[Table,
     if certified:
         for kind in ("nu", "blt"):
             yield {"kind": kind}, {"scheme": "balls-in-bins", "bins": block, **stated}
-
-
-def _block(plan: Plan) -> float:
-    """Return the mean number of rounds between two participations of a user under the plan's sampler."""
-    spec = plan.participation
-    if spec.scheme == "b-min-sep":
-        return BMinSep(spec.separation or 1, spec.rate or 1).period
-    return (spec.groups or 1) / spec.rate if spec.rate is not None else float(spec.bins or plan.run.rounds)

@@ -59,15 +59,15 @@ def calibrate(
             f"epsilon = {epsilon:g} at delta = {decimal(delta)}", f"{before.epsilon(delta):.6g} of it is spent already."
         )
     sensitivity = adjacency_factor(adjacency) * float(mechanism.sensitivity(participation))
-    # A finite value in the place of infinity: the root finder takes logarithms of it.
-    far = 1e3 * epsilon
+    # Finite values above 0 in the place of infinity and of 0 (a large delta alone): the root finder takes logarithms.
+    far, free = 1e3 * epsilon, 1e-300
 
     def cost(sigma: float) -> float:
         try:
             loss = charge_for(mechanism, participation, sigma, mechanism.rounds, adjacency)
         except BadInput:  # too little noise to compose numerically: the cost is far above any target
             return far
-        return min(far, (before + loss).epsilon(delta))
+        return max(free, min(far, (before + loss).epsilon(delta)))
 
     if not amplified and not before.sampled:
         sigma = sensitivity / math.sqrt(most - before.mu_squared)

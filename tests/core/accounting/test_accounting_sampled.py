@@ -13,13 +13,13 @@ from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.accounting import PoissonGaussian, PrivacyLoss, calibrate, gaussian_epsilon
+from fieldfare.accounting import PoissonGaussian, PrivacyLoss, calibrate, charge_for, gaussian_epsilon
 from fieldfare.accounting import sampled as numerical
 from fieldfare.accounting.gaussian import gaussian_mu
 from fieldfare.errors import BadInput
 from fieldfare.mechanisms import build
 from fieldfare.mechanisms.independent import Independent
-from fieldfare.participation import CyclicPoisson, Poisson
+from fieldfare.participation import CyclicPoisson, Poisson, TruncatedPoisson
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "reference" / "accounting.json").read_text())
 ROWS = {row["id"]: row for row in REFERENCE["rows"]}
@@ -319,3 +319,11 @@ def test_a_rate_of_one_is_calibrated_like_no_sampling(rounds: int) -> None:
     mechanism = build({"kind": "banded", "bands": 2}, rounds, everybody)
     noise = calibrate(mechanism, everybody, epsilon=1.0, delta=1e-5, adjacency="add_remove")
     assert noise == pytest.approx(float(mechanism.sensitivity(everybody)) / gaussian_mu(1.0, 1e-5), rel=1e-6)
+
+
+def test_a_delta_that_alone_covers_the_rounds_is_calibrated_for() -> None:
+    """So much noise costs epsilon 0 there, of which the root finder took the logarithm."""
+    capped, mechanism = TruncatedPoisson(0.5, 2, 2), Independent(20)
+    sigma = calibrate(mechanism, capped, epsilon=0.1, delta=0.045, adjacency="add_remove")
+    spent = charge_for(mechanism, capped, sigma, 20, "add_remove").epsilon(0.045)
+    assert 0 < spent <= 0.1

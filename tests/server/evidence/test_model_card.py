@@ -143,3 +143,10 @@ def test_only_pytorchs_own_layers_are_written_as_code() -> None:
     assert _in_torch(nn.Sequential(nn.Linear(2, 2), Own())) is None
     stack.register_buffer("scale", torch.ones(2))
     assert _in_torch(stack) is None
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(1, 2, 3, padding="same"), nn.Conv2d(1, 2, 3, padding_mode="circular")])
+def test_a_layer_that_does_not_show_itself_as_python_is_no_code(layer: nn.Module) -> None:
+    """The card said `padding=same`, which ends with a NameError."""
+    assert _in_torch(nn.Sequential(nn.Tanh(), layer)) is None
+    assert _in_torch(nn.Conv2d(1, 2, 3, padding=1)) is not None

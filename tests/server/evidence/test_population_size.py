@@ -61,3 +61,14 @@ def test_a_poisson_rate_should_bring_about_a_cohort(
         assert len(check_population_size(sampled, users, accepted=True)) == 1
     else:
         assert len(check_population_size(sampled, users)) == outcome
+
+
+@pytest.mark.parametrize(("part", "rate"), [("others", 0.0125), ("share", 0.05)])
+def test_a_rate_is_judged_by_the_users_whom_a_plan_may_ask(part: str, rate: float) -> None:
+    """All users were counted beside a tuning share: a cohort four times too large was named."""
+    table = plan(1e-9, rate).model_dump(mode="json", exclude_none=True) | {"tuning": {"share": 0.2, "users": part}}
+    sampled = Plan.parse(table)
+    assert check_population_size(sampled, 1000) == []
+    with pytest.raises(BadInput, check=coded("out-of-range", "participation.rate", "of 2000 users")):
+        check_population_size(Plan.parse(table | {"tuning": {"share": 0.2, "users": "share"}}), 10_000)
+    assert check_population_size(sampled, 1, accepted=True) != []  # of whom nobody may be of the share

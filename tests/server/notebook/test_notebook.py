@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -148,14 +149,29 @@ def test_what_it_needs_is_said_before_anything_runs(arguments: int, keywords: di
         ff.simulate(*(plan_of() for _ in range(arguments)), **keywords)
 
 
-def test_the_budget_that_a_refusal_names_is_enough_and_a_smaller_one_is_not() -> None:
-    plans = [plan_of(rounds=2), plan_of(rounds=2)]
+SECRET = {"participation": {"scheme": "poisson", "rate": 0.5}, "adjacency": "add_remove", "epsilon": 1.0}
+SECRET |= {"mechanism": "independent", "rounds": 2}
+
+
+@pytest.mark.parametrize(
+    "plans",
+    [
+        [{"rounds": 2}, {"rounds": 2}],
+        [SECRET, SECRET],  # without the population's leak, less was named than it takes
+        [{"rounds": 2}, {"rounds": 2, "delta": 1e-6}],
+    ],
+    ids=["public", "sampled", "two deltas"],
+)
+def test_the_budget_that_a_refusal_names_is_enough_and_a_smaller_one_is_not(plans: list[dict[str, Any]]) -> None:
+    made = [plan_of(**keywords) for keywords in plans]
     with pytest.raises(BadInput) as refused:
-        ff.simulate(*plans)
-    enough = float(refused.value.nearest.removeprefix("budget="))
+        ff.simulate(*made)
+    epsilon, *delta = literal_eval(refused.value.nearest.removeprefix("budget=") + ",")
+    if isinstance(epsilon, tuple):
+        epsilon, *delta = epsilon
     with pytest.raises(BudgetRefused):
-        ff.simulate(*plans, budget=enough - 0.01, progress=False)
-    assert len(ff.simulate(*plans, budget=enough, progress=False)) == 2
+        ff.simulate(*made, budget=(epsilon - 0.01, *delta) if delta else epsilon - 0.01, progress=False)
+    assert len(ff.simulate(*made, budget=(epsilon, *delta) if delta else epsilon, progress=False)) == 2
 
 
 def test_no_run_begins_where_the_budget_does_not_hold_all(tmp_path: Path) -> None:

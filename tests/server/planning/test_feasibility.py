@@ -78,6 +78,13 @@ def test_the_two_runs_that_died_are_possible_now_and_those_that_cannot_be_are_re
     assert refusal.value.nearest == "cohort = 99 with min_reports = 99, or rounds = 3, or fieldfare suggest --users 399"
 
 
+def test_a_run_that_waits_for_more_users_than_there_are_is_not_started() -> None:
+    """It was admitted, and waited for 600 seconds before its first round."""
+    admit(plan(8, 5, apart(4), min_available=20), None, None, 20)
+    with pytest.raises(BadInput, check=coded("too-few", "run.min_available = 21", "at most 20")):
+        admit(plan(8, 5, apart(4), min_available=21), None, None, 20)
+
+
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_each_suggestion_of_a_refusal_can_be_taken_literally(data: st.DataObject) -> None:

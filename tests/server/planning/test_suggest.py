@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 from fieldfare.accounting import certification, sampled_optimum
 from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
+from fieldfare.population_size import judge_rate
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.planning import suggest as planning
+from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.feasibility import is_feasible
 from fieldfare_server.planning.suggest import suggest
 from fieldfare_server.run.pricing import price
@@ -138,6 +140,28 @@ def test_a_plan_for_more_users_than_there_are_is_fitted_to_them() -> None:
         )
 
 
+@pytest.mark.parametrize(("users", "most"), [(None, 20), (20, 20), (100, 40)])
+def test_no_cohort_is_suggested_that_the_users_cannot_make(users: int | None, most: int) -> None:
+    """20 users at rate 1 were to make cohorts of 40, and noise was told for sums of updates that nobody sends."""
+    found = suggest(Plan.from_toml(POISSON.replace("rounds = 8", "rounds = 2")), users=users, work=8.0)
+    assert max(way.plan.run.cohort for way in found.ways) == most
+    assert found.best is not found.planned
+    for way in found.ways:
+        assert judge_rate(way.plan, users or 20) == []
+        assert way.share == noise_share(price(way.plan))
+
+
+@pytest.mark.parametrize("users", [1, 2, 3, 7])
+@pytest.mark.parametrize("epsilon", [1e-3, 100.0])
+def test_what_is_suggested_for_a_handful_of_users_is_accepted_for_them(users: int, epsilon: float) -> None:
+    text = PLAN.replace("epsilon = 1.0", f"epsilon = {epsilon}").replace("delta = 1e-4", f"delta = {0.09 / users}")
+    found = suggest(Plan.from_toml(text.replace('kind = "nu"', 'kind = "independent"')), users=users, fewest_rounds=1)
+    assert found.fitted
+    for way in (found.planned, found.best, *found.ways):
+        admit(way.plan, None, None, users)
+        assert way.share == noise_share(price(way.plan))
+
+
 @pytest.mark.parametrize(("norm", "clip", "rate"), [(0.25, 0.25, 0.5), (4.0, 1.0, 0.5), (None, 1.0, 0.5)])
 def test_a_clip_norm_above_the_updates_is_lowered_and_the_step_stays(
     norm: float | None, clip: float, rate: float
@@ -176,7 +200,7 @@ def test_a_certified_suggestion_is_priced_before_it_is_shown(
 def test_bands_are_compared_up_to_the_widest_that_random_allocation_may_have() -> None:
     plan = Plan.from_toml(POISSON.replace("rate = 0.25", "rate = 0.166666").replace("rounds = 8", "rounds = 12"))
     shape = plan.model_dump(mode="json", exclude_none=True)
-    ways = list(planning._sampled(plan, shape, certified=True))
+    ways = list(planning._sampled(plan, shape, 30, certified=True))
     drawn = [table.get("bands", 1) for table, spec in ways if spec["scheme"] == "random-allocation"]
     assert sorted(drawn) == [1, 2, 4, 6, 7]
     assert {spec.get("bins", 6) for _, spec in ways} == {6}
@@ -217,6 +241,14 @@ def test_the_command_says_why_and_writes_a_plan(tmp_path: Path, monkeypatch: pyt
     refused = ask("--out", "plan.toml")
     assert refused.exit_code == 2
     assert tomllib.loads(Path("plan.toml").read_text()) == tomllib.loads(PLAN)
+
+
+def test_nothing_is_suggested_for_users_for_whom_plan_refuses_the_delta(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    refused = ask(str(path), "--users", "10000", "--json")
+    assert refused.exit_code == 2
+    assert json.loads(refused.stdout)["what"] == "privacy.delta = 0.0001"
 
 
 def test_how_many_users_there_are_is_no_hint_where_it_is_the_secret(tmp_path: Path) -> None:
