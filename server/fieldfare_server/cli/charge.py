@@ -47,8 +47,8 @@ def charge(
     ledger: LedgerOption = None,
 ) -> CommandResult:
     """Reserve, commit or release a loss of another trainer. All users of the population are charged alike."""
-    given = {"mu": mu, "trials": trials, "rho": rho, "epsilon": epsilon, "delta": delta, "rate": rate, "steps": steps}
-    given |= {"noise_multiplier": noise_multiplier, "adjacency": adjacency}
+    given: dict[str, object] = {"mu": mu, "trials": trials, "rho": rho, "epsilon": epsilon, "delta": delta}
+    given |= {"rate": rate, "steps": steps, "noise_multiplier": noise_multiplier, "adjacency": adjacency}
     if action != "reserve" and set(given.values()) != {None}:
         raise Conflict(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
     loss = Foreign.of(given) if action == "reserve" else None
