@@ -71,7 +71,7 @@ class MetricsSpec(Table):
     @model_validator(mode="after")
     def _are_ranges(self) -> Self:
         for name, (low, high) in self.show.items():
-            if not low < high:
+            if not 0 < (high - low) / 2 < math.inf:
                 raise OutOfRange(f"metrics.show.{name} = [{low:g}, {high:g}]", "is not a range.", "[0, 1]")
         return self
 

@@ -18,6 +18,7 @@ from fieldfare.errors import BadInput
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
 _BOUNDS = ((Ge, "ge", "of at least"), (Gt, "gt", "above"), (Le, "le", "of at most"), (Lt, "lt", "below"))
+_SIZES = ((MinLen, "min_length", "of at least"), (MaxLen, "max_length", "of at most"))
 
 
 def nearest_of(word: object, known: Sequence[str]) -> str:
@@ -43,16 +44,10 @@ def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(expected(part, metadata) for part in inner if part is not type(None))
     if origin in (tuple, list):
-        return f"a list, each {expected(inner[0])}"
+        return f"{_within('a list', _SIZES, metadata)}, each {expected(inner[0])}"
     words = _NAMES.get(annotation, "a table")
     if annotation in (int, float):
-        bounds = [
-            f"{word} {_plain(getattr(item, name))}"
-            for kind, name, word in _BOUNDS
-            for item in metadata
-            if isinstance(item, kind)
-        ]
-        return f"{words} {' and '.join(bounds).replace('and of', 'and')}".rstrip()
+        return _within(words, _BOUNDS, metadata)
     if annotation is str:
         most = [item.max_length for item in metadata if isinstance(item, MaxLen | Len) and item.max_length]
         if any(getattr(item, "pattern", None) for item in metadata):
@@ -61,6 +56,11 @@ def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
             words += " that is not empty"
         return ", ".join([words, *(f"at most {length} characters" for length in most)])
     return words
+
+
+def _within(words: str, bounds: Iterable[tuple[type, str, str]], metadata: list[Any]) -> str:
+    found = [f"{word} {_plain(getattr(m, key))}" for kind, key, word in bounds for m in metadata if isinstance(m, kind)]
+    return f"{words} {' and '.join(found).replace('and of', 'and')}".rstrip()
 
 
 def _plain(number: float) -> str:

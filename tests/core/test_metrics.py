@@ -143,6 +143,9 @@ def test_a_plan_is_the_same_after_it_was_stored_and_without_metrics_it_has_its_o
     [
         ({"show": {}}, coded("value-wrong", "metrics.show")),
         ({"show": {"a": [1, 1]}}, coded("out-of-range", "metrics.show.a")),
+        # Half of the range is no number: every reply would be dropped as not finite.
+        ({"show": {"a": [-1e308, 1e308]}}, coded("out-of-range", "metrics.show.a")),
+        ({"show": {"a": [0, 5e-324]}}, coded("out-of-range", "metrics.show.a")),
         ({"show": {"a": [0, NAN]}}, coded("value-wrong", "metrics.show")),
         ({"show": {"a.low": [0, 1]}}, coded("value-wrong", "metrics.show")),
         ({"show": {"a": [0, 1]}, "window": 65}, coded("out-of-range", "metrics.window")),

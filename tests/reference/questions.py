@@ -254,40 +254,52 @@ def sealed() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    means = [
+def means() -> list[dict[str, Any]]:
+    return [
         {"epsilon": epsilon, "users": users, "sd": 0.5 / (mu_of(epsilon, 1e-5) * users)}
         for epsilon in (0.1, 0.5, 0.05)
         for users in (500, 1000, 10000)
     ]
-    mu = mu_of(1, 1e-5)
-    runs = {f"{k:g}": epsilon_of(mu * math.sqrt(k), 1e-5) for k in (0.25, 5, 10, 20, 50)}
-    shown, needed = thresholds()
-    gap, models = 40, 20
-    widest = range_price(0.5)
-    table = {
-        "about": "python tests/reference/questions.py, which shares no code with the product.",
-        "mu": {f"{epsilon:g}": mu_of(epsilon, 1e-5) for epsilon in EPSILONS},
-        "mu at delta 1e-6": {f"{epsilon:g}": mu_of(epsilon, 1e-6) for epsilon in EPSILONS},
-        "epsilon of k runs of epsilon 1": runs,
-        "mean of values in [0, 1], standard deviation": means,
-        "quantile": quantiles(),
-        "area": areas(),
-        "choice": [
-            {"range": r, "mu": range_price(r), "mu of pure DP": range_price(2 * r)} for r in (0.1, 0.5, 1.0, 2.0)
-        ],
-        "choice of 20 models": {
-            "mu": widest,
-            "gap": gap,
-            "another wins, at most": math.exp(-0.5 * gap),
-            "sd of a difference of noised scores": math.sqrt(2) * math.sqrt(models) / 2 / widest,
-        },
-        "items": shown,
-        "thresholds": needed,
-        "sealed": sealed(),
+
+
+def choice_of_20() -> dict[str, Any]:
+    gap, models, widest = 40, 20, range_price(0.5)
+    return {
+        "mu": widest,
+        "gap": gap,
+        "another wins, at most": math.exp(-0.5 * gap),
+        "sd of a difference of noised scores": math.sqrt(2) * math.sqrt(models) / 2 / widest,
     }
-    short = json.loads(json.dumps(table), parse_float=lambda text: float(f"{float(text):.10g}"))
-    Path(__file__).with_suffix(".json").write_text(json.dumps(short, indent=1) + "\n")
+
+
+PARTS: dict[str, Callable[[], Any]] = {
+    "about": lambda: "python tests/reference/questions.py, which shares no code with the product.",
+    "mu": lambda: {f"{epsilon:g}": mu_of(epsilon, 1e-5) for epsilon in EPSILONS},
+    "mu at delta 1e-6": lambda: {f"{epsilon:g}": mu_of(epsilon, 1e-6) for epsilon in EPSILONS},
+    "epsilon of k runs of epsilon 1": lambda: {
+        f"{k:g}": epsilon_of(mu_of(1, 1e-5) * math.sqrt(k), 1e-5) for k in (0.25, 5, 10, 20, 50)
+    },
+    "mean of values in [0, 1], standard deviation": means,
+    "quantile": quantiles,
+    "area": areas,
+    "choice": lambda: [
+        {"range": r, "mu": range_price(r), "mu of pure DP": range_price(2 * r)} for r in (0.1, 0.5, 1.0, 2.0)
+    ],
+    "choice of 20 models": choice_of_20,
+    "items": lambda: thresholds()[0],
+    "thresholds": lambda: thresholds()[1],
+    "sealed": sealed,
+}
+
+
+def short(part: object) -> Any:
+    """`part` as JSON has it, ten digits of each number."""
+    return json.loads(json.dumps(part), parse_float=lambda text: float(f"{float(text):.10g}"))
+
+
+def main() -> None:
+    table = {name: short(part()) for name, part in PARTS.items()}
+    Path(__file__).with_suffix(".json").write_text(json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":

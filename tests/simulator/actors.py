@@ -564,7 +564,8 @@ class Federation:
             name, mu = self.rng.choice(self.names), self.rng.choice(MUS)
             key, trainer = f"{who.id}-{number}", f"trainer-{who.name}"
             asked = partial(ledger.reserve_charge, name, key, what="a model", why="a test", actor=trainer)
-            reserve = partial(asked, Foreign(mu=mu))
+            own = self.oracle.fold.populations.get(name, {}).get("adjacency")
+            reserve = partial(asked, Foreign(mu=mu, adjacency=own))
 
             begin, since = self.oracle.count, self.world.now
             told = self.call(who, f"reserve {key} of mu {mu} on {name}", reserve, ("charge.reserve",))
@@ -577,7 +578,9 @@ class Federation:
                 again = self.call(who, f"reserve {key} again", reserve, ())
                 fine = isinstance(again, LedgerError) or not isinstance(again, Refused)
                 need(fine or self.world.disturbed(since), f"{key} asked twice: {again}")
-            other = self.call(who, f"reserve {key} with another loss", partial(asked, Foreign(mu=2 * mu)))
+            other = self.call(
+                who, f"reserve {key} with another loss", partial(asked, Foreign(mu=2 * mu, adjacency=own))
+            )
             need(isinstance(other, Refused), f"key {key} serves two losses")
             how = "release" if self.rng.random() < 0.3 else "commit"
             if how == "commit":

@@ -8,6 +8,7 @@ import typer
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import Conflict
+from fieldfare.participation import Adjacency
 from fieldfare_server.api.population_schemas import Charge
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, command
@@ -36,6 +37,7 @@ def charge(
     rate: Annotated[float | None, typer.Option(help="of Poisson sampling, with --noise-multiplier and --steps")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="noise std over clip norm")] = None,
     steps: Annotated[int | None, typer.Option(help="sampled steps")] = None,
+    adjacency: Annotated[Adjacency | None, typer.Option(help="that the loss is for, needed unless zero_out")] = None,
     what: Annotated[str, typer.Option(help="what is trained; the audit log keeps it")] = "",
     why: Annotated[str, typer.Option(help="why; the audit log keeps it")] = "",
     url: UrlOption = None,
@@ -45,8 +47,8 @@ def charge(
     ledger: LedgerOption = None,
 ) -> CommandResult:
     """Reserve, commit or release a loss of another trainer. All users of the population are charged alike."""
-    given = {"mu": mu, "trials": trials, "rho": rho, "epsilon": epsilon, "delta": delta, "rate": rate, "steps": steps}
-    given["noise_multiplier"] = noise_multiplier
+    given: dict[str, object] = {"mu": mu, "trials": trials, "rho": rho, "epsilon": epsilon, "delta": delta}
+    given |= {"rate": rate, "steps": steps, "noise_multiplier": noise_multiplier, "adjacency": adjacency}
     if action != "reserve" and set(given.values()) != {None}:
         raise Conflict(f"--action {action}", "a loss is given to reserve it, and only then.", "--key alone")
     loss = Foreign.of(given) if action == "reserve" else None

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from fieldfare.accounting.filter import gauge
 from fieldfare.accounting.foreign import Foreign
-from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.accounting.sealed import draw
 from fieldfare.atomic import replace_file
 from fieldfare.cost import Cost
@@ -79,7 +79,7 @@ def search(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, 
         ledger.reserve_charge(privacy.population, key, loss, what=what, why=why, actor=actor())
         # Spent before anything is trained: what is only reserved could be given back.
         charge = ledger.commit_charge(privacy.population, key, actor=actor())
-    epsilon = gaussian_epsilon(charge.price.mu, privacy.delta)
+    epsilon = gauge(charge.price.mu_squared, privacy.delta, charge.price.leak)
     if not quiet:
         print_progress(f"{key}: all users are charged epsilon {epsilon:.4g}. Nothing is shown before the end.")
     task = load_task(tuning.plan.task_reference)

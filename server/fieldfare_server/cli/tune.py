@@ -100,12 +100,11 @@ def try_all(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False,
         BudgetRefused: the budget does not hold all of it.
         Interrupted: Ctrl-C. The same again goes on.
     """
-    plans = [tuning.trial(index) for index in range(len(tuning.settings))]
-    check_first(plans[0], accept_delta=accept_delta, quiet=quiet)
+    check_first(tuning.trial(0), accept_delta=accept_delta, quiet=quiet)
     home.prepare()
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         require_admitted(ledger, tuning)
-    runs = [_completed(home, plan, f"trial {number}", quiet) for number, plan in enumerate(plans, start=1)]
+    runs = [_completed(home, tuning, number, quiet) for number in range(1, 1 + len(tuning.settings))]
     asked = tuning.question([run.id for run in runs], tuning.size(_users(tuning)))
     if asked is None:
         return _tuned(home, tuning, runs, None)
@@ -141,10 +140,12 @@ def _found(ledger: Ledger, plan: Plan) -> RunView | None:
     return next((run for run in runs if run.state == "done" or run.state in ACTIVE), None)
 
 
-def _completed(home: StateDirectory, plan: Plan, label: str, quiet: bool) -> RunView:
-    """Return a run of `plan` that has reached its end: one that the ledger has, one that goes on, or a new one."""
+def _completed(home: StateDirectory, tuning: Tuning, number: int, quiet: bool) -> RunView:
+    """Return a trial's run that has reached its end: one that the ledger has, one that goes on, or a new one."""
+    plan, label = tuning.trial(number - 1), f"trial {number}"
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
-        found = _found(ledger, plan)
+        if (found := _found(ledger, plan)) is None:  # caps may have been tightened since the one before
+            require_admitted(ledger, tuning)
     if found is not None and found.state == "done":
         return found
     session = (

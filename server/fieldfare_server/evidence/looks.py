@@ -61,12 +61,12 @@ class Look:
 
 
 def look_of(view: RunView, latest: watch.Latest | None) -> Look | None:
-    """Return the look of a run: None for a run that trains, and for a question that has no answer.
+    """Return the look of a run: None for one that trains, and without an answer, or a public number of them.
 
     latest: its newest committed round.
     """
     question = question_of(view.plan)
-    if question is None or latest is None:
+    if question is None or latest is None or not latest.participants:
         return None
     cohort, users = int(view.plan["run"]["cohort"]), latest.participants
     total = np.asarray(latest.statistics["released"], np.float64) * cohort

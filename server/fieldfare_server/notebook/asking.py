@@ -106,7 +106,7 @@ def ask(
         return _ask_grid(grid, asked, home, budget, app)
     if query or content is not None or dialect != "plain":
         raise Conflict("ask", "dialect, query and content are for a grid's app.", "ff.ask({...}, grid=grid)")
-    home, kept = home_of(ledger)
+    home, _kept = home_of(ledger)  # a temporary one lives as long as this call
     more = (question, noise_multiplier, cohort)
     if clip_of is not None and (resume or task or parameters or client or any(each is not None for each in more)):
         raise Conflict("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
@@ -123,10 +123,7 @@ def ask(
     run = {"task": hold(task) if isinstance(task, Task) else task} | size
     table = {"question": question, "run": run, "task": dict(parameters or {}), "privacy": privacy}
     asked = Asked.of(table if client is None else {**table, "client": client})
-    try:
-        return _put(home, asked, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta)
-    finally:
-        del kept
+    return _put(home, asked, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta)
 
 
 def _ask_grid(grid: Any, asked: Asked, home: StateDirectory, budget: Budget | None, app: dict[str, Any]) -> Look:

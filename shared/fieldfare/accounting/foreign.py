@@ -31,7 +31,7 @@ from fieldfare.accounting.filter import RUN_SHARE
 from fieldfare.accounting.loss import PrivacyLoss
 from fieldfare.accounting.poisson import PoissonGaussian
 from fieldfare.accounting.sealed import MOST_TRIALS, least_mu, mu_of_curve
-from fieldfare.errors import Unknown, Unsupported
+from fieldfare.errors import NotGiven, Unknown, Unsupported
 from fieldfare.lazily import scipy
 from fieldfare.participation import Adjacency, adjacency_factor, hides_presence
 from fieldfare.refusals import bad_input
@@ -60,7 +60,9 @@ class Foreign(Table):
     rate: float | None = Field(default=None, gt=0, le=1, description="of Poisson sampling, with the two below")
     noise_multiplier: float | None = Field(default=None, gt=0, le=1e9, description="noise std over clip norm")
     steps: int | None = Field(default=None, ge=1, le=1_000_000_000, description="sampled steps")
-    adjacency: Adjacency | None = Field(default=None, description="the population's, which refuses another")
+    adjacency: Adjacency | None = Field(
+        default=None, description="the population's, which refuses another; needed unless zero_out, or sampled"
+    )
 
     @classmethod
     def of(cls, table: Mapping[str, object]) -> Foreign:
@@ -92,8 +94,12 @@ class Foreign(Table):
     def price(self, adjacency: Adjacency, leak: float) -> Price:
         """Return what it takes from a population of `adjacency`, of whose D `leak` is left.
 
-        Raises `BadInput` for sampled losses that cannot be priced.
+        Raises `BadInput` for sampled losses that cannot be priced, and for one that does not name `adjacency` where
+        that of another would be too little: by half of mu under `replace_one`, by what counts tell under `add_remove`.
         """
+        if self.adjacency is None and self.rate is None and adjacency != "zero_out":
+            why = f"the population's is {adjacency!r}, under which what was computed for another may be too little."
+            raise NotGiven("adjacency of the loss", why, f"adjacency = {adjacency!r}, where it was computed for it")
         if self.mu is not None:
             if self.trials is None:
                 return Price(self.mu * self.mu)
@@ -107,8 +113,8 @@ class Foreign(Table):
             mu = _of_rho(max(self.rho, SMALLEST_RHO)) if self.rho > 0 else 0.0
             return Price(mu * mu)
         if self.epsilon is not None:
-            # Round-off of the quantile is added on top.
-            mu = max(0.0, -2.0 * float(scipy.special.ndtri(1.0 / (1.0 + math.exp(self.epsilon))))) * (1 + 1e-12)
+            # Round-off is added on top: of the quantile, and of its argument, where a small epsilon drowns.
+            mu = -2.0 * float(scipy.special.ndtri(1.0 / (1.0 + math.exp(self.epsilon)))) * (1 + 1e-12) + 1e-14
             return Price(mu * mu, self.delta or 0.0)
         assert self.rate is not None
         assert self.noise_multiplier is not None

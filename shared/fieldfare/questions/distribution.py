@@ -13,7 +13,7 @@ that `Mechanism.prefix_row_norms` says: about 2.4 user counts at mu 1 for 64 bin
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -85,15 +85,10 @@ class Quantile(_Bins):
     """
 
     kind: Literal["quantile"] = "quantile"
-    at: tuple[float, ...] = Field(default=(0.5,), min_length=1, max_length=99, description="the shares, from 0 to 1")
+    at: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        default=(0.5,), min_length=1, max_length=99, description="the shares, from 0 to 1"
+    )
     some: bool = Field(default=False, description="only some users have a value: their number is noised as well")
-
-    @model_validator(mode="after")
-    def _are_shares(self) -> Self:
-        odd = next((share for share in self.at if not 0 < share < 1), None)
-        if odd is not None:
-            raise ValueError(f"at = {odd:g} is no share: it must be above 0 and below 1")
-        return self
 
     @property
     def released(self) -> str:

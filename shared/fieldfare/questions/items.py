@@ -31,8 +31,6 @@ from fieldfare.text import decimal
 LARGEST: Final = 1 << 53
 # Of one sum: each holds noise, and the released vector has all of them.
 MOST_PLACES: Final = 1 << 17
-
-
 # Bytes of UTF-8.
 LONGEST_WORD: Final = 64
 # A value: a whole number, or a word.

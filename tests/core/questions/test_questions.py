@@ -367,7 +367,11 @@ def test_isotonic_is_the_nearest_sequence_that_does_not_fall() -> None:
         ({"kind": "mean", "measure": "loss", "low": 0, "high": 1}, "model"),
         ({"kind": "mean", "measure": "rows", "low": 0, "high": 1, "model": "a"}, "model"),
         ({"kind": "quantile", "measure": "x", "low": 0, "high": 1, "bins": 4, "spacing": "log"}, "above 0"),
-        ({"kind": "quantile", "measure": "x", "low": 0, "high": 1, "bins": 4, "at": [1.0]}, "no share"),
+        (
+            {"kind": "quantile", "measure": "x", "low": 0, "high": 1, "bins": 4, "at": [1.0]},
+            "each a number above 0 and below 1",
+        ),
+        ({"kind": "quantile", "measure": "x", "low": 0, "high": 1, "bins": 4, "at": []}, "a list of at least 1 and"),
         ({"kind": "histogram", "measure": "x", "low": 0, "high": 1}, "bins"),
         ({"kind": "choose", "models": ["a", "a"]}, "twice"),
         ({"kind": "choose", "models": ["a"]}, "models"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fieldfare.names import mechanism_word, task_words
 from fieldfare.participation import Adjacency
 from fieldfare.questions import kinds
 from fieldfare_server.api.run_answers import Run
+from fieldfare_server.evidence import looks
 from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
@@ -115,6 +117,26 @@ def test_a_run_with_metrics_says_that_their_means_are_released(tmp_path: Path) -
             text = privacy_statement(ledger, session.account.id, state.root).to_markdown()
         assert ("the means of correct, loss over users, noised and charged" in text) is also
         assert "Nothing else: no other loss, norm or metric" in text
+
+
+def test_a_question_whose_answers_are_secretly_many_has_no_look() -> None:
+    """A plan by hand may ask under `add_remove`; the list of all runs ended in a division by 0."""
+    asked = Asked.of(
+        {
+            "question": {"kind": "mean", "measure": "rows", "low": 0, "high": 9},
+            "run": {"task": "digits", "cohort": 5},
+            "privacy": {"population": "people", "noise_multiplier": 9.0, "delta": 1e-5},
+        }
+    )
+    view: Any = SimpleNamespace(
+        **dict.fromkeys(("id", "population"), "x"),
+        plan=asked.plan_for_nodes().model_dump(mode="json"),
+        spent_epsilon=1.0,
+        delta=1e-5,
+    )
+    statistics = {"released": [0.1], "noise_std": 0.1}
+    assert looks.look_of(view, watch.Latest(0.0, statistics, 0)) is None
+    assert looks.look_of(view, watch.Latest(0.0, statistics, 5)) is not None
 
 
 def test_sealed_trials_and_other_trainers_charges_are_named(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.accountant import LedgerAccountant
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.planning.admission import admit_charge
+from support.commands import command_in
 from support.ledgers import start
 from support.refusals import coded
 
@@ -65,6 +67,49 @@ def test_a_small_rho_is_never_free() -> None:
 def test_pure_dp_costs_what_the_specification_says(epsilon: float, mu: float) -> None:
     assert Foreign(epsilon=epsilon).price("zero_out", 0.0).mu == pytest.approx(mu, abs=1e-9)
     assert Foreign(epsilon=epsilon, delta=1e-7).price("zero_out", 0.0).leak == 1e-7
+
+
+@given(st.floats(1e-300, 1e-3))
+def test_a_small_epsilon_costs_no_less_than_its_limit(epsilon: float) -> None:
+    """exp(epsilon) rounds to 1 below 1e-16, which was charged nothing, and to too little far above it."""
+    mu = Foreign(epsilon=epsilon).price("zero_out", 0.0).mu
+    # -2 Phi^-1(1 / (1 + e^x)) = sqrt(pi / 2) x (1 - c x^2 ...), c below 0.05.
+    limit = math.sqrt(math.pi / 2) * epsilon
+    assert limit * (1 - epsilon * epsilon) <= mu <= limit + 2e-14
+
+
+@pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
+@pytest.mark.parametrize("table", [{"mu": 0.1}, {"mu": 0.1, "trials": 3}, {"rho": 0.1}, {"epsilon": 0.1}], ids=str)
+def test_a_loss_that_names_no_adjacency_is_charged_to_a_zero_out_population_alone(
+    table: dict[str, Any], adjacency: Any, ledger: Ledger
+) -> None:
+    """mu of a trainer that adds or removes a user is half of what replacing one costs, and was taken at its word."""
+    ledger.create_population("other", 4.0, 1e-5, leak=1e-6, adjacency=adjacency, actor="officer")
+    before = ledger.head()
+    with pytest.raises(BadInput, check=coded("not-given", "adjacency of the loss")):
+        ledger.reserve_charge("other", "a", Foreign.of(table), **WORDS)
+    with pytest.raises(BadInput, check=coded("not-given", "adjacency of the loss")):
+        admit_charge("other", Foreign.of(table), ledger)
+    assert ledger.head() == before
+    named = ledger.reserve_charge("other", "a", Foreign.of({**table, "adjacency": adjacency}), **WORDS)
+    ledger.create_population("plain", 4.0, 1e-5, leak=1e-6, actor="officer")
+    assert ledger.reserve_charge("plain", "a", Foreign.of(table), **WORDS).price == named.price
+
+
+def test_the_command_names_an_adjacency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fieldfare = command_in(tmp_path, monkeypatch)
+    assert (
+        fieldfare(
+            *["population", "create", "p", "--epsilon", "4", "--delta", "1e-5", "--adjacency", "replace_one"]
+        ).exit_code
+        == 0
+    )
+    said = ["charge", "p", "--key", "k", "--mu", "0.1", "--what", "x", "--why", "y"]
+    assert fieldfare(*said).exit_code == 2
+    assert fieldfare(*said, "--adjacency", "zero_out").exit_code == 2
+    assert fieldfare(*said, "--adjacency", "replace_one").exit_code == 0
+    assert fieldfare("charge", "p", "--key", "k", "--action", "commit", "--adjacency", "replace_one").exit_code == 2
+    assert fieldfare("charge", "p", "--key", "k", "--action", "commit").exit_code == 0
 
 
 def test_sampling_is_amplified_under_add_remove_only() -> None:

@@ -300,6 +300,49 @@ def test_killed_before_the_charge_nothing_was_charged_or_shown(tmp_path: Path) -
     assert len(committed) == 1
 
 
+TWO = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = {path!r}
+from fieldfare.errors import BudgetRefused
+from fieldfare_server.cli import ask
+from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.planning.questions import Asked
+from test_asking import ROWS
+
+def wait(plan):  # both are admitted before either starts
+    (home / sys.argv[1]).touch()
+    while not all((home / name).exists() for name in "ab"):
+        time.sleep(0.01)
+
+home, ask._measure = Path({home!r}), wait
+run = {{"task": "test_asking:Heights"}}
+privacy = {{"population": "people", "epsilon": 1.0, "delta": 1e-6}}
+try:
+    print(ask.put(StateDirectory(home, {url!r}), Asked.of({{"question": ROWS, "run": run, "privacy": privacy}})).run)
+except BudgetRefused:
+    print("refused")
+"""
+
+
+def test_of_two_processes_that_ask_at_once_the_budget_of_one_answers_one(tmp_path: Path, ledger_url: str) -> None:
+    with Ledger.open(ledger_url, create=True) as ledger:
+        ledger.create_population("people", 1.3, 1e-6, simulated=True, actor="officer")
+    path = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    source = TWO.format(path=path, home=str(tmp_path), url=ledger_url)
+    asking = [
+        subprocess.Popen([sys.executable, "-c", source, name], stdout=subprocess.PIPE, text=True) for name in "ab"
+    ]
+    said = [process.communicate(timeout=240)[0].strip() for process in asking]
+    with Ledger.open(ledger_url) as ledger:
+        (run,) = ledger.runs().items
+        assert sorted(said) == sorted([run.id, "refused"])
+        assert [event.action for event in ledger.events()].count("round.commit") == 1
+        assert ledger.population("people").spent_epsilon == pytest.approx(1, abs=2e-3)
+        assert look(ledger, run.id).users == USERS
+        assert verify(ledger, tmp_path, recompute=recharge).ok
+
+
 def test_a_released_model_is_evaluated_on_each_users_own_rows(tmp_path: Path) -> None:
     plan = ff.Plan(
         task=f"{__name__}:Heights", population="people", epsilon=8, delta=1e-6, rounds=1, cohort=60, mechanism="nu"

@@ -32,6 +32,7 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.tuning import Tuned, Tuning, Ways
+from oracles import questions as oracle
 from support.commands import command_in
 from support.federation import TinyTask
 from support.refusals import coded
@@ -161,6 +162,20 @@ def test_the_charge_is_the_price_of_the_theorem_and_no_more_than_the_plans(tmp_p
     with pytest.raises(BudgetRefused):
         tune(tmp_path / "home", progress=False)
     assert len(seen()) == before
+
+
+def test_the_epsilon_that_is_said_has_the_leak_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a population with a leak the search takes a quarter of it, beside mu."""
+    with open_new(tmp_path / "home", 6.0, leak=8e-6):
+        pass
+    tuned = tune(tmp_path / "home", budget=None)
+    with open_ledger(tmp_path / "home") as ledger:
+        (charge,) = ledger.charges("people")
+    mu, leak, said = charge.price.mu, charge.price.leak, tuned.trials[0].epsilon
+    assert leak == 2e-6
+    assert leak + (1 - leak) * oracle.delta(mu, said) <= 1e-5 * (1 + 1e-9)
+    assert leak + (1 - leak) * oracle.delta(mu, 0.999 * said) > 1e-5
+    assert f"charged epsilon {said:.4g}" in capsys.readouterr().err
 
 
 def test_a_search_over_prices_is_offered_at_the_dearest_and_charged_no_more(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from fieldfare.registry import Table
 from fieldfare_client.app import forget_users
 from fieldfare_client.users import UserTable
 from fieldfare_server import faults
+from fieldfare_server.cli import tune as tune_command
 from fieldfare_server.cli.tune import _completed
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.files.plan_file import plan_text
@@ -258,7 +259,7 @@ def test_a_limit_that_is_lowered_between_trials_holds_for_what_comes(tmp_path: P
     """The next trial asks those of the share who have enough left; the run of the others waits for a higher limit."""
     over = {"server_optimizer.learning_rate": [0.1, 1.0]}
     ff.tune(plan(), over, budget=4, ledger=tmp_path, dry_run=True)
-    first = _completed(home_of(tmp_path)[0], Tuning.of(plan(), over).trial(0), "trial", quiet=True)
+    first = _completed(home_of(tmp_path)[0], Tuning.of(plan(), over), 1, quiet=True)
     limit = 1.05 * first.spent_epsilon
     with ledger_of(tmp_path) as ledger:
         ledger.tighten_population("people", epsilon=limit, reason="less", actor="officer")
@@ -275,6 +276,25 @@ def test_a_limit_that_is_lowered_between_trials_holds_for_what_comes(tmp_path: P
     with ledger_of(tmp_path) as ledger:
         assert ledger.population("people").spent_epsilon <= 4
         assert [run.plan["tuning"]["users"] for run in ledger.runs().items] == ["others", "share", "share"]
+
+
+def test_a_limit_that_is_lowered_while_trials_run_lets_none_run_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second trial was run, and charged, although the third could not be."""
+    run_here = tune_command.run_here
+
+    def tightened(*args: Any, **keywords: Any) -> Any:
+        trace = run_here(*args, **keywords)
+        with ledger_of(tmp_path) as ledger:
+            limit = 1.05 * ledger.population("people").spent_epsilon
+            ledger.tighten_population("people", epsilon=limit, reason="less", actor="officer")
+        return trace
+
+    monkeypatch.setattr(tune_command, "run_here", tightened)
+    with pytest.raises(BudgetRefused, check=coded("users-spent", "a run of")):
+        tune(tmp_path, budget=4)
+    assert charges(tmp_path)[0] == 1
 
 
 def test_a_trials_task_has_the_users_of_the_final_run(tmp_path: Path) -> None:
