@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -75,12 +76,15 @@ def test_a_checkpoint_without_room_stops_its_run(tmp_path: Path, number: int) ->
     goes_on(state, number - 1)
 
 
-def test_a_disk_that_is_full_at_the_end_loses_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_file_that_cannot_be_written_at_the_end_loses_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     state = home(tmp_path)
     session = Session.begin(state, plan(), identity_is_stable=True, run_id="run")
 
     def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "model.safetensors")
+        raise OSError(number, os.strerror(number), "model.safetensors")
 
     with monkeypatch.context() as patched:
         patched.setattr("fieldfare_server.run.session.write_model", refuse)

@@ -22,8 +22,8 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
     session closes.
 
     Args:
-        cause: a `KeyboardInterrupt`, `Interrupted`, `NotEnoughUsers`, `EveryUserFailed`, or error of the
-            disk.
+        cause: a `KeyboardInterrupt`, `Interrupted`, `NotEnoughUsers`, `EveryUserFailed`, error of the
+            disk, or `OSError`: a file that is out of reach for now.
     """
     run, rounds = session.account.id, session.plan.run.rounds
     if isinstance(cause, KeyboardInterrupt):
@@ -37,7 +37,7 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
         why = str(cause).removeprefix(f"run {run}: ").removesuffix(".") + "."
     # A closed round may have been opened: only a person ends it.
     closed = session.rounds.sums.closed is not None
-    passes = isinstance(cause, KeyboardInterrupt) or is_of_the_disk(cause) or closed
+    passes = isinstance(cause, KeyboardInterrupt | OSError) or is_of_the_disk(cause) or closed
     if session.next_round == 0 and not passes:
         nearest = "remove the cause and start it again"
         if isinstance(cause, NotEnoughUsers):

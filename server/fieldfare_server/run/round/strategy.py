@@ -161,7 +161,7 @@ class FieldfareStrategy:
         except (KeyboardInterrupt, Interrupted, NotEnoughUsers, EveryUserFailed) as cause:
             raise stop_run(session, cause) from cause.__cause__
         except (LedgerError, CheckpointError, OSError) as cause:
-            if session.ended or not is_of_the_disk(cause):
+            if session.ended or not (isinstance(cause, OSError) or is_of_the_disk(cause)):
                 raise
             raise stop_run(session, cause) from cause
 
