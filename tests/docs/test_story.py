@@ -64,7 +64,9 @@ def test_the_readmes_items_are_the_stored_results(rows: list[dict[str, Any]], de
     flower, ours = re.findall(r"^\| \*\*round\*\* \| ([\d.]+) \| [\d.]+ \| ([\d.]+) ", rounds, re.M)[0]
     assert f"**{ours} s a round where Flower's own programs take {flower} s**" in readme
     (day,) = re.findall(r"^(\d{4}-\d\d-\d\d)\.$", rounds, re.M)
-    assert f"node keys ({datetime.date.fromisoformat(day):%-d %B})" in readme
+    (loads,) = re.findall(r"load average ([\d., ]+) before", rounds)
+    load = max(map(float, loads.split(", ")))
+    assert f"node keys ({datetime.date.fromisoformat(day):%-d %B}, load {load})" in readme
 
 
 def test_the_pages_table_is_the_stored_results(rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
