@@ -174,7 +174,7 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
             users=lambda self: UserTable(["a", "b"], np.zeros(3, np.int64), {"x": np.zeros((0, 4)), "y": np.zeros(0)})
         ),
         "users",
-        "none of the 2 users has a row",
+        "none of 2 users has a row",
     ),
     "short columns": (task(users=lambda self: short()), "users", "column 'y': has 57 rows, the offsets end at 60"),
     "objects": (data(y=lambda y: y.astype(object)), "users", "holds Python objects"),
@@ -226,7 +226,7 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
     "infinite loss": (loss(lambda o, t: cross(o, t) / 0), "loss", "not finite on finite rows"),
     "no gradient": (loss(lambda o, t: (o.argmax(1) != t).float()), "training", "does not require grad"),
     "detached loss": (loss(lambda o, t: cross(o.detach(), t)), "training", "does not require grad"),
-    "zero gradient": (loss(lambda o, t: cross(o, t) * 0), "training", "no parameter moved"),
+    "zero gradient": (loss(lambda o, t: cross(o, t) * 0), "training", "moved no parameter"),
     "evaluate raises": (score(failing(RuntimeError("no test file"))), "score", "RuntimeError: no test file"),
     "evaluate gives None": (score(lambda model: None), "score", "gives None, not a dict"),
     "evaluate gives a tensor": (score(lambda model: torch.ones(())), "score", "gives a Tensor, not a dict"),
