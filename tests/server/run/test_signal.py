@@ -164,7 +164,7 @@ def test_made_up_people_decide_and_real_ones_do_not(started: Path) -> None:
     Path("plan.toml").write_text(text.replace('population = "example"', 'population = "patients"'))
     shown = ask("task", "check")
     assert shown.exit_code == 0, shown.output
-    assert "updates have norms" in shown.output
+    assert "users have norms" in shown.output
     assert ask("task", "check", "--data-is-public").exit_code == 2
 
 
