@@ -230,8 +230,8 @@ class FirstUsersScale(RunningStatistics):
         return x / self.seen[0], y
 
 
-# Where many users may train at once a made-up row is prepared first, and its scale is everybody's.
-@pytest.mark.parametrize(("task", "engine"), [(RunningStatistics, "auto"), (FirstUsersScale, "loop")])
+@pytest.mark.parametrize("engine", ["auto", "loop"])
+@pytest.mark.parametrize("task", [RunningStatistics, FirstUsersScale])
 def test_a_task_that_carries_one_users_data_to_the_next_is_found(
     task: type[Right], engine: Literal["auto", "loop"]
 ) -> None:
