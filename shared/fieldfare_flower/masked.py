@@ -42,7 +42,7 @@ QUERY_MASKS = "query.masks"
 ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
 _MOST = 1 << 62
 _SIGNATURE_BYTES = 64
-# What an instruction may tell each node otherwise: whom it asks, and what its ledger shows.
+# What may differ from node to node in an instruction: whom it asks, and what the ledger shows.
 UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
 _MASKING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str, "shares": list, "weights": list}
@@ -193,7 +193,7 @@ class MasksAsked:
     seals: tuple[Seal, ...]  # of each of `nodes`, in the same order
 
     def purposes(self) -> list[Purpose]:
-        """What each box must have been made for. Its `info` raises `BadInput` where it is no reply of a run."""
+        """What each box must have been made for. `Purpose.info` raises `BadInput` where no run has such a reply."""
         about = (self.run, self.round, self.attempt)
         return [Purpose(*about, node, self.numel, self.plan, self.instruction) for node in self.nodes]
 

@@ -1,4 +1,4 @@
-"""How the nodes of a plan's masked runs are told to mask, without a run."""
+"""What nodes are told where a plan's runs are masked, made without a run."""
 
 from __future__ import annotations
 

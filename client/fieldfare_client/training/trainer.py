@@ -159,7 +159,7 @@ class Trainer:
         self._choices: dict[Hashable, EngineChoice] = {}
         self._engines: dict[type[Engine], Engine] = {}
         self._works: dict[type[Engine], bool] = {}  # whether engines train made-up rows
-        # Made-up inputs and targets of one row, once they are asked for; empty where the task cannot prepare such.
+        # Inputs and targets of one made-up row, None until it is needed; empty where the task cannot prepare it.
         self._row: tuple[torch.Tensor, ...] | None = None
         self._room = 2**30  # the most users that the device's memory was seen to hold at once
         self._apart: Apart | None = None
@@ -449,8 +449,9 @@ class Trainer:
     def _train_each(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
-        """Do as `_train_chunk`, after `engine` raised, one user after another: where users are isolated, each has the
-        bits of a chunk.
+        """Train users one after another, since `engine` raised for them together.
+
+        Returns what `_train_chunk` does; isolated users have the same bits.
         """
         combined = [torch.zeros(len(users), self.schema.numel, device=self.device) for _ in work.weights]
         for place in range(len(users)):

@@ -1,4 +1,4 @@
-"""Which rounds, cohort, clip norm, mechanism and sampler leave a plan the least noise, at its own promise.
+"""Which rounds, cohort, clip norm, mechanism and sampler give a plan the least noise at the same epsilon and delta.
 
 Every way keeps the plan's population, epsilon, delta and adjacency, and is measured by `signal.noise_share`.
 A way is priced as `fieldfare plan` prices it (`run.pricing.price`). The exception are samplers that a Monte

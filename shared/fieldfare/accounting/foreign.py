@@ -95,7 +95,7 @@ class Foreign(Table):
         """Return what it takes from a population of `adjacency`, of whose D `leak` is left.
 
         Raises `BadInput` for sampled losses that cannot be priced, and for one that does not name `adjacency` where
-        that of another would be too little: by half of mu under `replace_one`, by what counts tell where they are secret.
+        that of another would be too little: by half of mu under `replace_one`, or by what secret counts tell.
         """
         if self.adjacency is None and self.rate is None and adjacency != "zero_out":
             why = f"the population's is {adjacency!r}, under which what was computed for another may be too little."
