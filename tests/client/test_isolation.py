@@ -209,8 +209,12 @@ def test_one_users_data_do_not_move_another_users_update(task: Task, engine: str
 
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.9, "gradient_clip": 0.5}, {"steps": 5}], ids=str)
 @pytest.mark.parametrize("task", [Mixing(), MixingModel()], ids=lambda task: type(task).__name__)
-def test_engines_agree_on_a_loss_that_mixes_batches_of_unequal_length(task: Task, settings: dict[str, Any]) -> None:
+def test_engines_agree_on_a_loss_that_mixes_batches_of_unequal_length(
+    task: Task, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected, _ = each(task, "loop", **settings)
+    # An engine that raises would leave its users to the loop, whose updates are right.
+    monkeypatch.setattr(Trainer, "_train_again", lambda *_: pytest.fail("the engine raised"))
     for engine in ("written", "mapped"):
         if engine == "written" and isinstance(task, MixingModel):
             continue
