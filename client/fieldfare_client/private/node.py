@@ -205,6 +205,10 @@ class AppNode:
                 sums = schema.stacked(read.queries).split(flat)
                 content = TrainReply(read.occasion, sums, len(asked), riders).write()
             else:
+                if time.monotonic() >= self._until:
+                    # The server chose the time, for each node: a sum would have zeros of all but one of them.
+                    why = "its time is over, and who trained no longer would count as zero."
+                    raise NotNow("a masked reply", why, "a longer run.round_timeout")
                 content = mask_reply(masking, context, cost, read.occasion, flat, len(asked), riders)
             own_data.note(len(asked), failures, content)
         return Message(content, reply_to=message)

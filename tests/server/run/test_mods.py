@@ -164,6 +164,23 @@ def test_a_masked_app_answers_nothing_in_clear(tmp_path: Path, mods: Any, monkey
     assert not seen
 
 
+def test_another_function_of_a_masked_app_is_not_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that the server sends to one that changes nothing would leave the others' updates in the sum."""
+    write, called = PlainDialect.write, list[Message]()
+
+    def lie(self: Any, *given: Any) -> Any:
+        messages, reader = write(self, *given)
+        for message in messages:
+            message.metadata.message_type = "train.nothing"
+        return messages, reader
+
+    monkeypatch.setattr(PlainDialect, "write", lie)
+    app = app_of(ff.masked)
+    app.train("nothing")(lambda message, context: called.append(message) or message)  # type: ignore[func-returns-value]
+    ends(tmp_path, app, "NotMasked", aggregation=MASKED_TABLE)
+    assert not called
+
+
 def test_a_blinder_that_the_node_did_not_pin_gets_no_answer(tmp_path: Path) -> None:
     seen: list[RecordDict] = []
     grid = Watched(app_of(ff.masked, seen=seen), NODES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,33 @@ def test_a_masked_run_of_own_loops_releases_the_bytes_of_a_plain_one(tmp_path: P
             FieldfareStrategy(session).start(grid)
         released.append((state.root / "run" / "model.safetensors").read_bytes())
     assert released[0] == released[1]
+
+
+class Hurrying(LocalGrid):
+    """A server that gives one node, 2, no time to train, and the others all they want."""
+
+    def answer(self, message: Message) -> Message:
+        if (message.metadata.dst_node_id, message.metadata.message_type) == (2, "train"):
+            message.metadata.__dict__["_ttl"] = 1e-4
+        reply = super().answer(message)
+        if message.metadata.message_type == "train":
+            self.errors[message.metadata.dst_node_id].append(reply.error.reason if reply.has_error() else "")
+        return reply
+
+
+def test_a_masked_node_that_was_given_no_time_is_in_no_sum(tmp_path: Path) -> None:
+    """Its users would count as zero: what a sum of all such and one other says is that one's update."""
+    state = home(tmp_path)
+    with Session.begin(state, plan(aggregation=MASKED_TABLE), identity_is_stable=True) as session:
+        grid = nodes(4)
+        grid.__class__, grid.errors = Hurrying, defaultdict(list)  # type: ignore[attr-defined]
+        rehearse_masks(grid, session.plan, session.schema, state.root)
+        FieldfareStrategy(session).start(grid)
+    in_time = grid.errors  # type: ignore[attr-defined]
+    late = in_time.pop(2)
+    assert late
+    assert all("NotNow" in said for said in late)
+    assert {said for told in in_time.values() for said in told} == {""}
 
 
 def test_a_node_of_own_loops_that_names_a_blinder_sends_nothing_in_clear(tmp_path: Path) -> None:
