@@ -18,7 +18,7 @@ import pytest
 from fieldfare_server.deployment.certificates import make_server
 from support.waiting import free_port, until
 
-GATE = Path(__file__).parents[2] / "deploy/gate"
+GATE = Path(os.environ.get("FIELDFARE_GATE", Path(__file__).parents[2] / "deploy/gate"))
 PRETENDED = """#!/bin/sh
 [ "$5" = -s ] && echo 'settings are read again' >&2 && exit
 echo 'it has started' >&2

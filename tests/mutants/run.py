@@ -1,9 +1,9 @@
 """Break one privacy-relevant line at a time, and see that a named test notices: `make mutants`.
 
 `mutants.toml` lists the mutants: a file, the text to replace (it must stand there exactly once), what replaces it, the
-harm that it would do, and the tests that must fail. Each mutant is applied to a copy of the source folders and of
-the certificate's checker, so that the checkout is never touched. A mutant that survives, that no longer applies, or
-whose tests fail without it, fails the run.
+harm that it would do, and the tests that must fail. Each mutant is applied to a copy of the source folders, of
+the gate and of the certificate's checker, so that the checkout is never touched. A mutant that survives, that no
+longer applies, or whose tests fail without it, fails the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("shared", "server", "client", "benchmarks/research", "benchmarks/claims")
+SOURCES = ("shared", "server", "client", "benchmarks/research", "benchmarks/claims", "deploy/gate")
 SECONDS = 300
 BATCH_SECONDS = 1200
 """For the named tests of a batch together, without a mutant."""
@@ -72,6 +72,7 @@ def run_tests(sources: Path, tests: tuple[str, ...], seconds: float = SECONDS) -
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(str(sources / folder) for folder in SOURCES)
     environment["FIELDFARE_CHECKER"] = str(sources / "docs")
+    environment["FIELDFARE_GATE"] = str(sources / "deploy/gate")
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment["OMP_NUM_THREADS"] = "1"
     # A plugin that no mutant's test needs takes half of the time that pytest takes to start.

@@ -169,7 +169,7 @@ class Answers(RunAnswers, JournalAnswers):
         if (asked.action == "reserve") != (asked.loss is not None):
             raise Conflict(f"action {asked.action!r}", "a loss is given to reserve it, and only then.")
         ledger, key = self._ledger, asked.key
-        with ledger.presenting(secret):
+        with ledger.database.presenting(secret):
             if asked.loss is not None:
                 made = ledger.reserve_charge(name, key, asked.loss, what=asked.what, why=asked.why, actor=actor)
             else:
@@ -186,7 +186,7 @@ class Answers(RunAnswers, JournalAnswers):
     ) -> Population:
         """Change a population's budget, and return it. Raises `ProblemError` 409 where the ledger refuses it."""
         self._require(name)
-        with allowed(), self._ledger.presenting(secret):
+        with allowed(), self._ledger.database.presenting(secret):
             change(self._ledger)
         return self.population(name, only)
 

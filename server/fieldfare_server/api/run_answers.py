@@ -136,7 +136,7 @@ class RunAnswers:
         secret: the caller's token, here and below: a database that separates roles checks it too.
         """
         self.population_of(run_id)
-        with allowed(), self._ledger.presenting(secret):
+        with allowed(), self._ledger.database.presenting(secret):
             return self._ledger.request(run_id, None if request == "resume" else request, actor).state
 
     def population_of(self, run_id: str) -> str:

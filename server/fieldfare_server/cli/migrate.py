@@ -16,7 +16,7 @@ from fieldfare_server.cli.output import print_outcome
 from fieldfare_server.cli.waiting import retry
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.sql.roles import Part, read_passwords
+from fieldfare_server.ledger.sql.roles import Part, read_passwords, separate
 
 
 @command
@@ -44,7 +44,7 @@ def migrate(
         # matter here: `migrate` raises again if there is a real fault.
         with contextlib.suppress(LedgerError):
             Ledger.open(directory.ledger, create=True, patience=10.0).close()
-        return Ledger.migrate(directory.ledger, directory.head_file), Ledger.separate_roles(directory.ledger, passwords)
+        return Ledger.migrate(directory.ledger, directory.head_file), separate(directory.ledger, passwords)
 
     passwords = read_passwords(role_passwords) if role_passwords else {}
     version, roles = retry(create_or_upgrade) if wait else create_or_upgrade()

@@ -97,12 +97,7 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> DueCharge:
 
 
 def verify(
-    ledger: Ledger,
-    store_root: Path | None = None,
-    *,
-    recompute: Recompute | None = None,
-    held: Head | None = None,
-    strategies: Path | None = None,
+    ledger: Ledger, store_root: Path | None = None, *, recompute: Recompute | None = None, held: Head | None = None
 ) -> VerifyReport:
     """Check everything and stop at the first row that does not fit.
 
@@ -112,9 +107,8 @@ def verify(
         recompute: how to charge a plan, `recharge` (None: charges are compared with the journal, not
             recomputed).
         held: the end of the journal as it is known outside the database.
-        strategies: the directory of the runs' files, for strategies alone (None: `store_root`).
     """
-    verification = Verifier(ledger.url, store_root, recompute, held, strategies)
+    verification = Verifier(ledger.url, store_root, recompute, held)
     try:
         with ledger.database.read() as connection:
             return verification.report(connection)
@@ -140,16 +134,10 @@ class Verifier(Replay):
     """One check. name: the ledger's in the report; the others are as `verify`'s."""
 
     def __init__(
-        self,
-        name: str,
-        store_root: Path | None = None,
-        recompute: Recompute | None = None,
-        held: Head | None = None,
-        strategies: Path | None = None,
+        self, name: str, store_root: Path | None = None, recompute: Recompute | None = None, held: Head | None = None
     ) -> None:
         super().__init__(name, thorough=True)
         self._root, self._recompute, self._held = store_root, recompute, held
-        self._files = strategies or store_root or Path()
         self.head: Head | None = None
         self.checked: dict[str, int] = {}
         self.missing: dict[str, str] = {}
@@ -284,7 +272,7 @@ class Verifier(Replay):
             return None
         strategy = run.row.strategy
         try:
-            return self._recompute(plan, StoredStrategy(self._files, run_id, strategy, run.planned))
+            return self._recompute(plan, StoredStrategy(self._root or Path(), run_id, strategy, run.planned))
         except StrategyError as error:
             (self.unpinned if strategy is None else self.missing)[run_id] = str(error)
             return None

@@ -9,13 +9,10 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Units
@@ -32,11 +29,11 @@ from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.rules import charges, populations, runs
 from fieldfare_server.ledger.run_handle import RunHandle
 from fieldfare_server.ledger.schedule import scheduled
-from fieldfare_server.ledger.sql import head_keys, leases, nodes, odometer_tables, roles, rows, tokens
+from fieldfare_server.ledger.sql import head_keys, leases, nodes, odometer_tables, rows, tokens
 from fieldfare_server.ledger.sql import migrate as schema
-from fieldfare_server.ledger.sql.database import Database, is_empty
+from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean, read_head
-from fieldfare_server.ledger.sql.load import load, require_empty
+from fieldfare_server.ledger.sql.load import load
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.sql.mend import Examination, Mending, charge_for
 from fieldfare_server.ledger.sql.proof import Disproved, Proof
@@ -86,7 +83,8 @@ class Ledger(Reader, metaclass=Shown):
         self.proof = journal.proof  # whether the tables say what the journal proves
         self._journal, self._lease_seconds = journal, lease_seconds
         revoke = functools.partial(tokens.revoke, journal, actor="expiry")
-        self._check_token = tokens.TokenCheck(database, journal.clock, revoke)
+        # Gives the token of a secret if it is valid now and the journal proves it, else None.
+        self.check_token = tokens.TokenCheck(database, journal.clock, revoke)
 
     @classmethod
     def open(
@@ -134,11 +132,11 @@ class Ledger(Reader, metaclass=Shown):
                 )
             if not database.exists and not create:
                 raise NoLedger(f"ledger {database.name}", "there is none.", "create one: `fieldfare population create`")
-            if create and _is_empty(database):
+            if create and database.is_empty:
                 _require_no_held_head(database, head_file)
                 schema.upgrade(database)
             elif migrate:
-                _upgrade(database, head_file)
+                cls.migrate(url, head_file)
             schema.check(database)
             held = None if head_file is None else chain.HeadFile(head_file)
             journal = Journal(database, held, clock, coordinator=coordinator, segments=segments)
@@ -156,34 +154,26 @@ class Ledger(Reader, metaclass=Shown):
 
         head_file: where this machine holds the end of the log, beside the files of its runs.
         """
+        from fieldfare_server.ledger.sql.convert import convert  # what only old ledgers need
+
         database = Database(url)
         try:
-            if not database.exists or _is_empty(database):
+            if not database.exists or database.is_empty:
                 raise NoLedger(f"ledger {database.name}", "there is none to migrate.")
-            _upgrade(database, head_file)
+            with database.read() as connection:
+                version = schema.version(connection)
+            if version is None or not schema.known(version):
+                schema.check(database)
+            ended = schema.upgrade(database, convert=lambda connection: convert(database, connection, head_file))
+            if ended is not None and head_file is not None:
+                chain.HeadFile(head_file).write(ended, again=True)
         finally:
             database.close()
         return schema.latest()
 
-    @staticmethod
-    def separate_roles(url: str, passwords: Mapping[roles.Part, str]) -> Mapping[roles.Part, str]:
-        """Give PostgreSQL's roles their rights on the ledger at `url`, whose owner asks; see `roles.separate`.
-
-        passwords: of the roles to make. Returns the names of those that there are now.
-        """
-        database = Database(url)
-        try:
-            return roles.separate(database, passwords)
-        finally:
-            database.close()
-
     def hold_head(self) -> None:
         """Hold where the journal ends now. Raises `LedgerError` if an old copy was put back."""
         self._journal.hold()
-
-    def presenting(self, secret: str | None) -> AbstractContextManager[None]:
-        """Let this thread write in the name of this secret's token, inside: the API's role may do nothing else."""
-        return self.database.presenting(secret)
 
     @property
     def url(self) -> str:
@@ -202,9 +192,7 @@ class Ledger(Reader, metaclass=Shown):
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- populations -----------------------------------------------------------------------------------------
@@ -435,9 +423,9 @@ class Ledger(Reader, metaclass=Shown):
         `Disproved`.
         """
         with self.read() as connection:
-            due = rows.expired_runs(connection, self._clock(), population)
+            reserved = rows.reservations(connection, population)
         ended = []
-        for run_id, seconds in due:
+        for run_id, seconds in [(run, seconds) for run, seconds, ends_at in reserved if self._clock() >= ends_at]:
             try:
                 why = f"its reservation expired: no coordinator held it for {seconds:g} s"
                 # Asked again with the lease: the run may have been taken up and left again since it was read.
@@ -563,7 +551,12 @@ class Ledger(Reader, metaclass=Shown):
         """
 
         def place(connection: Connection) -> chain.Head:
-            require_empty(connection, self.url)
+            if count := read_head(connection).count:
+                raise LedgerError(
+                    f"ledger {self.url}",
+                    f"it has {count} rows, which an import would forget.",
+                    "an empty database; `fieldfare ledger mend` puts right what does not fit",
+                )
             return load(connection, self.url, segments, held)
 
         return self._remake(self._journal, actor, place)
@@ -677,10 +670,6 @@ class Ledger(Reader, metaclass=Shown):
         """Make a token, named by its id or its name, useless from now on; `tokens.revoke` says what is refused."""
         return tokens.revoke(self._journal, token, actor)
 
-    def check_token(self, secret: str) -> views.TokenView | None:
-        """Return the token with this secret if it is valid now and the journal proves it, else None."""
-        return self._check_token(secret)
-
     def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
         """Record that a token was used, and for what."""
         tokens.record_use(self._journal, token_id, purpose, actor)
@@ -720,25 +709,6 @@ class Ledger(Reader, metaclass=Shown):
     def node_register(self) -> nodes.NodeRegister:
         """Return what was said of nodes; it reads what is new each time that it is asked."""
         return nodes.NodeRegister(self.database)
-
-
-def _is_empty(database: Database) -> bool:
-    try:
-        return is_empty(database.engine)
-    except (SQLAlchemyError, UnicodeError) as error:
-        raise database.error(error) from error
-
-
-def _upgrade(database: Database, head_file: Path | None) -> None:
-    from fieldfare_server.ledger.sql.convert import convert  # what only old ledgers need
-
-    with database.read() as connection:
-        version = schema.version(connection)
-    if version is None or not schema.known(version):
-        schema.check(database)
-    converted = schema.upgrade(database, convert=lambda connection: convert(database, connection, head_file))
-    if converted is not None and head_file is not None:
-        chain.HeadFile(head_file).write(converted, again=True)
 
 
 def _require_no_held_head(database: Database, head_file: Path | None) -> None:

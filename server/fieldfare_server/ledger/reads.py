@@ -20,7 +20,6 @@ from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.events.charges import ChargeCarried
 from fieldfare_server.ledger.events.heads import HeadKeyChanged
 from fieldfare_server.ledger.events.populations import Created
 from fieldfare_server.ledger.sql import models, odometer_tables, rows
@@ -208,13 +207,6 @@ class Reader:
         query = select(c.id, c.body).where(c.action == HeadKeyChanged.action).order_by(c.id)
         with self.read() as connection:
             return {row: json.loads(body)["line"] for row, body in connection.execute(query)}
-
-    def carried(self, run_id: str) -> bool:
-        """Return whether a run of an earlier format gave way to a charge when the ledger was converted."""
-        c = models.journal.c
-        query = select(c.id).where(c.run == run_id, c.action == ChargeCarried.action)
-        with self.read() as connection:
-            return connection.execute(query).first() is not None
 
     def row_hash(self, number: int) -> str | None:
         """Return the hash of journal row `number`; None if there is none."""

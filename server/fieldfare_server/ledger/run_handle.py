@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -102,9 +101,7 @@ class RunHandle:
     def __enter__(self) -> RunHandle:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._over:
             text = "" if error is None else type(error).__name__
             # What stopped the run is told, not that the ledger could not note it: then its lease runs out by itself.

@@ -20,7 +20,9 @@ from fieldfare.plan import Plan
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.events.charges import ChargeCarried
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.ledger.watch import newest_row
 
 log = logging.getLogger("fieldfare.session")
 
@@ -42,7 +44,8 @@ def left_behind(home: StateDirectory, ledger: Ledger) -> list[str]:
             try:
                 has_ended = ledger.run(directory.name).ended_at is not None
             except BadInput:
-                has_ended = ledger.carried(directory.name)  # no run of this ledger else: not ours to destroy
+                # No run of this ledger else: not ours to destroy.
+                has_ended = newest_row(ledger, directory.name, ChargeCarried.action) is not None
             if has_ended:
                 ended.append(directory.name)
     return ended
@@ -76,7 +79,8 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
         CheckpointError: its last model is in a checkpoint that cannot be read. Nothing is destroyed then.
     """
     files = RunFiles(home.root, run_id)
-    if ledger.carried(run_id):
+    # A run of an earlier format that gave way to a charge when the ledger was converted.
+    if newest_row(ledger, run_id, ChargeCarried.action) is not None:
         rounds = files.committed_rounds()
         if rounds and not (files.directory / "model.safetensors").exists():
             write_model(files, {"params": files.latest_committed(rounds[max(rounds)])[0]["params"]})

@@ -105,7 +105,7 @@ def test_what_a_run_reserves_is_recomputed_from_its_plan(
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         run = start(ledger, plan_json=cost.plan.to_json(), planned=planned, id="run", strategy=named)
-        report = verify(ledger, recompute=recharge, strategies=tmp_path)
+        report = verify(ledger, recompute=recharge, store_root=tmp_path)
         assert verify(ledger).ok
     assert report.ok == fits
     if not fits:
@@ -125,7 +125,7 @@ def test_what_a_run_reserves_is_the_price_that_is_stored_with_it(
     with Ledger.open(ledger_url, create=True) as ledger:
         ledger.create_population("people", 4.0, 1e-6, actor="officer")
         run = start(ledger, plan_json=cost.plan.to_json(), planned=planned, id="run", strategy=cost.strategy)
-        report = verify(ledger, recompute=recharge, strategies=tmp_path)
+        report = verify(ledger, recompute=recharge, store_root=tmp_path)
     assert report.ok == fits
     assert not report.missing
     if report.fault is not None:
@@ -144,7 +144,7 @@ def test_the_leak_of_discrete_noise_is_recomputed(part: float, fits: bool, ledge
         ledger.create_population("people", 4.0, 1e-6, leak=1e-12, actor="officer")
         terms = {"plan_json": cost.plan.to_json(), "planned": cost.loss, "leak": part * cost.leak}
         run = start(ledger, **terms, id="run", strategy=cost.strategy)
-        fault = verify(ledger, recompute=recharge, strategies=tmp_path).fault
+        fault = verify(ledger, recompute=recharge, store_root=tmp_path).fault
     assert (fault is None) == fits
     if fault is not None:
         assert (fault.table, fault.row) == ("runs", run.id)

@@ -85,7 +85,7 @@ def test_a_backup_of_postgresql_under_load_restores(postgres: Cluster, tmp_path:
     source = postgres.new_database()
     before, _ = backed_up(source, tmp_path / "copies")
     # The role of the API is enough, as in compose.
-    Ledger.separate_roles(source, {part: f"{part}-is-long-and-random" for part in roles.PARTS})
+    roles.separate(source, {part: f"{part}-is-long-and-random" for part in roles.PARTS})
     reader = make_url(source).set(username="fieldfare_api").render_as_string()
     copy = backups.make(reader, tmp_path / "copies")
     url = postgres.new_database()

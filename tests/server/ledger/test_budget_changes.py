@@ -265,11 +265,11 @@ def test_a_held_run_keeps_its_reservation_however_short_the_time(ledger_url: str
 def test_a_run_taken_up_and_left_again_while_reservations_expire_goes_on(
     ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, read = Clock(), rows.expired_runs
+    clock, read = Clock(), rows.reservations
 
-    def slow(*arguments: Any) -> list[tuple[str, float]]:
+    def slow(*arguments: Any) -> list[tuple[str, float, float]]:
         due = read(*arguments)
-        for run_id, _ in due:
+        for run_id, *_ in due:
             with ledger.resume_run(run_id, key_commitment=digest("key"), holder="quick"):
                 pass
         return due
@@ -280,7 +280,7 @@ def test_a_run_taken_up_and_left_again_while_reservations_expire_goes_on(
             pass
         clock.now += 3601
         with monkeypatch.context() as patch:
-            patch.setattr(rows, "expired_runs", slow)
+            patch.setattr(rows, "reservations", slow)
             assert ledger.expire_reservations() == ()
         assert ledger.run(run.id).state != "stopped"
         clock.now += 3601

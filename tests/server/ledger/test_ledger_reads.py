@@ -233,10 +233,10 @@ def test_room_is_never_too_much_and_nearly_all() -> None:
 def test_one_loss_is_part_of_another_or_not() -> None:
     event = PoissonGaussian(0.1, 1.0, 3)
     fewer, other = PoissonGaussian(0.1, 1.0, 2), PoissonGaussian(0.2, 1.0, 1)
-    assert budget.at_most(PrivacyLoss(0.5, (fewer,)), PrivacyLoss(0.5, (event,)))
-    assert not budget.at_most(PrivacyLoss(0.5, (event,)), PrivacyLoss(0.5, (fewer,)))
-    assert not budget.at_most(PrivacyLoss(0.5, (other,)), PrivacyLoss(9.0, (event,)))
-    assert not budget.at_most(PrivacyLoss(math.nextafter(0.5, 1)), PrivacyLoss(0.5))
+    assert PrivacyLoss(0.5, (fewer,)).part_of(PrivacyLoss(0.5, (event,)))
+    assert not PrivacyLoss(0.5, (event,)).part_of(PrivacyLoss(0.5, (fewer,)))
+    assert not PrivacyLoss(0.5, (other,)).part_of(PrivacyLoss(9.0, (event,)))
+    assert not PrivacyLoss(math.nextafter(0.5, 1)).part_of(PrivacyLoss(0.5))
 
 
 def test_a_filled_ledger_reads_back(ledger_url: str) -> None:

@@ -271,7 +271,7 @@ def apart(postgres: Cluster, home: Path) -> str:
     url = postgres.new_database()
     with Ledger.open(url, create=True, head_file=home / "ledger.head", coordinator=True) as ledger:
         fill(ledger)
-    Ledger.separate_roles(url, PASSWORDS)
+    roles.separate(url, PASSWORDS)
     return url
 
 
@@ -290,7 +290,7 @@ def test_a_row_that_a_role_may_write_and_no_rule_allows_stops_charges_only_until
     stuck(apart, home)
     assert [row.action for row in mend(apart, home).dropped] == ["run.finish"]
     assert committed(apart) == before
-    Ledger.separate_roles(apart, PASSWORDS)
+    roles.separate(apart, PASSWORDS)
     role = make_url(apart).set(username="fieldfare_coordinator").render_as_string()
     with coordinator(role, home) as ledger:
         commit(start(ledger, 0.001), [0], 0.001)
@@ -329,7 +329,7 @@ def test_whatever_a_role_appends_of_its_own_actions_is_mended(apart: str, home: 
     assert len(mending.dropped) > done / 2
     after = committed(apart)
     assert after >= before
-    Ledger.separate_roles(apart, PASSWORDS)
+    roles.separate(apart, PASSWORDS)
     with Ledger.open(apart, head_file=home / "ledger.head", coordinator=True) as ledger:
         assert verify(ledger).ok
         ledger.create_population("next", 4.0, 1e-6, actor="officer")

@@ -38,7 +38,7 @@ def apart(postgres: Cluster) -> str:
         ledger.create_token("office", ("admin",), actor="officer")
     with Ledger.open(url, clock=lambda: 1000.0) as long_ago:
         long_ago.create_token("old", ("read",), actor="officer", expires_at=1010.0)
-    Ledger.separate_roles(url, PASSWORDS)
+    roles.separate(url, PASSWORDS)
     return url
 
 
@@ -86,7 +86,7 @@ def test_limits_belong_to_the_roles_and_come_back(apart: str) -> None:
         connection.execute(text("ALTER ROLE CURRENT_USER SET search_path = elsewhere"))
         connection.execute(text("ALTER ROLE CURRENT_USER SET lock_timeout = 0"))
     engine.dispose()
-    Ledger.separate_roles(apart, PASSWORDS)
+    roles.separate(apart, PASSWORDS)
     with Ledger.open(apart) as ledger, ledger.database.read() as connection:
         found = connection.execute(
             text("SELECT rolname, rolconnlimit, rolconfig FROM pg_roles WHERE rolname LIKE 'fieldfare\\_%'")
@@ -108,7 +108,7 @@ def test_a_role_that_holds_the_head_holds_up_no_charge_for_long(
     url = postgres.new_database()
     with Ledger.open(url, create=True) as ledger:
         ledger.create_population("people", 8.0, 1e-6, actor="officer")
-    Ledger.separate_roles(url, PASSWORDS)
+    roles.separate(url, PASSWORDS)
     engine = create_engine(make_url(of(url, "api")).set(drivername="postgresql+psycopg"))
     with engine.connect() as holder:
         for setting in roles.LIMITS:
@@ -230,7 +230,7 @@ def test_random_statements_of_a_role_leave_a_ledger_that_charges(apart: str, par
     engine.dispose()
     assert done > 20
     print(f"{done} transactions, {taken} committed")
-    Ledger.separate_roles(apart, PASSWORDS)
+    roles.separate(apart, PASSWORDS)
     with Ledger.open(of(apart, "coordinator")) as coordinator:
         commit(start(coordinator, 0.1), [], 0.1)
         coordinator.reserve_charge("people", "k", Foreign(mu=0.1), what="x", why="y", actor="ranker")

@@ -52,7 +52,7 @@ class Apart:
 def apart(postgres: Cluster) -> Apart:
     url = postgres.new_database()
     Ledger.open(url, create=True).close()
-    names = Ledger.separate_roles(url, PASSWORDS)
+    names = roles.separate(url, PASSWORDS)
     assert names == {part: f"fieldfare_{part}" for part in roles.PARTS}
     return Apart(url)
 
@@ -258,7 +258,7 @@ def test_the_api_changes_nothing_but_in_the_name_of_a_token(apart: Apart) -> Non
     with apart.open("api") as api:
 
         def more(secret: str | None, actor: str) -> None:
-            with api.presenting(secret):
+            with api.database.presenting(secret):
                 api.raise_population("people", epsilon=5.0, reason="more", actor=actor, person=actor)
 
         forged = chief[:-1] + ("0" if chief[-1] != "0" else "1")
@@ -274,15 +274,15 @@ def test_the_api_changes_nothing_but_in_the_name_of_a_token(apart: Apart) -> Non
         # A token for other populations cannot reach this one by a row that names both.
         for action in ("population.close", "charge.release"):
             refused(api, append(action, "people", actor="token local", run=run.id), local)
-        with api.presenting(local), pytest.raises(LedgerError, check=coded("database-no-right")):
+        with api.database.presenting(local), pytest.raises(LedgerError, check=coded("database-no-right")):
             api.request(run.id, "stop", "token local")
-        with api.presenting(chief):
+        with api.database.presenting(chief):
             api.request(run.id, "stop", "token chief")
-        with api.presenting(charger):
+        with api.database.presenting(charger):
             api.reserve_charge("people", "k", Foreign(mu=0.1), what="x", why="y", actor="token charger")
-        with api.presenting(rival), pytest.raises(LedgerError, check=coded("database-no-right")):
+        with api.database.presenting(rival), pytest.raises(LedgerError, check=coded("database-no-right")):
             api.release_charge("people", "k", actor="token rival", anyones=True)
-        with api.presenting(charger):
+        with api.database.presenting(charger):
             api.release_charge("people", "k", actor="token charger")
         with pytest.raises(LedgerError, check=coded("database-no-right")):
             api.reserve_charge("people", "k2", Foreign(mu=0.1), what="x", why="y", actor="token charger")
@@ -327,7 +327,7 @@ def test_one_stolen_token_is_not_two_persons(apart: Apart) -> None:
         first, one = admin.create_token("first", ("admin",), actor="officer")
         second, two = admin.create_token("second", ("admin",), actor="officer")
     with apart.open("api") as api:
-        with api.presenting(first):
+        with api.database.presenting(first):
             for person in ("another", two.id):
                 with pytest.raises(LedgerError, check=coded("database-no-right")):
                     api.raise_population("people", epsilon=9.0, reason="r", actor="token first", person=person)
@@ -335,7 +335,7 @@ def test_one_stolen_token_is_not_two_persons(apart: Apart) -> None:
             (proposal,) = api.population("people").proposals
             with pytest.raises(LedgerError, check=coded("database-no-right")):
                 api.approve_raise(proposal.id, actor="token first", person=two.id)
-        with api.presenting(second):
+        with api.database.presenting(second):
             assert api.approve_raise(proposal.id, actor="token second", person=two.id).epsilon == 9.0
         assert verify(api).ok
 
@@ -363,7 +363,7 @@ def test_a_role_without_guards_takes_no_charge(apart: Apart) -> None:
         pytest.raises(Disproved, check=coded("disproved", "schema tokens_journaled")),
     ):
         start(coordinator, 0.1)
-    Ledger.separate_roles(apart.url, {})
+    roles.separate(apart.url, {})
     with apart.open("coordinator") as coordinator:
         start(coordinator, 0.1).finish("stopped")
 
@@ -386,12 +386,12 @@ def test_a_role_that_could_get_round_its_rights_is_refused(postgres: Cluster) ->
             ("GRANT fieldfare TO fieldfare_api", "REVOKE fieldfare FROM fieldfare_api"),
             ("GRANT CREATE ON SCHEMA public TO fieldfare_api", "REVOKE CREATE ON SCHEMA public FROM fieldfare_api"),
         ):
-            Ledger.separate_roles(url, PASSWORDS)
+            roles.separate(url, PASSWORDS)
             with database.engine.begin() as connection:
                 connection.execute(text(gives))
             try:
                 with pytest.raises(LedgerError, check=coded("ledger-error", "role fieldfare_api of ledger")):
-                    Ledger.separate_roles(url, {})
+                    roles.separate(url, {})
             finally:
                 with database.engine.begin() as connection:
                     connection.execute(text(takes))
@@ -408,7 +408,7 @@ def test_the_owner_need_not_be_a_superuser(postgres: Cluster) -> None:
     database.close()
     owner = url.set(username="books").render_as_string()
     Ledger.open(owner, create=True).close()
-    assert Ledger.separate_roles(owner, PASSWORDS) == {part: f"books_{part}" for part in roles.PARTS}
+    assert roles.separate(owner, PASSWORDS) == {part: f"books_{part}" for part in roles.PARTS}
     with Ledger.open(url.set(username="books_admin").render_as_string()) as admin:
         admin.create_population("people", 4.0, 1e-6, actor="officer")
     with Ledger.open(url.set(username="books_coordinator").render_as_string()) as coordinator:

@@ -107,6 +107,10 @@ def create(
         raise Unknown(f"adjacency = {adjacency!r}", "there is no such adjacency.", ", ".join(ADJACENCIES))
     _require_budget(epsilon, delta)
     rules.check(epsilon, delta)
+    leak = default_leak(adjacency, delta) if leak is None else leak
+    if not 0 <= leak < delta:
+        why = f"must be at least 0 and below delta = {decimal(delta)}."
+        raise OutOfRange(f"leak = {leak}", why, decimal(delta / 10))
     strict = sorted(name for name, each in state.populations.items() if each.row.two_persons)
     # A second population of the same users is a raise by another name.
     if strict and not rules.two_persons:
@@ -129,7 +133,7 @@ def create(
         two_persons=rules.two_persons,
         reservation_seconds=None if rules.reservation_seconds is None else float(rules.reservation_seconds),
         salt=salt,
-        leak=budget.require_leak(default_leak(adjacency, delta) if leak is None else leak, delta),
+        leak=leak,
         proposal=secrets.token_hex(6) if strict else None,
         person=person if strict else None,
     )

@@ -64,7 +64,7 @@ def committed(state: State, record: Record, event: events.Committed) -> Iterator
     run, row = _open(state, record, event.attempt)
     require_charge(run.row.id, row.index, run.spent, budget.loss(event.spent), run.planned)
     require(event.noise_row == row.noise_row, "its noise row is not the one it was opened with")
-    _require_nonce(state, run, row, event.nonce)
+    _require_nonce(state, run, event.nonce)
     require((event.charges is not None) == run.row.individual, "it charges otherwise than the run does")
     yield row._replace(
         state="committed",
@@ -86,13 +86,13 @@ def committed(state: State, record: Record, event: events.Committed) -> Iterator
 def require_charge(run: str, index: int, before: PrivacyLoss, spent: PrivacyLoss, planned: PrivacyLoss) -> None:
     """Raise `BudgetRefused` unless `spent` is at least what was spent `before`, and at most what the run `planned`."""
     charge = f"the charge of round {index} of run {run}"
-    if not budget.at_most(before, spent):
+    if not before.part_of(spent):
         raise BudgetRefused(
             charge,
             f"a charge never shrinks: {spent} is less than {before}, which is spent already.",
             code="charge-shrinks",
         )
-    if not budget.at_most(spent, planned):
+    if not spent.part_of(planned):
         raise BudgetRefused(
             charge,
             f"{spent} is more than {planned}, which the run reserved.",
@@ -101,7 +101,7 @@ def require_charge(run: str, index: int, before: PrivacyLoss, spent: PrivacyLoss
         )
 
 
-def _require_nonce(state: State, run: FoldedRun, row: RoundRow, nonce: str | None) -> None:
+def _require_nonce(state: State, run: FoldedRun, nonce: str | None) -> None:
     if not has_nonces(run.row.noise_source):
         require(nonce is None, "it has a nonce it cannot have")
         return

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, Row, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import Connection, QueuePool, Row, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.sql.expression import SelectBase
 
@@ -95,6 +95,15 @@ class Database:
     def exists(self) -> bool:
         """Whether there is something to open (an empty SQLite file counts as nothing)."""
         return self.path is None or (self.path.is_file() and self.path.stat().st_size > 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds none of the ledger's tables. Raises `LedgerError` where it cannot be asked."""
+        try:
+            names = set(inspect(self.engine).get_table_names())
+        except (SQLAlchemyError, UnicodeError) as error:
+            raise self.error(error) from error
+        return not names & ({table.name for table in models.metadata.sorted_tables} | {"alembic_version"})
 
     def close(self) -> None:
         """Close all connections."""
@@ -418,9 +427,3 @@ def _is_full(error: Exception) -> bool:
 # Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or
 # connections; a standby that is not promoted yet.
 _TRANSIENT = ("57P01", "57P02", "57P03", "40001", "40P01", "55P03", "53000", "53100", "53200", "53300", "25006")
-
-
-def is_empty(engine: Engine) -> bool:
-    """Whether the database holds none of the ledger's tables."""
-    names = set(inspect(engine).get_table_names())
-    return not names & ({table.name for table in models.metadata.sorted_tables} | {"alembic_version"})

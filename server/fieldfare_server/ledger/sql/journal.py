@@ -189,8 +189,8 @@ class Journal:
             self._seen = self._file.read()
         with self.database.read() as connection:
             end = self._not_behind(connection, read_head(connection))
-            row = _read_row(connection, end.count)
-            fits = row is None if end.count == 0 else row is not None and row["hash"] == end.hash == chain.row_hash(row)
+            row = connection.execute(select(models.journal).where(models.journal.c.id == end.count)).mappings().first()
+            fits = not row if end.count == 0 else row and row["hash"] == end.hash == chain.row_hash(dict(row))
         if not fits:
             raise LedgerCorrupt(
                 f"ledger {self.database.name}",
@@ -357,8 +357,3 @@ def read_head(connection: Connection) -> chain.Head:
 
 def _head_of(row: Any) -> chain.Head:
     return chain.Head(row.ledger, row._mapping["count"], row.hash)
-
-
-def _read_row(connection: Connection, number: int) -> Mapping[str, object] | None:
-    row = connection.execute(select(models.journal).where(models.journal.c.id == number)).mappings().first()
-    return None if row is None else dict(row)

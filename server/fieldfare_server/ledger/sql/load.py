@@ -49,17 +49,6 @@ def load(connection: Connection, name: str, segments: Segments, held: Iterable[c
     return end
 
 
-def require_empty(connection: Connection, name: str) -> None:
-    """Raise `LedgerError` if the ledger has a row."""
-    count = read_head(connection).count
-    if count:
-        raise LedgerError(
-            f"ledger {name}",
-            f"it has {count} rows, which an import would forget.",
-            "an empty database; `fieldfare ledger mend` puts right what does not fit",
-        )
-
-
 def _head_of(signed: str) -> chain.Head:
     try:
         line = SignedHead.parse(signed)

@@ -56,7 +56,7 @@ class Contents:
     def keep_rounds(self, rounds: Iterable[Units]) -> str:
         """Keep what each round of a run cost its users; returns its `odometers.digest_of_rounds`."""
         rounds = tuple(rounds)
-        name = odometers.digest_of_rounds(rounds)
+        name = odometers.digest_of_rounds(map(odometers.digest, rounds))
         self._known[name] = rounds
         return name
 

@@ -407,7 +407,7 @@ def _digest(blob: object, count: int) -> str:
 def _compare_recomputed(connection: Connection, name: str, digest: str) -> None:
     query = select(_p.charges, _p.count.label("number")).join(models.runs, _r.seq == _p.run_seq).where(_r.id == name)
     rounds = [_digest(row.charges, row.number) for row in connection.execute(query.order_by(_p.index))]
-    if odometers.digest_of_digests(rounds) != digest:
+    if odometers.digest_of_rounds(rounds) != digest:
         raise Unfit("participations", name, "these are not the charges that were recomputed")
 
 

@@ -296,19 +296,20 @@ def read_passwords(directory: Path) -> dict[Part, str]:
     return found
 
 
-def separate(database: Database, passwords: Mapping[Part, str]) -> dict[Part, str]:
+def separate(url: str, passwords: Mapping[Part, str]) -> dict[Part, str]:
     """Give each role that there is its rights, and no other; returns their names. Idempotent.
 
     Args:
-        database: opened by the tables' owner. On SQLite there are no roles, and nothing is done.
+        url: the ledger's, for the tables' owner. On SQLite there are no roles, and nothing is done.
         passwords: of the roles to make, or to give a new password. The others are left to the database's administrator.
 
     Raises:
         LedgerError: the owner may not make roles, or a role has rights from elsewhere that would make these useless.
     """
-    if database.path is not None:
-        return {}
+    database = Database(url)
     try:
+        if database.path is not None:
+            return {}
         with database.engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(7421580926)"))
             owner = _owner(connection)
@@ -327,6 +328,8 @@ def separate(database: Database, passwords: Mapping[Part, str]) -> dict[Part, st
             return known
     except SQLAlchemyError as error:
         raise database.error(error) from error
+    finally:
+        database.close()
 
 
 def role_of(connection: Connection) -> tuple[str, Part | Literal["owner"] | None]:

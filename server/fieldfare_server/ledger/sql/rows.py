@@ -157,11 +157,6 @@ def reservations(connection: Connection, population: str | None = None) -> list[
         raise LedgerCorrupt("table populations", why, "`fieldfare verify` names the row that was changed") from None
 
 
-def expired_runs(connection: Connection, now: float, population: str | None) -> list[tuple[str, float]]:
-    """(run, seconds after which its population lets a reservation go) of each run that was silent for longer."""
-    return [(run, seconds) for run, seconds, ends_at in reservations(connection, population) if now >= ends_at]
-
-
 def participation(connection: Connection, run_seq: int, users: int = 0) -> ParticipationRecord:
     """Realised participation of a run. Raises ValueError, naming the round, if a blob is corrupt."""
     c = models.participations.c

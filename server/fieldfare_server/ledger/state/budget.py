@@ -26,7 +26,7 @@ from typing import NamedTuple
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, Rectangle, leak_of_run, pay, price, reserve
 from fieldfare.accounting.filter import Terms as Terms
-from fieldfare.errors import BudgetRefused, OutOfRange
+from fieldfare.errors import BudgetRefused
 from fieldfare.text import decimal
 
 NOTHING = PrivacyLoss()
@@ -36,11 +36,6 @@ NOTHING = PrivacyLoss()
 def epsilon(loss: PrivacyLoss, delta: float) -> float:
     """`loss.epsilon(delta)`, cached: views ask for the same values again and again."""
     return 0.0 if loss == NOTHING else float(loss.epsilon(delta))
-
-
-def at_most(small: PrivacyLoss, large: PrivacyLoss) -> bool:
-    """Whether `small` is part of `large`: no part of it larger, no more events of any sampled kind. No tolerance."""
-    return small.part_of(large)
 
 
 # -- what runs cost ------------------------------------------------------------------------------------------
@@ -231,15 +226,6 @@ def larger(old: tuple[float, float], new: tuple[float, float], leak: float) -> t
         return new
     before, after = (Rectangle.of(*each, leak).mu_squared for each in (old, new))
     return new if after > before else old
-
-
-def require_leak(leak: float, delta: float) -> float:
-    """`leak` as D of a population. Raises `BadInput` unless 0 <= leak < delta."""
-    if not 0 <= leak < delta:
-        raise OutOfRange(
-            f"leak = {leak}", f"must be at least 0 and below delta = {decimal(delta)}.", decimal(delta / 10)
-        )
-    return leak
 
 
 def down(value: float) -> str:

@@ -44,13 +44,8 @@ def digest(values: Units) -> str:
     return hashlib.sha256(values[:size].astype("<u8").tobytes()).hexdigest()
 
 
-def digest_of_rounds(rounds: Iterable[Units]) -> str:
+def digest_of_rounds(digests: Iterable[str]) -> str:
     """SHA-256 of the digests of a run's charges, round by round, hex."""
-    return digest_of_digests(map(digest, rounds))
-
-
-def digest_of_digests(digests: Iterable[str]) -> str:
-    """`digest_of_rounds` of rounds whose digests these are."""
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
