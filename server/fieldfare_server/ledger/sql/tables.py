@@ -8,7 +8,7 @@ log proves.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -92,7 +92,7 @@ class _ByName(dict[str, T]):
     def __contains__(self, name: object) -> bool:
         return self.get(str(name)) is not None
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: T | None = None) -> T | None:  # type: ignore[override]
         """The value of this name, or `default`."""
         try:
             return self[name]
