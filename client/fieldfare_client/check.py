@@ -23,8 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from fieldfare.plan_tables import ClientSpec
-from fieldfare.schema import Schema
-from fieldfare.task import Task, load_task
+from fieldfare.task import Task, load_task, schema_of
 from fieldfare.text import counted
 from fieldfare.trees import refuse_trees
 from fieldfare_client.forked import why_not
@@ -158,7 +157,7 @@ class _Check:
         with as_fault("model", self.name, "the model cannot be trained privately"):
             # The trainer knows which models would leave something un-noised behind.
             self.trainer = Trainer(self.task, self.client, lambda updates: None)
-            self.schema = Schema.of(model)
+            self.schema = schema_of(self.task, model)
         if self.schema.numel == 0:
             raise self._fault("model", "the model has no parameters to train.")
         for key, value in model.named_parameters():

@@ -31,6 +31,7 @@ from fieldfare.lazily import torch
 from fieldfare.names import split_task_reference
 from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
+from fieldfare.schema import Schema
 from fieldfare.shown import Shown
 
 log = logging.getLogger("fieldfare.task")
@@ -167,6 +168,22 @@ class Task(metaclass=Shown):
         pixels) and expand them on the training device.
         """
         return columns["x"], columns["y"]
+
+
+def stated_schema(task: Task) -> Schema | None:
+    """Return the model's schema as the task's own class states it, for prices; None where it states none."""
+    # A subclass may build another model, so what it inherits counts for nothing.
+    known = vars(type(task)).get("known_schema")
+    return known(task) if known else None
+
+
+def schema_of(task: Task, model: torch.nn.Module) -> Schema:
+    """Return the schema of the model that the task built. Raises `BadInput` where its class states another."""
+    schema = Schema.of(model)
+    if (stated := stated_schema(task) or schema) != schema:
+        why = f"known_schema() states {stated.numel:,} parameters, other ones than build_model()'s {schema.numel:,}."
+        raise BadInput(f"run.task = {task.name!r}", why, "no known_schema", code="task-schema")
+    return schema
 
 
 @contextmanager

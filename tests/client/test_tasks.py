@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,13 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import GROUP, Task, load_task, task_names
+from fieldfare_client.check import check_task
 from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.tasks.flights import FEATURES, FlightsMLPTask, FlightsTask, features, load, read_csv
 from fieldfare_client.tasks.scores import auc
 from fieldfare_client.tasks.split import by_hash, by_labels
 from fieldfare_server.run.pricing import price, price_with_model
+from fieldfare_server.run.round.task_model import TaskModel
 from support.refusals import Coded, coded
 
 SAMPLE = Path(__file__).parents[1] / "data" / "flights_sample.csv"
@@ -208,3 +211,19 @@ def test_a_schema_that_is_inherited_is_not_believed() -> None:
     terms = {"epsilon": 8, "delta": 1e-5, "population": "people"}
     price(Plan.parse({"privacy": terms, "run": {"task": name, "rounds": 4, "cohort": 2}, "mechanism": {"kind": "nu"}}))
     assert WiderDigits.built
+
+
+class Stale(DigitsTask):
+    """Its model was changed, and not what it states of it: a price would be that of the smaller one."""
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Linear(64, 4000)
+
+    def known_schema(self) -> Schema:
+        return Schema.of_layers(64, 10)
+
+
+@pytest.mark.parametrize(("begun", "code"), [(TaskModel, "task-schema"), (check_task, "faulty")])
+def test_a_stated_schema_of_another_model_trains_nothing(begun: Callable[[str], object], code: str) -> None:
+    with pytest.raises(BadInput, check=coded(code, "known_schema()", "650", "260,000")):
+        begun(f"{__name__}:Stale")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, Interrupted
 from fieldfare.participation import PRESENCE
 from fieldfare.plan import Plan
 from fieldfare.text import decimal
@@ -148,7 +149,12 @@ def _serve_page(home: StateDirectory, port: int, enabled: bool = True) -> Iterat
 
 def _private(home: StateDirectory, label: str, plan: Plan, quiet: bool) -> Trace:
     session = sessions().begin(home, plan, True, actor=SIMULATION)
-    return run_here(session, grid_of(session, simulated_nodes(plan, None, 4)), label, quiet)
+    try:
+        with session.interrupts:
+            return run_here(session, grid_of(session, simulated_nodes(plan, None, 4)), label, quiet)
+    except Interrupted as error:  # the demo itself has neither option
+        that = f"fieldfare simulate --resume {session.account.id} --home {shlex.quote(str(home.root))}"
+        raise Interrupted(f"{error} That is: {that}") from error
 
 
 def _without_noise(task: str, quiet: bool) -> Trace:

@@ -15,7 +15,7 @@ from fieldfare.errors import BadInput, TooFew
 from fieldfare.plan import Plan, ServerOptimizerSpec
 from fieldfare.population_size import check_population_size
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
-from fieldfare_server.cli.task import check_here
+from fieldfare_server.cli.task import check_here, say_made_up
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
@@ -163,6 +163,8 @@ def check_known_users(directory: StateDirectory, plan: Plan, accepted: bool) -> 
                 admit(plan, cost_of(plan, Decisions(plan, directory.root)), ledger)
             except BadInput as refusal:
                 print_warnings([f"with the users of earlier runs the run cannot reach its end: {refusal}"])
+    if known and known[0].simulated:
+        say_made_up(plan)
     if known and known[0].users:  # None where their number is secret
         print_warnings(check_population_size(plan, known[0].users, accepted=accepted))
 

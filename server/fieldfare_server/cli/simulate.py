@@ -16,7 +16,7 @@ from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption, PlanArgument
 from fieldfare_server.cli.output import out, print_progress, print_text, print_warnings, told_if_slow
 from fieldfare_server.cli.progress import check_first, grid_of, priced_here, run_here, simulated_nodes, users_of
-from fieldfare_server.cli.task import is_simulated, judge
+from fieldfare_server.cli.task import is_simulated, judge, say_made_up
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
 from fieldfare_server.files.home import SHAREABLE, StateDirectory
 from fieldfare_server.files.plan_file import plan_path, read_plan
@@ -66,16 +66,17 @@ def simulate(
     ray = Ray(ray_address, actor_cpus, actor_gpus)
     if engine != "flower" and ray != Ray():
         raise Conflict("--ray-address, --actor-cpus, --actor-gpus", "are for Ray.", "--engine flower")
-    noise = None
+    planned, noise = read_plan(path) if path else plan_of_run(directory, resume), None
+    if path and is_simulated(directory, planned):
+        say_made_up(planned)
     if engine == "flower":
         if path:
-            check_first(read_plan(path), accept_delta=accept_delta, quiet=json_)
+            check_first(planned, accept_delta=accept_delta, quiet=json_)
         run_id = resume or new_run_id()
         print_progress(f"State: {directory.root}")
         with live_export(directory.ledger, run_id, export):
             run_flower_simulation(directory, path, resume, nodes or 1, run_id=run_id, ray=ray)
     else:
-        planned = read_plan(path) if path else plan_of_run(directory, resume)
         spread = simulated_nodes(planned, nodes)
         session = (
             _begin(directory, planned, accept_delta, json_)

@@ -16,7 +16,7 @@ from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli import importing
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import err, out, print_warnings
+from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.ledger import Ledger
@@ -85,6 +85,12 @@ def is_simulated(home: StateDirectory, plan: Plan) -> bool:
             return opened.population(plan.privacy.population).simulated
     except (BadInput, LedgerError):
         return False
+
+
+def say_made_up(plan: Plan) -> None:
+    """Say before a run that it is charged to nobody real: real rows may have taken the place of made-up ones."""
+    name = plan.privacy.population
+    print_progress(f"Population {name} is of made-up people; real ones need their own: fieldfare population create")
 
 
 def judge(cost: Cost, report: TaskReport, public: bool) -> list[str]:

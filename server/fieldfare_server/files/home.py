@@ -96,7 +96,7 @@ class StateDirectory:
             raise Unwritable(
                 f"home {str(self.root)!r}",
                 f"cannot be made: {error.strerror}.",
-                "--home, a directory that can be written",
+                "--home or --out, a directory that can be written",
             ) from None
 
 

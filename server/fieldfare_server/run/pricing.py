@@ -17,7 +17,7 @@ from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.schema import Schema
-from fieldfare.task import Task, UnknownTask, find_task, load_task
+from fieldfare.task import Task, UnknownTask, find_task, load_task, stated_schema
 from fieldfare_server import optimizers
 
 
@@ -104,9 +104,7 @@ def ring_of(privatiser: Privatiser, sums: tuple[float, int, int]) -> Ring | None
 
 def _schema_of(task: Task) -> Schema:
     """Return the schema of the task's model; built with PyTorch unless the task's own class states it."""
-    # A subclass may build another model, so what it inherits counts for nothing.
-    known = vars(type(task)).get("known_schema")
-    return known(task) if known else Schema.of(task.build_model())
+    return stated_schema(task) or Schema.of(task.build_model())
 
 
 def _task_of(plan: Plan) -> Task:

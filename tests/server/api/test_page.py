@@ -393,6 +393,21 @@ def test_an_empty_ledger_says_what_to_do(page: Any, url: str) -> None:
     page.goto(url)
     headline(page, "No run yet")
     page.locator("#runs", has_text="No run has been started").wait_for()
+    assert not page.locator("#compare").inner_text(), "there is nothing to choose from"
+
+
+@pytest.mark.parametrize("address", ["", "#population=aircraft", "#run=live"])
+def test_a_small_number_stands_on_one_line(page: Any, url: str, run: RunHandle, address: str) -> None:
+    """At some widths a promise ended a line with "(2.00, 1e-", which reads as another number."""
+    page.goto(f"{url}/{address}")
+    page.locator("main[aria-busy=false]").wait_for()
+    page.locator(".unbroken", has_text="1e-5").first.wait_for()
+    for width in range(320, 480, 20):
+        page.set_viewport_size({"width": width, "height": 900})
+        lines = page.evaluate("[...document.querySelectorAll('.unbroken')].map((e) => e.getClientRects().length)")
+        assert set(lines) <= {0, 1}, "0: not shown"
+    if address == "#run=live":
+        assert "(8, 1e-5)-differentially" in page.locator(".promise").first.inner_text(), "the text is what it was"
 
 
 def test_losing_the_service_is_said_and_coming_back_is_noticed(
@@ -735,6 +750,9 @@ def test_a_phone_sees_every_figure_of_runs_and_changes(browser: Any, url: str, l
     with new_page(browser, viewport={"width": 390, "height": 844}) as phone:
         phone.goto(f"{url}/#population=aircraft")
         phone.locator("#runs tbody tr").first.wait_for()
+        named = "getComputedStyle(document.querySelector('#runs tbody td'), '::before').content"
+        assert "Compare" in phone.evaluate(named), "a box without words"
+        phone.locator("#compare", has_text="Choose up to 4 runs").wait_for()
         for table in ("#runs", "#changes"):
             cells = phone.locator(f"{table} tbody tr").first.locator("td:visible").all()
             assert len(cells) >= 4

@@ -397,6 +397,7 @@ def test_run_knows_the_users_of_earlier_runs(
     accepted = fieldfare("run", path, *terms, "--accept-delta")
     assert accepted.exit_code == 0, accepted.output
     assert "warning: privacy.delta = 0.01" in accepted.stderr
+    assert "made-up people" not in accepted.stderr
     assert len(submitted) == 1
     # A question to nodes is asked the same.
     monkeypatch.setattr(
@@ -408,6 +409,10 @@ def test_run_knows_the_users_of_earlier_runs(
     assert refused.exit_code == 2
     assert "0.0005, or --accept-delta" in refused.stderr
     assert len(submitted) == 1
+    with Ledger.open(terms[-1]) as ledger:
+        ledger.create_population("tried", 9.0, 0.01, simulated=True, actor="test")
+    path.write_text(path.read_text().replace('"writers"', '"tried"'))
+    assert "tried is of made-up people" in fieldfare("run", path, *terms).stderr
 
 
 def test_plan_shows_what_a_sampled_run_is_priced_at(fieldfare: Run, plan_file: Callable[..., Path]) -> None:

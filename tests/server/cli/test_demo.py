@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
+import re
+import shlex
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from fieldfare.accounting import certification
+from fieldfare.errors import Interrupted
 from fieldfare_server.cli.application import application
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -61,6 +66,38 @@ def test_four_ways_are_charged_and_shown(as_json: bool, small: None, tmp_path: P
         "aircraft-at-will": "add_remove",
     }
     assert all(0 < each["epsilon_spent"] <= 60.0 for each in told["populations"])
+
+
+def interrupted_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody presses Ctrl-C at this score of a model; afterwards nobody does."""
+    scores, scored = itertools.count(1), Right.evaluate
+
+    def evaluate(self: Right, model: torch.nn.Module) -> dict[str, float]:
+        if next(scores) == call:
+            raise KeyboardInterrupt
+        return scored(self, model)
+
+    monkeypatch.setattr(Right, "evaluate", evaluate)
+
+
+def test_an_interrupted_demo_names_the_command_that_continues_its_run(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted_at(4, monkeypatch)  # two of them are the check's
+    words = ["demo", "--no-serve", "--task", "support.faulty_tasks:Right", "--out", str(tmp_path / "my demo")]
+    result = CliRunner().invoke(application, words)
+    assert result.exit_code == 4, result.output
+    (that,) = re.findall("That is: fieldfare (simulate --resume .*)", result.stderr)
+    continued = CliRunner().invoke(application, shlex.split(that))
+    assert continued.exit_code == 0, continued.output
+    assert "4 of 4 rounds" in continued.stdout
+
+
+def test_an_interrupted_yardstick_names_no_run_to_continue(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted_at(2, monkeypatch)
+    with pytest.raises(Interrupted, match="nothing of it is kept") as stopped:
+        DEMO._without_noise("support.faulty_tasks:Right", True)
+    assert "--resume" not in str(stopped.value)
 
 
 def test_demos_of_one_second_have_directories_of_their_own(tmp_path: Path) -> None:

@@ -85,6 +85,16 @@ def test_rounds_as_csv_are_what_the_ledger_says(tmp_path: Path) -> None:
         assert {name: str(seen[name]) for name in COLUMNS} == row
 
 
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_run_on_made_up_people_says_so_before_it_is_charged(simulated: bool, tmp_path: Path) -> None:
+    """A starter's file of made-up people may be replaced; their population stays, and keeps no real person's budget."""
+    (tmp_path / "plan.toml").write_text(PLAN.format(task="TinyTask", rounds=1).replace("noise_seed = 11\n", ""))
+    where = home(tmp_path, epsilon=0.01, simulated=simulated)
+    result = simulate(["simulate", str(tmp_path / "plan.toml"), "--home", str(where.root), "--ledger", where.ledger])
+    assert result.exit_code == 3, result.output
+    assert ("people is of made-up people" in result.stderr) is simulated
+
+
 def test_rounds_as_parquet(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -115,10 +115,11 @@ def test_a_plan_imports_no_ledger_and_keeps_the_threads_it_is_told(plan: str) ->
     assert threads == "2"
 
 
-def test_a_starter_is_written_without_pytorch(tmp_path: Path) -> None:
-    """Its task names a model, and nobody builds it before a plan is priced for it."""
-    modules, _ = imported("init", str(tmp_path / "mine"), "--home", str(tmp_path))
-    assert not modules & {"torch", "flwr", "fastapi", "pandas", "pyarrow"}
+def test_a_starter_is_written_and_priced_without_pytorch(tmp_path: Path) -> None:
+    """And priced: its task states how large its model is, and nobody builds that before a run."""
+    for words in (("init", str(tmp_path), "--home", str(tmp_path / "home")), ("plan", str(tmp_path / "plan.toml"))):
+        modules, _ = imported(*words)
+        assert not modules & {"torch", "flwr", "fastapi", "pandas", "pyarrow"}, words[0]
 
 
 def test_a_question_imports_what_it_needs_without_looking_for_garbage(tmp_path: Path) -> None:

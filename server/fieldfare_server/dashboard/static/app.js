@@ -169,7 +169,8 @@ async function loadRuns(first, current) {
   const turned = (act) => () => { act(); loadRuns(first, current).catch((error) => notice(error.message)); };
   const compared = await Promise.all([...state.compared.keys()].flatMap((one) => [get(path(one)), get(`${path(one)}/series?points=${POINTS}`)]));
   const pairs = [...state.compared.keys()].map((_, i) => ({ run: compared[2 * i], series: compared[2 * i + 1] }));
-  draw("compare", compared, (parent) => drawComparison(parent, pairs));
+  const several = runs.items.length + state.back.length > 1;
+  draw("compare", [...compared, several], (parent) => drawComparison(parent, pairs, several));
   draw("runs", [runs, current, filtered, state.compared.size >= MOST], (parent) => drawRuns(parent, runs, {
     current, filtered, compared: state.compared, page: state.back.length,
     onCompare: (id, chosen) => turned(() => { if (chosen) state.compared.set(id, true); else state.compared.delete(id); })(),

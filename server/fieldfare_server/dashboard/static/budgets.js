@@ -1,6 +1,6 @@
 // Each population's budget as one bar of spent, reserved and free epsilon; the bar ends at the limit. Nearest to it first.
 import { populationAddress } from "./address.js";
-import { empty, facts, h, s, show } from "./dom.js";
+import { empty, facts, h, s, show, unbroken } from "./dom.js";
 import { HIDDEN, count, day, epsilon, epsilonLeft, hides, moment, number, percent } from "./format.js";
 
 const FEW = 3; // more populations than these are a list, so that all are seen at once
@@ -65,7 +65,7 @@ function card(population, index) {
 }
 
 export const figures = (population, index) => [
-  h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, `used of the limit ${number(population.epsilon)} at δ ${number(population.delta)}`)),
+  h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, unbroken(`used of the limit ${number(population.epsilon)} at δ ${number(population.delta)}`))),
   gauge(population, index),
   population.warnings.map((text) => h("p", { class: "small error" }, text)),
   h("ul", { class: "key" }, key(`spent ${population.level}`, "Used", epsilon(population.spent.epsilon)),

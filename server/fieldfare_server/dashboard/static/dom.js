@@ -19,6 +19,9 @@ export const h = (tag, properties, ...children) => fill(document.createElement(t
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 export const $ = (id) => document.getElementById(id);
 
+// A browser may break a line behind the hyphen of 1e-5: then "(2.00, 1e-" is read as a promise. The text stays what it is.
+export const unbroken = (text) => text.split(/((?:δ )?\d[\d.]*e-\d+)/).map((part, i) => (i % 2 ? h("span", { class: "unbroken" }, part) : part));
+
 const real = (child) => child !== null && child !== undefined && child !== false;
 let within = false; // a redraw that keeps: what it draws inside need not keep again
 

@@ -1,5 +1,5 @@
 // The page of one population, for the person who decides: its budget over time, who changed it, and what still fits.
-import { empty, failed, facts, h, s, show } from "./dom.js";
+import { empty, failed, facts, h, s, show, unbroken } from "./dom.js";
 import { runAddress } from "./address.js";
 import { count, day, epsilon, epsilonLeft, moment, number, utcDay } from "./format.js";
 import { lineChart } from "./chart.js";
@@ -74,7 +74,7 @@ function drawWindow(one) {
     h("p", { class: `small ${one.runs_left === 0 ? "error" : ""}` }, `ε ${epsilon(one.begun_epsilon)} of ${number(one.epsilon)} began; ε ${epsilonLeft(one.remaining_epsilon)} may still begin${runs}. It renews on ${utcDay(one.renews_at)}; the limit above stays.`)];
 }
 
-export const drawWords = (parent, population) => show(parent, h("p", { class: "small" }, population.in_words));
+export const drawWords = (parent, population) => show(parent, h("p", { class: "small" }, unbroken(population.in_words)));
 
 // How many users have up to a tenth of the budget left, up to two tenths, ..., all of it. Never one user's value.
 function drawLeft(population) {

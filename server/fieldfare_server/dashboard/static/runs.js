@@ -19,7 +19,7 @@ function makeRow(id, latest) {
   const link = h("a", { href: runAddress(id), "data-key": `open-${id}` }, id);
   const label = h("span", { class: "small muted" });
   const cells = HEAD.slice(2).map((name) => h("td", { class: NUMBERS.has(name) ? "num" : "", "data-label": name }));
-  return { box, link, label, cells, values: [], element: h("tr", {}, h("td", {}, box), h("td", { class: "name" }, link, " ", label), cells) };
+  return { box, link, label, cells, values: [], element: h("tr", {}, h("td", { "data-label": HEAD[0] }, box), h("td", { class: "name" }, link, " ", label), cells) };
 }
 
 function updateRow(row, run, view) {
@@ -109,10 +109,10 @@ export function drawScores(parent, runs) {
 
 const kindOfScore = ({ run }) => `${run.score_name || "score"} on ${run.task}`;
 
-// Separate from the table, which may be long: choosing a run must not draw it again. every: [{run, series}].
-export function drawComparison(figure, every) {
+// Separate from the table, which may be long: choosing a run must not draw it again. every: [{run, series}]; several: whether there is more than one to choose from.
+export function drawComparison(figure, every, several) {
   if (!every.length) {
-    show(figure, h("p", { class: "hint" }, `Choose up to ${MOST} runs to compare their scores and plans.`));
+    show(figure, several && h("p", { class: "hint" }, `Choose up to ${MOST} runs to compare their scores and plans.`));
     return;
   }
   const kinds = [...new Set(every.map(kindOfScore))];

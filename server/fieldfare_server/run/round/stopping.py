@@ -52,6 +52,8 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
         )
     given_up = isinstance(cause, NotEnoughUsers) or session.next_round == 0
     end = f", or end it with `fieldfare abandon {run} --reason ...`" if given_up else ""
+    if session.files is None:  # a rehearsal
+        return Interrupted(f"{why} It was charged to nobody, and nothing of it is kept: begin it again.")
     return Interrupted(f"run {run}: {why} Continue it with --resume {run}, in Python with resume={run!r}{end}.")
 
 

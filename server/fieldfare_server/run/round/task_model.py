@@ -12,7 +12,7 @@ from fieldfare.errors import FieldfareError, Interrupted
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare.task import complete_state, load_task
+from fieldfare.task import complete_state, load_task, schema_of
 from fieldfare_flower.npy import write_array
 from fieldfare_server.run.round.own_model import INITIAL, OwnModel
 
@@ -44,7 +44,7 @@ class TaskModel:
     def __init__(self, name: str) -> None:
         self.task = load_task(name)
         self._module = self.task.build_model()
-        self.schema = Schema.of(self._module)
+        self.schema = schema_of(self.task, self._module)
         self._buffers = [(value, value.clone()) for value in self._module.buffers()]
         # The public initial parameters, flat float32 (d,).
         self.initial = self.schema.flatten(dict(self._module.named_parameters()))
