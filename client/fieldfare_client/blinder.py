@@ -33,7 +33,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fieldfare.accounting.filter import Price, Terms
 from fieldfare.blinder_noise import BlinderNoise
-from fieldfare.errors import BadInput, NotAllowed, OutOfRange, Unsupported
+from fieldfare.errors import BadInput, Differs, NotAllowed, OutOfRange, Unreadable, Unsupported
 from fieldfare.masking.boxes import receipt_key, unseal, write_key
 from fieldfare.masking.receipts import BlinderHead, next_row
 from fieldfare.masking.words import Words, sum_masks
@@ -79,7 +79,7 @@ class Blinder:
     """A key and a journal in `directory`, which are made where there are none. Safe to share between processes.
 
     Raises:
-        BadInput: others can read what is there.
+        BadInput: others can read what is there, or this process cannot write to it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -89,11 +89,17 @@ class Blinder:
             os.close(os.open(self._journal, os.O_CREAT | os.O_EXCL, 0o600))
         if (mode := self._journal.stat().st_mode & 0o777) & 0o077:
             raise NotAllowed(f"the blinder's file {self._journal}", f"others can read it (mode {mode:o}).", "chmod 600")
-        with transaction(self._journal) as journal:
-            for table in _TABLES:
-                journal.execute(table)
-            journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
-            (secret,) = journal.execute("SELECT private FROM key").fetchone()
+        try:
+            with transaction(self._journal) as journal:
+                for table in _TABLES:
+                    journal.execute(table)
+                journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
+                (secret,) = journal.execute("SELECT private FROM key").fetchone()
+        except sqlite3.Error as error:
+            why = f"cannot be read and written ({error})."
+            raise Unreadable(
+                f"the blinder's file {self._journal}", why, "its newest copy, of which this account is the owner"
+            ) from None
         self._key, self._receipts = X25519PrivateKey.from_private_bytes(secret), receipt_key(secret)
         self._noise_key = hashlib.sha256(b"fieldfare.blinder.noise.key\0" + secret).digest()
         # The noise of the run that was answered last, at its next row.
@@ -102,9 +108,10 @@ class Blinder:
 
     def approve(self, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None) -> None:
         """Answer for `plan` (SHA-256, hex) from now on: sums of exactly `numel` numbers from at least
-        `least_nodes` nodes, with `noise`. What was approved before stays as it was.
+        `least_nodes` nodes, with `noise`.
 
-        Raises `BadInput` for fewer than two nodes, and for a plan without noise where there is a budget.
+        Raises `BadInput` for fewer than two nodes, for a plan without noise where there is a budget, and for another
+        number of numbers than was approved before: that stays as it was.
         """
         if least_nodes < 2:
             raise OutOfRange(f"least_nodes = {least_nodes}", "a sum of one node is that node's update.", "2")
@@ -115,6 +122,9 @@ class Blinder:
             if noise is not None:
                 text = json.dumps(noise.to_json(), sort_keys=True, allow_nan=False)
                 journal.execute("INSERT OR IGNORE INTO noises VALUES (?, ?)", (plan, text))
+            (before,) = journal.execute("SELECT numel FROM plans WHERE plan = ?", (plan,)).fetchone()
+            if before != numel:
+                raise Differs(f"sums of {numel} numbers", f"plan {plan} is approved for {before}.", f"--words {before}")
 
     def limit(self, epsilon: float, delta: float) -> None:
         """Let the server learn no more than (epsilon, delta) of a user from all answers together, of all runs.

@@ -43,6 +43,7 @@ REASONS = {
     "too-often": "users were asked more often than the plan allows",
     "too-soon": "users were asked sooner after their last round than the plan allows",
     "out-of-turn": "users were asked for a round that the plan does not have for them",
+    "older-charges": "the node's own file of charges is an older copy, or another one",
     "no-memory": "the node's own file of charges cannot be read or written",
 }
 

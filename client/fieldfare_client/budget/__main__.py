@@ -1,4 +1,4 @@
-"""`python -m fieldfare_client.budget init | show`: makes the node's file of charges; shows what users have spent."""
+"""`python -m fieldfare_client.budget init | show`: init makes the node's charges; both show what users have spent."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = NodeBudget.read(Path(chosen.file))
         if chosen.command == "init":
-            create(settings.charges)
-            print(f"{settings.charges}: no user is charged yet")
-            return 0
+            create(settings.charges, settings.mark)
         for name, (users, epsilon) in Charges(settings).gauges().items():
             terms = settings.populations[name].terms if name else settings.together
             # Rounded up; what the search for it is wrong by, below a thousandth of the last digit, is not.

@@ -13,6 +13,8 @@ finish stays charged: nothing that is written here is ever taken back.
 attempt is void, which released nothing. An earlier round, the same attempt twice, or a log that ends before
 the row that the run showed last, is refused: in one log no round is asked for twice.
 
+**An older copy** is refused: each transaction leaves a new random mark here and in a second file.
+
 Sums are exact (fractions), as those of the ledger. What a population had spent before the node first heard of
 it is charged to each of its users here. Its leak D is everyone's.
 """
@@ -35,7 +37,7 @@ from fieldfare.accounting.filter import leak_of_run, reserve
 from fieldfare.accounting.individual import UNIT
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
-from fieldfare.errors import AlreadyThere
+from fieldfare.errors import AlreadyThere, Unreadable
 from fieldfare.hashing import all_differ
 from fieldfare.signed_terms import NodeBudgetRefused, RunTerms
 from fieldfare.text import decimal
@@ -46,28 +48,45 @@ Names = NDArray[np.uint64]
 
 # The round under which the price of a whole run is written.
 _WHOLE = -1
-_VERSION = 1
+_VERSION = 2  # 1 had no mark
 # Fractions are text, "n/d". `units`: of 2^-44 mu^2, what a user was charged for a round by that user's odometer.
-_TABLES = f"""
-CREATE TABLE populations (name TEXT PRIMARY KEY, ledger TEXT, identity TEXT, spent TEXT, leak TEXT);
-CREATE TABLE runs (run TEXT PRIMARY KEY, population TEXT, terms TEXT, newest INTEGER, price TEXT);
-CREATE TABLE users (user INTEGER, population TEXT, spent TEXT, PRIMARY KEY (user, population)) WITHOUT ROWID;
-CREATE TABLE asked (run TEXT, user INTEGER, round INTEGER, attempt INTEGER, units INTEGER,
-    PRIMARY KEY (run, user, round)) WITHOUT ROWID;
-PRAGMA user_version = {_VERSION};
-"""
+_TABLES = (
+    "populations (name TEXT PRIMARY KEY, ledger TEXT, identity TEXT, spent TEXT, leak TEXT)",
+    "runs (run TEXT PRIMARY KEY, population TEXT, terms TEXT, newest INTEGER, price TEXT)",
+    "users (user INTEGER, population TEXT, spent TEXT, PRIMARY KEY (user, population)) WITHOUT ROWID",
+    "asked (run TEXT, user INTEGER, round INTEGER, attempt INTEGER, units INTEGER, "
+    "PRIMARY KEY (run, user, round)) WITHOUT ROWID",
+    "mark (mark TEXT)",
+    "second.mark (mark TEXT)",
+)
+_INIT = "`python -m fieldfare_client.budget init`"
+# What every transaction does first: one new mark in both files.
+_NEXT = (
+    "DELETE FROM main.mark",
+    "INSERT INTO main.mark VALUES (hex(randomblob(16)))",
+    "DELETE FROM second.mark",
+    "INSERT INTO second.mark SELECT mark FROM main.mark",
+)
 
 
-def create(path: Path) -> None:
-    """Make an empty file of charges. Raises `BadInput` where there is one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def create(path: Path, mark: Path) -> None:
+    """Make an empty file of charges with its mark; where the file is there, the mark alone, which trusts the file.
+
+    Raises `BadInput` where there is a mark, or no file can be made.
+    """
+    if mark.exists():
+        what, near = f"the mark {str(mark)!r} of a file of charges", "the newest copy of that file"
+        raise AlreadyThere(what, "is there already.", near)
+    made = [f"CREATE TABLE IF NOT EXISTS {table}" for table in _TABLES]
     try:
-        path.open("xb").close()
-    except FileExistsError:
-        raise AlreadyThere(f"the file of charges {str(path)!r}", "is there already.") from None
-    connection = sqlite3.connect(path)
-    connection.executescript(_TABLES)
-    connection.close()
+        for each in (path, mark):
+            each.parent.mkdir(parents=True, exist_ok=True)
+            each.touch()
+        with transaction(path, mark) as connection:
+            for statement in (*made, *_NEXT, f"PRAGMA user_version = {_VERSION}"):
+                connection.execute(statement)
+    except (OSError, sqlite3.Error) as error:
+        raise Unreadable(f"the file of charges {str(path)!r}", f"cannot be made ({error}).") from None
 
 
 class _Asked(NamedTuple):
@@ -172,16 +191,23 @@ class Charges:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Open a transaction that is on the disk when it ends. Raises `NodeBudgetRefused` where it fails."""
-        path = self._settings.charges
+        path, mark = self._settings.charges, self._settings.mark
+        what = f"the file of charges {str(path)!r} with its mark {str(mark)!r}"
         try:
-            with transaction(path) as connection:
+            with transaction(path, mark) as connection:
                 if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                     raise sqlite3.DatabaseError("it is no file of charges")
+                if connection.execute("SELECT * FROM main.mark JOIN second.mark USING (mark)").fetchone() is None:
+                    near = (
+                        f"the newest copy of both; where this is the newest, remove the mark, and {_INIT} makes another"
+                    )
+                    raise NodeBudgetRefused(what, nearest=near, reason="older-charges")
+                for statement in _NEXT:
+                    connection.execute(statement)
                 yield connection
         except sqlite3.Error as error:
-            what, why = f"the file of charges {str(path)!r}", f"cannot be read and written ({error})."
-            made = "`python -m fieldfare_client.budget init` only where users were never charged"
-            near = f"the file itself, or its newest copy; {made}"
+            why = f"cannot be read and written ({error})."
+            near = f"the newest copy of both; {_INIT} where users were never charged, or where the mark alone is lost"
             raise NodeBudgetRefused(what, why, near, reason="no-memory") from None
 
 

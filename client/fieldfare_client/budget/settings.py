@@ -1,6 +1,7 @@
 """The node's own file of what its users agreed to, TOML:
 
 charges = "charges.sqlite3"      # what was charged; beside this file
+mark = "/elsewhere/mark"         # tells an older copy of it; by default beside it, as charges.sqlite3.mark
 epsilon = 3.0                    # the most that any user loses, all populations together
 delta = 1e-5
 
@@ -23,7 +24,7 @@ from fieldfare.accounting.filter import Rectangle, Terms, default_leak
 from fieldfare.errors import NotGiven, OutOfRange, Unknown, Unreadable, WrongForm
 from fieldfare.signed_head import SignedHead
 
-_TOP = {"charges", "epsilon", "delta", "leak", "populations"}
+_TOP = {"charges", "mark", "epsilon", "delta", "leak", "populations"}
 _POPULATION = {"head", "epsilon", "delta", "leak", "identity", "new_users"}
 
 
@@ -46,6 +47,7 @@ class NodeBudget:
     """A node's budget, as its operator wrote it."""
 
     charges: Path
+    mark: Path  # the second file, whose mark is that of the newest charges
     together: Terms  # of all populations together
     populations: Mapping[str, Agreed]
 
@@ -61,7 +63,7 @@ class NodeBudget:
 
 
 @lru_cache(maxsize=8)
-def _parsed(text: str, path: Path) -> tuple[Path, Terms, dict[str, Agreed]]:
+def _parsed(text: str, path: Path) -> tuple[Path, Path, Terms, dict[str, Agreed]]:
     what = f"the node's budget {str(path)!r}"
     try:
         table = tomllib.loads(text)
@@ -78,7 +80,8 @@ def _parsed(text: str, path: Path) -> tuple[Path, Terms, dict[str, Agreed]]:
         together = next(iter(populations.values())).terms
     else:
         raise NotGiven(what, "says of no population how much all of them may cost a user.", "epsilon and delta on top")
-    return path.parent / str(table.get("charges", "charges.sqlite3")), together, populations
+    charges = path.parent / str(table.get("charges", "charges.sqlite3"))
+    return charges, path.parent / str(table.get("mark", f"{charges.absolute()}.mark")), together, populations
 
 
 def _agreed(what: str, name: str, table: object) -> Agreed:

@@ -54,6 +54,7 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
     config: of its SuperNode, the text of `--node-config`. plan: one that it should send masked sums for.
     """
     from fieldfare_client import budget
+    from fieldfare_client.budget.charges import Charges
     from fieldfare_client.budget.settings import NodeBudget
     from fieldfare_client.masking import BLINDER, NODE_KEY, node_key
     from fieldfare_flower import pinned
@@ -91,11 +92,8 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
         return
     try:
         settings = NodeBudget.read(Path(agreed))
+        Charges(settings).gauges()
     except FieldfareError as error:
-        yield fault("budget", f"this node trains nobody: {error}", "docs/node-budget.md has the keys")
+        yield fault("budget", f"this node trains nobody: {error}", "docs/node-budget.md")
         return
-    if settings.charges.exists():
-        yield fine("budget", f"populations {', '.join(sorted(settings.populations))}; charges in {settings.charges}.")
-    else:
-        mend = "its newest copy; where no user was ever charged, `python -m fieldfare_client.budget init`"
-        yield fault("budget", f"{settings.charges} is missing, so this node trains nobody.", mend)
+    yield fine("budget", f"populations {', '.join(sorted(settings.populations))}; charges in {settings.charges}.")

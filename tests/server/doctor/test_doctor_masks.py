@@ -51,7 +51,7 @@ def test_a_node_that_is_set_up_is_fine(tmp_path: Path, budget: Path, monkeypatch
     public = make_node_key(tmp_path / "sign")
     config = f'task="clinic" blinder="{KEY}" node-key="{tmp_path / "sign"}"'
     assert states(config)["budget"] == "fault"  # no file of charges yet
-    create(tmp_path / "charges.sqlite3")
+    create(tmp_path / "charges.sqlite3", tmp_path / "charges.sqlite3.mark")
     assert set(states(config).values()) == {"ok"}
     said = " ".join(finding.said for finding in check_masks(config))
     assert public in said

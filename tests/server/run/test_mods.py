@@ -252,7 +252,7 @@ def kept_budget(
     file.write_text(
         f'charges = "charges.sqlite3"\n[populations.{name}]\nhead = "{head}"\nepsilon = {epsilon}\ndelta = 1e-5\n'
     )
-    create(root / "charges.sqlite3")
+    create(root / "charges.sqlite3", root / "charges.sqlite3.mark")
     monkeypatch.setenv(budget.VARIABLE, str(file))
     return root / "charges.sqlite3"
 

@@ -9,6 +9,7 @@ import json
 import math
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import sqlite3
@@ -600,8 +601,77 @@ def test_a_file_of_charges_that_is_lost_is_refused_and_never_made_anew(
         node.file.write_text("epsilon = 1")
     assert node.say(0) == "no-memory"
     assert held.exists() == (case in ("empty", "other"))
-    with pytest.raises(BadInput, check=coded("already-there", "the file of charges")):
-        create(held) if held.exists() else (create(held), create(held))
+    with pytest.raises(BadInput, check=coded("already-there", "the mark")):
+        create(held, Path(f"{held}.mark"))
+    assert main(["init"]) == 2
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_an_older_copy_of_the_file_of_charges_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rounds: int
+) -> None:
+    """A backup of before the last round forgets its charges. What was there when it was put aside goes on."""
+    node = Node(tmp_path, monkeypatch)
+    held, older = node.file.parent / "charges.sqlite3", tmp_path / "older"
+    shutil.copy(held, older)
+    for round in range(rounds):
+        assert node.say(round, slice(3 * round, 3 * round + 3)) == ""
+    held.rename(tmp_path / "newest")
+    shutil.copy(older, held)
+    assert node.say(2, slice(6, 9)) == "older-charges"
+    assert main(["show"]) == 2
+    assert "the newest copy of both" in capsys.readouterr().err
+    (tmp_path / "newest").replace(held)
+    assert node.say(2, slice(6, 9)) == ""
+    # The operator answers for a copy whose mark is gone, and is shown what it has charged.
+    Path(f"{held}.mark").unlink()
+    assert node.say(3, slice(9, 12)) == "no-memory"
+    assert main(["init"]) == 0
+    assert f"people: {3 * rounds + 3} users charged" in capsys.readouterr().out
+    assert node.say(2, slice(6, 9)) == "asked-again", "what was charged stays"
+
+
+def test_charges_of_before_there_were_marks_go_on_once_their_operator_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, monkeypatch)
+    held = node.file.parent / "charges.sqlite3"
+    assert node.say(0) == ""
+    with sqlite3.connect(held) as connection:
+        connection.executescript("DROP TABLE mark; PRAGMA user_version = 1")
+    connection.close()
+    assert node.say(3) == "no-memory"
+    Path(f"{held}.mark").unlink()
+    assert main(["init"]) == 0
+    assert node.say(0) == "asked-again"
+    assert node.say(3) == ""
+
+
+def test_a_kill_at_any_time_of_a_charge_locks_nobody_out_and_lets_no_copy_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Charges and mark are in one commit, so there is no time at which one has it and the other has not."""
+    node, generator = Node(tmp_path, monkeypatch), random.Random(35)
+    held, older = node.file.parent / "charges.sqlite3", tmp_path / "older"
+    names = pseudonyms([f"user-{i:03d}" for i in range(3 * 20)])
+    for life in range(20):
+        shutil.copy(held, older)
+        content = node.write(life % 6)
+        content["cohort"] = _names(names[3 * life : 3 * life + 3])
+        charging = multiprocessing.get_context("fork").Process(target=node.answer, args=(content,))
+        charging.start()
+        charging.join(generator.uniform(0, 0.03) if life else None)
+        charging.kill()
+        charging.join()
+        assert charging.exitcode in (0, -signal.SIGKILL)
+        first = charged(node.file)
+        assert main(["show"]) == 0, "it goes on"
+        again = node.answer(content)
+        assert again == ("asked-again" if pseudonyms([f"user-{3 * life:03d}"])[0] in first else "")
+        newest = held.read_bytes()
+        held.write_bytes(older.read_bytes())
+        assert node.answer(content) == "older-charges"
+        held.write_bytes(newest)
 
 
 # -- order and durability ---------------------------------------------------------------------------------------------
