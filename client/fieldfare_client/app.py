@@ -100,22 +100,19 @@ def user_names(name: str) -> NDArray[np.uint64]:
     return _hosted(name, 0, 1).table.pseudonyms
 
 
-def require_measurable(reference: str, takes: Callable[[NDArray[np.uint64]], NDArray[np.bool_]]) -> None:
-    """Measure the users of a question's task whom `takes` says that it is put to, where one person has node, server
-    and data. For how many of them the measure fails is not said: that would be a second, uncharged answer.
+def require_measurable(reference: str) -> None:
+    """Try the measure of a question's task on a made-up row, where one person has node, server and data.
 
-    reference: of a `QuestionTask`, as `load_task` takes it. Raises `BadInput` for an unknown measure, and
-    where it fails for all: on a node of its own that would count, and cost, as any other answer.
+    For whom of the users it fails is not looked at, and never said: that would be a second, uncharged answer. Raises
+    `BadInput` for an unknown measure, and where it fails: on a node of its own that would count, and cost, as any
+    other answer.
     """
-    node = _hosted(reference, 0, 1)  # what answers
-    task = node.task
+    task = _hosted(reference, 0, 1).task  # which answers
     if isinstance(task, QuestionTask) and task.question.is_of_task:
         task.says_failures = False
-        node.table.rows(np.flatnonzero(takes(node.table.pseudonyms)))  # measures them, and nobody else
-        if 0 < task.tried == task.failures.total():
-            kinds = ", ".join(sorted(task.failures))
+        if failed := task.failures_on_made_up():
             what = f"question.measure = {task.question.measure!r}"
-            raise BadInput(what, f"it fails for every user: {kinds}.", code="measure-fails")
+            raise BadInput(what, f"it fails on made-up rows: {', '.join(failed)}.", code="measure-fails")
 
 
 def forget_users() -> None:

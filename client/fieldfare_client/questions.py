@@ -131,6 +131,7 @@ class QuestionTask(Task):
         self.failures: Counter[str] = Counter()
         self.says_failures = True  # in the log, which is the node's operator's
         self._table: UserTable | None = None
+        self._of_task: tuple[Task, UserTable] | None = None  # of a question about what the task measures
         self._sets: list[list[Item]] = []  # of a question of unknown values
 
     def build_model(self) -> torch.nn.Module:
@@ -153,6 +154,7 @@ class QuestionTask(Task):
                 self._sets = self._sets_of(table)
                 vectors = np.broadcast_to(np.float32(0), (count, self.question.width))  # `told` answers
             elif self.question.is_of_task:
+                self._of_task = task, table
                 vectors = _Measured(self._asked(task, table), self.question, count)
             else:
                 vectors = self.question.contributions(self._values(table)).astype(np.float32)
@@ -243,6 +245,22 @@ class QuestionTask(Task):
             return Values(np.concatenate(numbers), np.concatenate(owner), len(users))
 
         return of
+
+    def failures_on_made_up(self) -> Counter[str]:
+        """Return by which errors the measure fails on one row of made-up numbers; none where the task takes no such."""
+        self.users()
+        assert self._of_task is not None
+        task, table = self._of_task
+        shapes = {name: column[np.zeros(0, np.int64)] for name, column in table.columns.items()}
+        columns = {name: np.ones((1, *none.shape[1:]), none.dtype) for name, none in shapes.items()}
+        try:
+            task.prepare({name: torch.from_numpy(column) for name, column in columns.items()})
+        except Exception:  # it may know real rows alone
+            return Counter()
+        of_one = QuestionTask(self.of, self.question, self.client)
+        of_one.says_failures = False
+        of_one._asked(task, UserTable(np.zeros(1, np.uint64), np.arange(2), columns))(np.zeros(1, np.int64))
+        return of_one.failures
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         """Return nothing: the answer is read from the released model, with its noise (`Question.read`)."""

@@ -99,7 +99,7 @@ def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False) -> Lo
     home.prepare()
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         plan, cost = _admitted(home, ledger, asked, accept_delta=accept_delta)
-    _measure(plan)
+    _try_measure(plan)
     return _answer(home, sessions().begin(home, plan, identity_is_stable=True, actor=SIMULATION, priced=(cost, {})))
 
 
@@ -146,14 +146,14 @@ def resumed(home: StateDirectory, run_id: str) -> Look:
         if question is None or run.ended_at is not None:
             return look(ledger, run_id)
         _provide(home, ledger, question)
-    _measure(Plan.stored(run.plan))
+    _try_measure(Plan.stored(run.plan))
     return _answer(home, sessions().resume(home, run_id, identity_is_stable=True))
 
 
-def _measure(plan: Plan) -> None:
+def _try_measure(plan: Plan) -> None:
     from fieldfare_client.app import require_measurable  # imports PyTorch
 
-    require_measurable(plan.task_reference, plan.takes)
+    require_measurable(plan.task_reference)
 
 
 def _answer(home: StateDirectory, session: Session) -> Look:

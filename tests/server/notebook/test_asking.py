@@ -374,8 +374,27 @@ def test_a_user_for_whom_a_measure_fails_has_no_value_and_counts(tmp_path: Path)
     assert found.users == USERS
     assert found.answer[1].value == pytest.approx(left, abs=2)
     Heights.broken |= set(range(8))
-    with pytest.raises(BadInput, check=coded("measure-fails", "question.measure")):
+    nobody = ask(question, tmp_path, epsilon=300.0)
+    assert nobody.users == USERS
+    assert nobody.answer[1].value == pytest.approx(0, abs=2)
+
+
+def test_a_measure_that_fails_on_made_up_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whether it fails for all real users is said by the answer alone, with its noise."""
+
+    def fails(*_: Any) -> torch.Tensor:
+        raise ZeroDivisionError("a mistake in the task")
+
+    plan = ff.Plan(
+        task=f"{__name__}:Heights", population="people", epsilon=8, delta=1e-6, rounds=1, cohort=60, mechanism="nu"
+    )
+    run = ff.simulate(plan, ledger=tmp_path, budget=1000, progress=False)[0]
+    monkeypatch.setattr(Heights, "measure", fails)
+    question = {"kind": "mean", "measure": "correct", "model": run.id, "low": 0, "high": 1}
+    with pytest.raises(BadInput, check=coded("measure-fails", "question.measure", "ZeroDivisionError")):
         ask(question, tmp_path, epsilon=300.0)
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        assert [each.id for each in ledger.runs().items] == [run.id]
 
 
 def test_how_many_users_have_no_value_is_told_by_nothing_but_the_answer(
