@@ -247,7 +247,7 @@ class QuestionTask(Task):
         return of
 
     def failures_on_made_up(self) -> Counter[str]:
-        """Return by which errors the measure fails on one row of made-up numbers; none where the task takes no such."""
+        """Return the errors that the measure raises on one made-up row; none where the task cannot prepare that row."""
         self.users()
         assert self._of_task is not None
         task, table = self._of_task

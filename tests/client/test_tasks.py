@@ -214,7 +214,7 @@ def test_a_schema_that_is_inherited_is_not_believed() -> None:
 
 
 class Stale(DigitsTask):
-    """Its model was changed, and not what it states of it: a price would be that of the smaller one."""
+    """Its model was changed and its stated schema was not: prices would be those of the smaller model."""
 
     def build_model(self) -> torch.nn.Module:
         return torch.nn.Linear(64, 4000)

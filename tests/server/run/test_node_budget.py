@@ -610,7 +610,7 @@ def test_a_file_of_charges_that_is_lost_is_refused_and_never_made_anew(
 def test_an_older_copy_of_the_file_of_charges_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rounds: int
 ) -> None:
-    """A backup of before the last round forgets its charges. What was there when it was put aside goes on."""
+    """A backup made before the last round lacks its charges. The file that it replaced works again when put back."""
     node = Node(tmp_path, monkeypatch)
     held, older = node.file.parent / "charges.sqlite3", tmp_path / "older"
     shutil.copy(held, older)

@@ -54,7 +54,7 @@ class CsvTask(Task):
             return torch.nn.Sequential(first, torch.nn.Tanh(), torch.nn.Linear(self.hidden, 1))
 
     def known_schema(self) -> Schema:
-        """Let plans be priced without PyTorch. Of a model that is not layers in a row: delete it."""
+        """State the model's size: plans are priced without PyTorch. Delete this if the model is not layers in a row."""
         return Schema.of_layers(len(self._columns()), self.hidden, 1)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
