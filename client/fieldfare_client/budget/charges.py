@@ -72,9 +72,10 @@ _NEXT = (
 def create(path: Path, mark: Path) -> None:
     """Make an empty file of charges with its mark; where the file is there, the mark alone, which trusts the file.
 
-    Raises `BadInput` where there is a mark, or no file can be made.
+    An empty mark is what a killed `init` leaves: it counts as none. Raises `BadInput` where there is a mark, or no
+    file can be made.
     """
-    if mark.exists():
+    if mark.exists() and mark.stat().st_size:
         what, near = f"the mark {str(mark)!r} of a file of charges", "the newest copy of that file"
         raise AlreadyThere(what, "is there already.", near)
     made = [f"CREATE TABLE IF NOT EXISTS {table}" for table in _TABLES]

@@ -606,6 +606,16 @@ def test_a_file_of_charges_that_is_lost_is_refused_and_never_made_anew(
     assert main(["init"]) == 2
 
 
+def test_an_init_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
+    """Until its first commit both files are there and empty."""
+    held, mark = tmp_path / "charges", tmp_path / "mark"
+    held.touch()
+    mark.touch()
+    create(held, mark)
+    with pytest.raises(BadInput, check=coded("already-there", "the mark")):
+        create(held, mark)
+
+
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_an_older_copy_of_the_file_of_charges_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rounds: int
