@@ -25,7 +25,7 @@ from fieldfare.masking.receipts import BlinderHead, BlinderWentBack
 from fieldfare.masking.words import RINGS, SEED_BYTES, add_mask_, encode
 from fieldfare_client import budget
 from fieldfare_client.witness import keep
-from fieldfare_flower.masked import Masking, Seal, write_reply
+from fieldfare_flower.masked import Masking, Seal, digest_of_config, write_reply
 from fieldfare_flower.messages import Occasion
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class NotMasked(Refused):
 
 class BlinderNotPinned(Refused):
     """This node does not mask for the blinder that the server names."""
+
+
+class ConfigurationDiffers(Refused):
+    """This node was given another run configuration than the instruction names, as no other node of the sum may be."""
 
 
 def make_node_key(file: Path) -> str:
@@ -73,6 +77,7 @@ def masking_of(context: Context, content: RecordDict) -> Masking | None:
     Raises:
         NotMasked: the node names a blinder, and the instruction no masks.
         BlinderNotPinned: the node names another blinder than the instruction, or none.
+        ConfigurationDiffers: the run's configuration is not the one that the instruction names.
         BlinderWentBack: its journal ends before a row that the node was shown, or is not shown any more.
         BadReply: the instruction is malformed.
         BadInput: the node has no key to sign its boxes with.
@@ -85,6 +90,8 @@ def masking_of(context: Context, content: RecordDict) -> Masking | None:
     if masking.blinder != pinned:
         named = "another one" if pinned else "none"
         raise BlinderNotPinned("the instruction's blinder", f"this node's configuration names {named}.")
+    if masking.config != digest_of_config(context.run_config):
+        raise ConfigurationDiffers("the run's configuration", "is not the one that the instruction names.")
     node_key(_file(context))
     _watch(masking.head, read_key(pinned)[1], Path(f"{_file(context)}.blinder"))
     return masking

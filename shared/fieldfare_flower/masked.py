@@ -45,7 +45,8 @@ _SIGNATURE_BYTES = 64
 # What may differ from node to node in an instruction: whom it asks, and what the ledger shows.
 UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
-_MASKING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str, "shares": list, "weights": list}
+_PLACE = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str}
+_MASKING = _PLACE | {"shares": list, "weights": list, "config": str}
 _ABOUT = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str, "instruction": str}
 _ASKED = {**_ABOUT, "nodes": list, "seals": list}
 
@@ -112,6 +113,7 @@ class Masking:
     plan: str  # its SHA-256, hex
     shares: tuple[float, ...] = (1.0,)  # of each query
     weights: tuple[float, ...] = ()  # of each number that rides beside the update
+    config: str = ""  # `digest_of_config` of the run's configuration, which no instruction holds
     # Where the blinder's journal ended when the server heard last, a line of `BlinderHead`; "": never told.
     head: str = ""
     instruction: str = field(default="", compare=False)  # `digest_of_instruction` of where it was read
@@ -127,13 +129,13 @@ class Masking:
         record = records_of(content, ConfigRecord).get(MASKING)
         if record is None:
             return None
-        blinder, log2, bits, plan, shares, weights = _fields(record, _MASKING)
+        blinder, log2, bits, plan, shares, weights, config = _fields(record, _MASKING)
         numbers = bool(shares) and all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights))
         # Beyond 2^900 the spacing would leave float64's range in a product; shares above 1 would outweigh the clip.
         queries = records_of(content, ConfigRecord).get(HEADER, ConfigRecord()).get("queries", 1)
         if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12 or len(shares) != queries:
             raise BadReply("schema", "no ring, weights, and share of each query")
-        said = blinder, log2, bits, plan, tuple(shares), tuple(weights), str(record.get("head", ""))
+        said = blinder, log2, bits, plan, tuple(shares), tuple(weights), config, str(record.get("head", ""))
         return cls(*said, digest_of_instruction(content))
 
 
@@ -288,6 +290,13 @@ def digest_of_instruction(content: RecordDict) -> str:
             entries = [[key, array.dtype, array.stype, list(array.shape), data] for key, array, data in values]
         told.append([name, type(record).__name__, entries])
     return hashlib.sha256(json.dumps(told, default=lambda raw: {"": raw.hex()}).encode()).hexdigest()
+
+
+def digest_of_config(config: Mapping[str, object]) -> str:
+    """SHA-256, hex, of a run's configuration. An app that trains by one that differs from node to node would leave
+    one node's update in a sum.
+    """
+    return hashlib.sha256(json.dumps(sorted(config.items())).encode()).hexdigest()
 
 
 def digest_of(words: Words | Sequence[int]) -> str:

@@ -48,7 +48,7 @@ def main(grid: Grid, context: Context) -> None:
             session = _open_session(grid, plan, resume, run_id)
             with logs.about(session.account.id, stamp=session.stamp), session:
                 log.info("run %s is Flower's run %d", session.account.id, context.run_id)
-                FieldfareStrategy(session, _log_round).start(grid)
+                FieldfareStrategy(session, _log_round, run_config=context.run_config).start(grid)
         except FieldfareError as error:
             # The message is for the operator; it names no user and holds no data.
             log.error("%s", error)

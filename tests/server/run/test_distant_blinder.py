@@ -27,7 +27,7 @@ from fieldfare_client import private
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key
 from fieldfare_client.told import without_text
-from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello, Masking
+from fieldfare_flower.masked import HELLO, MASKED, QUERY_MASKS, RECEIPT, Hello, Masking, digest_of_config
 from fieldfare_flower.messages import HEADER, QUERY_USERS, write_users_query
 from fieldfare_server import faults
 from fieldfare_server.api.answers import Answers
@@ -382,14 +382,14 @@ def test_what_a_node_makes_of_an_end_of_the_blinders_journal(tmp_path: Path, bli
     """Only what no journal can have had is refused: another run's coordinator may know less, and says so later."""
     file, key, other = tmp_path / "key", bytes(32), bytes([1] * 32)
     make_node_key(file)
-    context: Any = SimpleNamespace(node_config={BLINDER: write_key(key), NODE_KEY: str(file)})
+    context: Any = SimpleNamespace(node_config={BLINDER: write_key(key), NODE_KEY: str(file)}, run_config={})
 
     def shown(row: int, at: int, past: str = "a", by: bytes = key) -> str:
         return BlinderHead.of(receipt_key(by), row, past * 64, at).text
 
     def show(head: str, by: bytes = key) -> None:
         content = RecordDict({HEADER: ConfigRecord({})})
-        Masking(write_key(by), -20, 32, "ab" * 32, head=head).write(content)
+        Masking(write_key(by), -20, 32, "ab" * 32, config=digest_of_config({}), head=head).write(content)
         masking_of_nodes.masking_of(context, content)
 
     kept = Path(f"{file}.blinder")

@@ -514,6 +514,19 @@ def test_no_sum_is_opened_of_nodes_that_were_told_different_things(
                     grid.blinder.answer(asked.write())  # type: ignore[union-attr]
 
 
+def test_a_node_that_was_given_another_run_configuration_is_in_no_sum(
+    told: tuple[MaskedGrid, dict[int, RecordDict]],
+) -> None:
+    """No instruction holds it: SuperLink hands it to each node. An app that trains by it would contribute nothing."""
+    grid, honest = told
+    odd = next(iter(honest))
+    grid._contexts[odd].run_config["lr"] = 0.0
+    for reply in answers_of(grid, honest):
+        other = reply.metadata.src_node_id == odd
+        assert reply.has_error() == other
+        assert not other or reply.error.reason.startswith("<class 'ConfigurationDiffers'>")
+
+
 def test_an_instruction_has_one_digest_on_both_sides_of_the_wire() -> None:
     """As one message, and as the parts in which Flower sends a long one."""
     lists = {"none": [], "floats": [1.0, math.inf], "words": ["é"], "bytes": [b"a"], "truths": [True]}

@@ -36,6 +36,7 @@ _ADVICE = {
 _CLASSES = {
     "BFloat16": "reply in float32: arrays of bfloat16 cannot travel (call .float())",
     "NotMasked": "these nodes send masked sums only: aggregation.kind = 'masked', with the blinder that they name",
+    "ConfigurationDiffers": "SuperLink gave these nodes another run configuration: ask whoever runs it why",
     "BlinderNotPinned": "aggregation.blinder and the key in each node's own configuration must be the same",
     "BlinderWentBack": "nodes were shown a later row of the blinder's journal: its newest copy, or another blinder",
     "WrongDialect": "these nodes train several users each with ff.private: use dialect = 'cohort'",

@@ -553,7 +553,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                 if self._base is not None:
                     log.warning("base: what it kept in memory in these rounds is gone; rounds go on from train_config")
             hooks = ShownRounds(session, result, evaluate_fn, self._on_round)
-            engine = FieldfareStrategy(session, hooks.committed, hooks.sent, hooks.received)
+            engine = FieldfareStrategy(session, hooks.committed, hooks.sent, hooks.received, self._run_config)
             try:
                 engine.take_to_end(grid)
             except BudgetRefused as refusal:

@@ -223,7 +223,7 @@ class PlainSums:
     def __init__(self, make: Callable[[Occasion, tuple[float, ...], Reader | None], Aggregate]) -> None:
         self.empty = make
 
-    def meet(self, blinder: object) -> None:
+    def meet(self, blinder: object, grid: object, run_config: object) -> None:
         """No blinder is asked."""
 
     def denied(self) -> None:

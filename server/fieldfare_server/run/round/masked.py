@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
 
 from fieldfare.blinder_noise import is_enough, terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
@@ -27,9 +28,18 @@ from fieldfare.masking.receipts import BlinderWentBack, Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare_flower.masked import Hello, Masking, MasksAsked, Seal, digest_of_instruction, read_reply
+from fieldfare_flower.masked import (
+    Hello,
+    Masking,
+    MasksAsked,
+    Seal,
+    digest_of_config,
+    digest_of_instruction,
+    read_reply,
+)
 from fieldfare_flower.messages import Occasion
 from fieldfare_flower.npy import BadReply
+from fieldfare_flower.run_configuration import run_configuration
 from fieldfare_server import faults
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import OpenRound
@@ -161,8 +171,9 @@ class ClosedSum:
 class MaskedSums:
     """The masked side of one run."""
 
-    # Since `meet`: who knows the masks, and what blinders signed of all rounds of this ledger.
+    # Since `meet`: who knows the masks, what nodes read of the run, what blinders signed of all rounds of this ledger.
     _blinder: BlinderLike
+    _config: str
     _receipts: Receipts
 
     def __init__(
@@ -177,8 +188,10 @@ class MaskedSums:
         self.head = ""
         self.closed: ClosedSum | None = None  # the round that is closed and not committed
 
-    def meet(self, blinder: BlinderLike) -> None:
-        """`blinder` is the one that knows the masks."""
+    def meet(self, blinder: BlinderLike, grid: Grid, run_config: Mapping[str, object]) -> None:
+        """`blinder` is the one that knows the masks. run_config: as nodes read it, where `grid` cannot show it."""
+        shown = run_configuration(grid)
+        self._config = digest_of_config(run_config if shown is None else shown)
         # Before it is asked anything: whatever end of its journal it tells, there is a row for each of them.
         self._blinder, self._receipts = blinder, Receipts(self._account.receipts())
 
@@ -206,7 +219,7 @@ class MaskedSums:
         ring, weights = (self._noise.privatiser.spacing_log2, self._noise.privatiser.bits), self._plan.riders.weights
         # A rehearsal's nodes and blinder are one process, whose files go back together.
         head = self.head if self._plan.aggregation.party else ""
-        masking = Masking(self._blinder.public_key, *ring, self._digest, shares, weights, head)
+        masking = Masking(self._blinder.public_key, *ring, self._digest, shares, weights, self._config, head)
         for message in messages:
             masking.write(message.content)
         self._instruction = digest_of_instruction(messages[-1].content) if messages else ""

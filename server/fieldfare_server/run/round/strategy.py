@@ -86,6 +86,7 @@ class FieldfareStrategy:
         on_round: Callable[[RoundReport], None] = lambda report: None,
         on_sent: Callable[[int, int], None] = lambda messages, online: None,
         on_received: Callable[[int, int], None] = lambda results, failures: None,
+        run_config: Mapping[str, object] | None = None,
     ) -> None:
         """
         Args:
@@ -93,8 +94,9 @@ class FieldfareStrategy:
             on_sent: called before a round is sent, with the number of messages and of nodes online.
             on_received: called when a round's replies are summed, with how many are in the sum and how many
                 are not.
+            run_config: what the app's Context says, for a grid that cannot show it.
         """
-        self.session = session
+        self.session, self._run_config = session, run_config or {}
         self._on_round, self._on_sent, self._on_received = on_round, on_sent, on_received
         self._presence: Presence | None = None
 
@@ -229,7 +231,8 @@ class FieldfareStrategy:
         if self._presence is None:
             self.session.meet(grid)
             self._presence = Presence.of(self.session, grid)
-            self.session.rounds.sums.meet(getattr(grid, "blinder", None) or DistantBlinder(self._presence))
+            blinder = getattr(grid, "blinder", None) or DistantBlinder(self._presence)
+            self.session.rounds.sums.meet(blinder, grid, self._run_config)
         self._presence.grid = grid
         return self._presence
 
