@@ -16,7 +16,6 @@ from fieldfare.atomic import replace_file
 from fieldfare.errors import BudgetRefused, Refused
 from fieldfare_server.api.population_schemas import (
     Charge,
-    History,
     Population,
     PopulationHistogram,
     WhatIf,
@@ -38,6 +37,7 @@ from fieldfare_server.api.schemas import (
     Series,
     Verification,
 )
+from fieldfare_server.ledger.history import History
 
 M = TypeVar("M", bound=BaseModel)
 

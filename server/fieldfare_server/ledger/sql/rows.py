@@ -238,7 +238,7 @@ def population_view(connection: Connection, row: Row[object], head: Head, memory
         else:
             for_all = room
     values = {
-        "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
+        "proposals": tuple(views.Proposal(**each._mapping) for each in waiting),
         "users": None if hides_presence(row.adjacency) else row.users,
         "left": None if left is None else left.classes,
         "exhausted": None if left is None else left.exhausted,
