@@ -21,7 +21,6 @@ from fieldfare_server.api.journal_answers import JournalAnswers
 from fieldfare_server.api.outlook import outlook, projected_end
 from fieldfare_server.api.population_schemas import (
     Charge,
-    History,
     NewCharge,
     Population,
     PopulationHistogram,
@@ -33,7 +32,7 @@ from fieldfare_server.api.run_answers import RunAnswers
 from fieldfare_server.api.schemas import Page
 from fieldfare_server.ledger import Ledger, views, watch
 from fieldfare_server.ledger.chain import Head
-from fieldfare_server.ledger.history import history
+from fieldfare_server.ledger.history import History, history
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql.memory import AtHead
 from fieldfare_server.ledger.state.windows import day_of
@@ -126,9 +125,7 @@ class Answers(RunAnswers, JournalAnswers):
     def history(self, name: str, points: int) -> History:
         """Return a population's budget over time, and every change to it."""
         with self._ledger.snapshot() as snapshot, known():
-            view = snapshot.population(name)
-            told = history(snapshot, name, points)
-        return History.model_validate(vars(told) | {"population": name, "delta": view.delta})
+            return history(snapshot, name, points)
 
     def charges(self, name: str) -> tuple[Charge, ...]:
         """Return what other trainers have charged to a population, oldest first."""

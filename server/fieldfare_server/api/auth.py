@@ -22,11 +22,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from fieldfare.errors import LedgerError
 from fieldfare_server.api.problems import ProblemError
-from fieldfare_server.api.schemas import utc
 from fieldfare_server.api.settings import LOOPBACK_HOSTS, Settings, host_name, is_loopback
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import Scope
-from fieldfare_server.ledger.views import TokenView
+from fieldfare_server.ledger.views import TokenView, utc
 
 log = logging.getLogger(__name__)
 

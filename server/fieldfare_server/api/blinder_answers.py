@@ -7,10 +7,11 @@ import time
 from fieldfare.aggregation import NO_ANSWER, PLAIN, parse
 from fieldfare.errors import BadInput
 from fieldfare.masking.receipts import Receipt
-from fieldfare_server.api.schemas import BlinderReceipt, BlinderState, utc
+from fieldfare_server.api.schemas import BlinderReceipt, BlinderState
 from fieldfare_server.ledger import states, views, watch
 from fieldfare_server.ledger.events.runs import Committed, RoundClosed
 from fieldfare_server.ledger.reads import ReadSource
+from fieldfare_server.ledger.views import utc
 
 _KINDS = RoundClosed.action, Committed.action
 # Seconds for which a question may wait: as long as a coordinator waits, at least, before it asks again.

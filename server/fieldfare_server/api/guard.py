@@ -144,7 +144,8 @@ class Guard:
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Return the whole body, read before the route runs because the limit is small; None if it is too large."""
         body = b""
-        if not _has_body(scope):
+        headers = Headers(scope=scope)
+        if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:  # it has no body
             return body
         while True:
             message = await receive()
@@ -211,11 +212,6 @@ class Guard:
             f"a request body may have at most {self._settings.max_body_bytes} bytes.",
             instance=scope["path"],
         )
-
-
-def _has_body(scope: Scope) -> bool:
-    headers = Headers(scope=scope)
-    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def _began(scope: Scope) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fieldfare.errors import NotAllowed, WrongForm
 from fieldfare_server.api.refusal import Problem
-from fieldfare_server.api.service import Service, ServiceError
+from fieldfare_server.api.service import Service, ServiceError, ServiceRequest
 from fieldfare_server.api.settings import LOOPBACK_HOSTS
 
 __all__ = ["Client", "LiveEvent", "ServiceError"]
@@ -75,20 +75,12 @@ class Client(Service):
         except httpx.HTTPError as error:
             raise ServiceError(f"{self._http.base_url}", f"{error or type(error).__name__}") from error
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None = None,
-        *,
-        accept: tuple[int, ...] = (200,),
-        body: dict[str, object] | None = None,
-    ) -> bytes:
+    def _send(self, asked: ServiceRequest) -> bytes:
         try:
-            response = self._http.request(method, path, params=parameters, json=body)
+            response = self._http.request(asked.method, asked.path, params=asked.parameters, json=asked.body)
         except httpx.HTTPError as error:
             raise ServiceError(f"{self._http.base_url}", f"{error or type(error).__name__}") from error
-        if response.status_code not in accept:
+        if response.status_code not in asked.accept:
             raise _refusal(response)
         return response.content
 

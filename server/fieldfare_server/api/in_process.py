@@ -7,7 +7,6 @@ send, so a command prints the same from both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +15,7 @@ from pydantic import BaseModel
 from fieldfare.errors import LedgerError, Refused
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.refusal import ProblemError, described
-from fieldfare_server.api.service import Service, ServiceError, Written, as_json
+from fieldfare_server.api.service import Service, ServiceError, ServiceRequest, Written, as_json
 from fieldfare_server.ledger import Ledger
 
 
@@ -34,21 +33,13 @@ class InProcessClient(Service):
         """Close the ledger."""
         self._ledger.close()
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None = None,
-        *,
-        accept: tuple[int, ...] = (200,),
-        body: dict[str, object] | None = None,
-    ) -> bytes:
+    def _send(self, asked: ServiceRequest) -> bytes:
         try:
-            answer = self._answer(path.removeprefix("/v1/").split("/"), dict(parameters or {}))
+            answer = self._answer(asked.path.removeprefix("/v1/").split("/"), dict(asked.parameters or {}))
         except LedgerError:
             raise
         except (ProblemError, Refused) as error:
-            raise ServiceError.of(described(error, path)) from None
+            raise ServiceError.of(described(error, asked.path)) from None
         if isinstance(answer, BaseModel):
             return answer.model_dump_json().encode()
         return answer.encode() if isinstance(answer, str) else as_json(answer)

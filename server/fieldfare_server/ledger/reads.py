@@ -217,7 +217,7 @@ class Reader:
         """Return journal rows after row `after_id`, oldest first, with their hashes."""
         with self.read() as connection:
             page = connection.execute(rows.EVENTS, {"after": after_id, "most": _require_limit(limit)}).mappings().all()
-        return tuple(views.JournalView(**rows.journal_values(row, row["hidden"])) for row in page)
+        return tuple(map(rows.journal_view, page))
 
     def journal_rows(self, cursor: int | None = None, limit: int = 100, *, run: str | None = None) -> views.JournalPage:
         """Return journal rows, newest first, with their hashes; of one run if given."""
@@ -226,7 +226,7 @@ class Reader:
             query = query.where(models.journal.c.run == run)
         with self.read() as connection:
             page = connection.execute(query, {"before": before, "most": _require_limit(limit) + 1}).mappings().all()
-        items = tuple(views.JournalView(**rows.journal_values(row, row["hidden"])) for row in page[:limit])
+        items = tuple(map(rows.journal_view, page[:limit]))
         return views.JournalPage(items=items, next=items[-1].id if len(page) > limit else None)
 
     def participation_histogram(self, run_id: str) -> dict[int, int]:

@@ -7,9 +7,10 @@ there a user's presence is the secret, so the counts are None (or empty), here a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
@@ -29,24 +30,48 @@ T = TypeVar("T")
 Item = TypeVar("Item", covariant=True)
 
 
+# The end of the year 9999, in seconds since 1970: no calendar goes further.
+LATEST = 253_402_300_799.0
+
+
+def utc(seconds: float) -> datetime:
+    """Return seconds since 1970 as a UTC time. Tokens of older versions may expire after the calendar's last day."""
+    return datetime.fromtimestamp(min(seconds, LATEST), UTC)
+
+
+# A time; the ledger's is in seconds since 1970.
+Time = Annotated[datetime, BeforeValidator(lambda at: utc(at) if isinstance(at, int | float) else at)]
+
+
+def like(**example: Any) -> ConfigDict:
+    """Return the configuration of a view with this example in the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": [example]})
+
+
 class View(BaseModel):
     """Base of all views. A view is made from a row: columns that are not among its fields are left out."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True, arbitrary_types_allowed=True)
 
 
-class ProposalView(View):
-    """A raise that waits for a second person, or did."""
+class Proposal(View):
+    """A raise that waits for a second person."""
 
-    id: str
-    epsilon: float
-    delta: float
-    reason: str
-    state: Literal["waiting", "approved", "withdrawn"]
-    proposed_at: float
-    proposed_by: str
-    decided_at: float | None
-    decided_by: str | None
+    model_config = like(
+        id="5f0c1a2b3c4d",
+        epsilon=3.0,
+        delta=1e-5,
+        reason="the board agreed",
+        proposed_by="token officer",
+        proposed_at="2026-01-01T12:00:00Z",
+    )
+
+    id: str = Field(description="approve or withdraw it by this")
+    epsilon: float = Field(description="the limit that is proposed")
+    delta: float = Field(description="the delta that is proposed")
+    reason: str = Field(description="why")
+    proposed_by: str = Field(description="who")
+    proposed_at: Time = Field(description="when")
 
 
 class RunInBrief(View):
@@ -94,7 +119,7 @@ class PopulationView(View):
     reservation_seconds: float | None
     window_epsilon: float | None  # what may begin in each `window_every`; None: there are no windows
     window_every: Every | None
-    proposals: tuple[ProposalView, ...]  # raises that wait, newest first
+    proposals: tuple[Proposal, ...]  # raises that wait, newest first
     state: PopulationState
     users: int | None  # users known so far
     # individual: each user is charged what that user took part in; worst-case: all alike.

@@ -16,8 +16,6 @@ from fieldfare_server.api.cursors import Order
 from fieldfare_server.api.etag import conditional
 from fieldfare_server.api.population_schemas import (
     Charge,
-    History,
-    Moment,
     NewCharge,
     Population,
     PopulationHistogram,
@@ -29,6 +27,7 @@ from fieldfare_server.api.routes.common import AnswersOf, Cursor, Format, Limit,
 from fieldfare_server.api.schemas import Change, NewWindow, Note, Page, Reason
 from fieldfare_server.api.tables import CSV, csv_of
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.history import History, Moment
 from fieldfare_server.ledger.views import PopulationView, every
 
 router = APIRouter(prefix="/v1/populations", tags=["populations"])

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from fieldfare.head_keys import KeyLine
 from fieldfare_server.ledger.events import heads, nodes, populations, runs, tokens
 from fieldfare_server.ledger.events.base import Event, Record, require
-from fieldfare_server.ledger.state.rows import Fact, TokenRow
+from fieldfare_server.ledger.state.rows import Fact, TokenRow, said
 from fieldfare_server.ledger.state.state import State
 
 Holds: TypeAlias = Callable[[State, Record, Any], object]
@@ -18,17 +18,10 @@ Holds: TypeAlias = Callable[[State, Record, Any], object]
 def created(state: State, record: Record, event: tokens.TokenCreated) -> Iterator[Fact]:
     """Yield a token that is valid."""
     require(event.id not in state.tokens, "a token is created twice, which would revive a revoked one")
-    yield TokenRow(
-        id=event.id,
-        name=event.name,
-        digest=event.digest,
-        scopes=" ".join(event.scopes),
-        created_at=record.at,
-        created_by=record.actor,
-        expires_at=event.expires_at,
-        revoked_at=None,
-        populations=None if event.populations is None else " ".join(event.populations),
-    )
+    populations = None if event.populations is None else " ".join(event.populations)
+    listed = {"scopes": " ".join(event.scopes), "populations": populations}
+    made = {"created_at": record.at, "created_by": record.actor, "revoked_at": None}
+    yield TokenRow(**said(TokenRow, event) | listed | made)
 
 
 def revoked(state: State, record: Record, event: tokens.TokenRevoked) -> Iterator[Fact]:

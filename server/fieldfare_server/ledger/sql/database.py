@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import Connection, QueuePool, Row, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import Connection, QueuePool, Row, bindparam, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.sql.expression import SelectBase
 
@@ -161,7 +161,7 @@ class Database:
                         if secret is not None and self.path is None:
                             # A parameter: PostgreSQL's log and its table of sessions show no secret.
                             connection.execute(_PRESENT, {"secret": secret})
-                        if tried and _happened(connection, event_number):
+                        if tried and connection.execute(_HAPPENED, {"event": event_number}).first() is not None:
                             return tried[-1]
                         tried.append(work(connection, event_number, head))
                         faults.point("ledger.transaction.worked")
@@ -344,6 +344,8 @@ _LOCK = select(models.head).with_for_update()
 _LOCK_BY_FUNCTION = text("SELECT * FROM ledger_head()")
 _HAS_FUNCTION = text("SELECT to_regprocedure('ledger_head()') IS NOT NULL")
 _FREE = text("SELECT ledger_free()")
+# Finds something if the transaction with this event number was committed.
+_HAPPENED = select(models.journal.c.id).where(models.journal.c.event == bindparam("event"))
 _LOCKED = "55P03"
 _SNAPSHOT, _WRITE = b"BEGIN ISOLATION LEVEL REPEATABLE READ", b"BEGIN ISOLATION LEVEL READ COMMITTED"
 # Most connections that SQLAlchemy keeps.
@@ -394,12 +396,6 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     write = connection.get_execution_options().get("fieldfare_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-
-def _happened(connection: Connection, event_number: str) -> bool:
-    """Whether the transaction with this event number was committed."""
-    query = select(models.journal.c.id).where(models.journal.c.event == event_number)
-    return connection.execute(query).first() is not None
 
 
 def _went_away(error: Exception) -> bool:

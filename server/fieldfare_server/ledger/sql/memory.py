@@ -203,15 +203,9 @@ class Account:
 
 
 def _brief(run: Row[object]) -> RunInBrief:
-    return RunInBrief(
-        id=run.id,
-        seq=run.seq,
-        planned=budget.loss(run.planned),
-        leak=budget.stored_price(run.price).leak,
-        accounting=run.accounting,
-        plan_digest=run.plan_digest,
-        rounds_left=run.rounds - run.next_round,
-    )
+    planned, leak = budget.loss(run.planned), budget.stored_price(run.price).leak
+    values = {"planned": planned, "leak": leak, "rounds_left": run.rounds - run.next_round}
+    return RunInBrief(**{**run._mapping, **values})
 
 
 class Memory:

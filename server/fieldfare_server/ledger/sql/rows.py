@@ -72,7 +72,7 @@ _j = models.journal.c
 _JOURNAL = select(models.journal, (models.populations.c.adjacency == PRESENCE).label("hidden")).join(
     models.populations, models.populations.c.name == _j.population, isouter=True
 )
-# The rows after one, oldest first, as `journal_values` takes them.
+# The rows after one, oldest first, as `journal_view` takes them.
 EVENTS = _JOURNAL.where(_j.id > bindparam("after")).order_by(_j.id).limit(bindparam("most"))
 # The rows before one, newest first.
 NEWEST_FIRST = _JOURNAL.where(_j.id < bindparam("before")).order_by(_j.id.desc()).limit(bindparam("most"))
@@ -201,14 +201,14 @@ _SECRET = _COUNTS | {"blind", "cohort", "hashes", "participants"}
 # -- views ---------------------------------------------------------------------------------------------------
 
 
-def journal_values(row: RowMapping | Mapping[str, Any], hidden: bool | None) -> dict[str, Any]:
-    """The fields of a journal row's view. hidden: whether counts of users are secret in its population."""
+def journal_view(row: RowMapping) -> views.JournalView:
+    """A row of `EVENTS` or `NEWEST_FIRST`, without counts of users where they are secret in its population."""
     body = json.loads(row["body"])
-    if hidden:
+    if row["hidden"]:
         # The reason for a void round may count the replies.
         secret = _SECRET | {"reason"} if row["action"] == "round.void" else _SECRET
         body = {name: value for name, value in body.items() if name not in secret}
-    return {**row, "body": body}
+    return views.JournalView(**{**row, "body": body})
 
 
 def population_view(connection: Connection, row: Row[object], head: Head, memory: Memory) -> views.PopulationView:
@@ -238,7 +238,7 @@ def population_view(connection: Connection, row: Row[object], head: Head, memory
         else:
             for_all = room
     values = {
-        "proposals": tuple(views.ProposalView(**each._mapping) for each in waiting),
+        "proposals": tuple(views.Proposal(**each._mapping) for each in waiting),
         "users": None if hides_presence(row.adjacency) else row.users,
         "left": None if left is None else left.classes,
         "exhausted": None if left is None else left.exhausted,

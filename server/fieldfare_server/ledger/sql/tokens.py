@@ -24,10 +24,9 @@ from fieldfare_server.ledger.sql.proof import compare, expected
 from fieldfare_server.ledger.sql.rows import population_row, token_view
 from fieldfare_server.ledger.state.state import State
 from fieldfare_server.ledger.states import SCOPES, Scope
+from fieldfare_server.ledger.views import LATEST
 
 log = logging.getLogger(__name__)
-# The end of the year 9999, in seconds since 1970: no calendar goes further.
-LATEST = 253_402_300_799.0
 _SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 

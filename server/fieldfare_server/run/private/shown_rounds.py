@@ -132,12 +132,8 @@ class ShownRounds:
         """Show a committed round: only now may its model be seen."""
         session, number = self._session, report.round + 1
         delta, loss = session.plan.privacy.delta, session.released.spent
-        metrics = MetricRecord({"epsilon": float(report.epsilon), "delta": float(delta)})
-        if loss.zcdp is not None:
-            metrics["rho"] = float(loss.zcdp)
-        metrics["noise-std"] = float(report.noise_std)
-        if report.cohort is not None and report.reports is not None:
-            metrics["cohort"], metrics["reports"] = int(report.cohort), int(report.reports)
+        counts = report.cohort, report.reports
+        metrics = _metrics(report.epsilon, delta, loss.zcdp, report.noise_std, *counts)
         metrics.update(statistics_of(report.metrics, session.plan.metrics))
         keep(self._result, number, metrics, session.plan)
         log.info("\t└──> Aggregated MetricRecord: %s", metrics)
@@ -165,6 +161,19 @@ def evaluate(evaluate_fn: Evaluate, number: int, arrays: ArrayRecord, result: Re
         result.evaluate_metrics_serverapp[number] = metrics
 
 
+def _metrics(
+    epsilon: float, delta: float, rho: float | None, noise_std: float, cohort: int | None, reports: int | None
+) -> MetricRecord:
+    """What is shown of one round; counts of users where both are public."""
+    metrics = MetricRecord({"epsilon": float(epsilon), "delta": float(delta)})
+    if rho is not None:
+        metrics["rho"] = float(rho)
+    metrics["noise-std"] = float(noise_std)
+    if cohort is not None and reports is not None:
+        metrics["cohort"], metrics["reports"] = int(cohort), int(reports)
+    return metrics
+
+
 def keep(result: Result, number: int, metrics: MetricRecord, plan: Plan) -> None:
     """Put a round's metrics where Flower has them: those of evaluations also under their own names."""
     result.train_metrics_clientapp[number] = metrics
@@ -176,12 +185,9 @@ def keep(result: Result, number: int, metrics: MetricRecord, plan: Plan) -> None
 def past_metrics(row: RoundView, plan: Plan) -> MetricRecord:
     """Return the metrics of a round that was committed before the run was continued."""
     delta, loss = plan.privacy.delta, row.spent
-    metrics = MetricRecord({"epsilon": 0.0 if loss is None else float(loss.epsilon(delta)), "delta": float(delta)})
-    if loss is not None and loss.zcdp is not None:
-        metrics["rho"] = float(loss.zcdp)
-    metrics["noise-std"] = float(row.statistics.get("noise_std") or 0.0)
-    if row.cohort_size is not None and row.reports is not None and not hides_presence(plan.privacy.adjacency):
-        metrics["cohort"], metrics["reports"] = int(row.cohort_size), int(row.reports)
+    epsilon, rho = (0.0, None) if loss is None else (loss.epsilon(delta), loss.zcdp)
+    counts = (None, None) if hides_presence(plan.privacy.adjacency) else (row.cohort_size, row.reports)
+    metrics = _metrics(epsilon, delta, rho, row.statistics.get("noise_std") or 0.0, *counts)
     metrics.update({name: float(value) for name, value in row.statistics.items() if name.startswith(PREFIX)})
     return metrics
 

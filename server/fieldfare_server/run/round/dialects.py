@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -149,6 +149,7 @@ class CohortDialect:
         return messages, None
 
 
+@dataclass(eq=False)
 class PlainDialect:
     """Flower's own messages: one user a node, and a ClientApp that stays as it is.
 
@@ -167,29 +168,20 @@ class PlainDialect:
 
     name = "plain"
 
-    def __init__(
-        self,
-        model: OwnModel,
-        configure: Configure,
-        *,
-        simulated: bool = False,
-        array_key: str = "arrays",
-        config_key: str = "config",
-        deltas: bool = False,
-        clip_on_nodes: bool = False,
-        evaluate_config: Configure | None = None,
-        tells: bool = False,
-        asks: bool = False,
-    ) -> None:
-        self.tells, self._asks = tells, asks
-        self._model, self._simulated = model, simulated
-        self._evaluate_config = evaluate_config
-        self._configure = configure
-        self._array_key, self._config_key = array_key, config_key
-        self._deltas, self._clip_on_nodes = deltas, clip_on_nodes
+    model: OwnModel
+    configure: Configure
+    _: KW_ONLY
+    simulated: bool = False
+    array_key: str = "arrays"
+    config_key: str = "config"
+    deltas: bool = False
+    clip_on_nodes: bool = False
+    evaluate_config: Configure | None = None
+    tells: bool = False
+    asks: bool = False
 
     def roster(self, schema: Schema, run_id: str, register_users: Register) -> Roster:
-        return KeyRoster(schema, run_id, register_users, simulated=self._simulated, asks=self._asks)
+        return KeyRoster(schema, run_id, register_users, simulated=self.simulated, asks=self.asks)
 
     def write(
         self, round: PublicRound, schema: Schema, by_node: Mapping[int, NDArray[np.uint64]]
@@ -201,29 +193,27 @@ class PlainDialect:
                 "it asks clients to train from several points, which Flower's own messages cannot say.",
                 "kind = 'sgd' or 'fedadam'; or dialect = 'cohort'",
             )
-        sent = self._model.sent(point)
-        encoded = self._model.encoded(point)
-        config = self._configure(round.occasion.round, point)
-        if self._clip_on_nodes:
+        sent = self.model.sent(point)
+        encoded = self.model.encoded(point)
+        config = self.configure(round.occasion.round, point)
+        if self.clip_on_nodes:
             config[CLIPPING_NORM] = round.clipping.norm
         sends = [(TRAIN, config)]
         if round.metrics is not None and round.metrics.evaluate:
-            configure = self._evaluate_config or same_config(ConfigRecord())
+            configure = self.evaluate_config or same_config(ConfigRecord())
             sends.insert(0, (EVALUATE, configure(round.occasion.round, point)))
-        weights = tuple(self._model.weights[name] for name in schema.names)
-        told_mods = PlainInstruction(round.occasion, dict(round.settings), schema.names, weights, self._deltas)
+        weights = tuple(self.model.weights[name] for name in schema.names)
+        told_mods = PlainInstruction(round.occasion, dict(round.settings), schema.names, weights, self.deltas)
         messages = []
         for kind, told in sends:
             for node in by_node:
                 # Each message has its own records: a ClientApp may empty the ones that it gets.
-                content = RecordDict(
-                    {self._array_key: ArrayRecord(encoded), self._config_key: ConfigRecord(dict(told))}
-                )
+                content = RecordDict({self.array_key: ArrayRecord(encoded), self.config_key: ConfigRecord(dict(told))})
                 if self.tells:
                     content[HEADER] = told_mods.write()
                 messages.append(addressed(round, content, node, kind))
-        base = {name: np.zeros_like(value) for name, value in sent.items()} if self._deltas else sent
-        reader = functools.partial(read_plain_reply, self._model, schema, base, round.clipping, round.metrics)
+        base = {name: np.zeros_like(value) for name, value in sent.items()} if self.deltas else sent
+        reader = functools.partial(read_plain_reply, self.model, schema, base, round.clipping, round.metrics)
         return messages, reader
 
 

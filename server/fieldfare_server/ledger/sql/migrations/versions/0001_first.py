@@ -10,8 +10,6 @@ from alembic import op
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 # (name, event, table, condition, message): statements the database itself refuses.
 _GUARDS = (

@@ -17,8 +17,6 @@ from alembic import op
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 
 # As `filter.default_leak` has them; a test keeps them equal.

@@ -16,8 +16,6 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 
 _KEPT = " OR ".join(f'NEW."{name}" <> OLD."{name}"' for name in ("round_id", "run_seq", "index", "count", "users"))

@@ -13,8 +13,6 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 _PUT = sa.text("INSERT INTO objects (hash, content) VALUES (:hash, :content) ON CONFLICT (hash) DO NOTHING")
 
