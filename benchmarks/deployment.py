@@ -218,10 +218,11 @@ def main() -> None:
         page = asked.out / "deployment.md"
         commands = [f"`{shlex.join(['python', 'benchmarks/deployment.py', *sys.argv[1:]])}`"]
         # What earlier calls measured of other cells stays.
+        measured = [row.split("|")[1:4] for row in rows]
         for line in page.read_text().splitlines() if page.exists() else ():
             if line.startswith("`python"):
                 commands.insert(-1, line)
-            elif line[2:3].isdigit() and line.split("|")[1:4] not in [row.split("|")[1:4] for row in rows]:
+            elif line.startswith("| ") and line[2:3].isdigit() and line.split("|")[1:4] not in measured:
                 rows.append(line)
         rows.sort(key=place)
         text = PAGE.format(rows="\n".join(rows), commands="\n".join(commands), cores=os.cpu_count())
