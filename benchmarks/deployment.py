@@ -8,7 +8,7 @@ benchmarks/deployment_app.py on it, each way in turn on processes of its own. Of
 * CPU of all processes and the children that have ended, from /proc, read whenever the ServerApp has a new model;
 * bytes that two relays pass on: between SuperNodes and SuperLink, and between ServerApp and SuperLink, with TLS.
 
-The relays and the readings are no part of it. Peak memory is that of the ServerApp's programs.
+The relays and the readings are no part of it. Peak memory is that of the largest program of ServerApp and nodes.
 """
 
 from __future__ import annotations
@@ -168,6 +168,7 @@ def measure(way: str, nodes: int, parameters: int, rounds: int, work: Path) -> d
         "up": passed["nodes sent"] / nodes,
         "server": passed["coordinator got"] + passed["coordinator sent"],
         "peak": peaks.take()["coordinator"],
+        "of a node": max(peak for name, peak in peaks.take().items() if name.startswith("node-")),
     }
 
 
@@ -211,17 +212,18 @@ def main() -> None:
             share = f"{row['cpu'] / middle['Flower']['cpu']:.2f}" if "Flower" in middle else ""
             of = [f"{nodes}", f"{parameters:,}", way, f"{row['cpu']:.1f}", share, f"{row['superlink']:.1f}"]
             of += [f"{row[name] / 1e6:.3g} MB" for name in ("down", "up", "server")]
-            of += [f"{row['peak']:.0f} MB", f"{row['wall']:.0f}", f"{row['load']:.0f}"]
+            of += [f"{row['peak']:.0f} MB", f"{row['of a node']:.0f} MB", f"{row['wall']:.0f}", f"{row['load']:.0f}"]
             rows.append(f"| {' | '.join(of)} |")
     print("\n".join(rows))
     if asked.out:
         page = asked.out / "deployment.md"
         commands = [f"`{shlex.join(['python', 'benchmarks/deployment.py', *sys.argv[1:]])}`"]
         # What earlier calls measured of other cells stays.
+        measured = [row.split("|")[1:4] for row in rows]
         for line in page.read_text().splitlines() if page.exists() else ():
             if line.startswith("`python"):
                 commands.insert(-1, line)
-            elif line[2:3].isdigit() and line.split("|")[1:4] not in [row.split("|")[1:4] for row in rows]:
+            elif line.startswith("| ") and line[2:3].isdigit() and line.split("|")[1:4] not in measured:
                 rows.append(line)
         rows.sort(key=place)
         text = PAGE.format(rows="\n".join(rows), commands="\n".join(commands), cores=os.cpu_count())
@@ -230,14 +232,15 @@ def main() -> None:
 
 PAGE = """# What a round costs, by nodes and parameters
 
-| nodes | parameters | way | CPU s | of Flower's | SuperLink | down | up | ServerApp | its peak | wall s | load |
-|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+| nodes | parameters | way | CPU s | of Flower's | SuperLink | down | up | ServerApp | its peak | node | wall s | load |
+|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 {rows}
 
 Means of all rounds but the first. **CPU s**: of all processes, those that have ended included; of them the
 SuperLink's. "Of Flower's" stands where one call measured both. **Down** and **up**: bytes between the SuperLink
 and one node; those of the ServerApp are both ways, of all nodes. Two TCP relays count them, with TLS, polls and
-heartbeats. Peak memory is that of the largest program of the ServerApp. One MB is 10^6 bytes, of memory 2^20.
+heartbeats. Peak memory is that of the largest program of the ServerApp, and of any node. One MB is 10^6 bytes, of
+memory 2^20.
 All processes share one machine of {cores} cores with other programs. The load is that at the end, and CPU seconds
 grow with it: compare bytes freely, and CPU seconds only at like loads. Cells that are not here were not
 measured.

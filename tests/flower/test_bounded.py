@@ -291,16 +291,23 @@ def test_no_node_can_say_that_it_was_refused() -> None:
     assert refusal(Message(Error(3, f"{bounded._MARK}{SIZE}"), reply_to=question)) == SIZE
 
 
-def test_large_replies_are_pulled_a_few_at_a_time(grid: HttpGrid, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "together"),
+    # Of 1e7 floats each is as large as the model that it changes: a round holds one. Small ones come as one look.
+    [(ReplyLimit(80 << 20, 1), [1] * 5), (ReplyLimit(60 << 20, 2), [2, 2, 1]), (ReplyLimit(8 << 20), [5])],
+)
+def test_large_replies_are_pulled_a_few_at_a_time(
+    grid: HttpGrid, link: Link, monkeypatch: pytest.MonkeyPatch, limit: ReplyLimit, together: list[int]
+) -> None:
     asked: list[int] = []
     pull = link.PullMessages
     monkeypatch.setattr(link, "PullMessages", lambda request: asked.append(len(request.message_ids)) or pull(request))
     for name in "abcde":
         link.add(name, honest())
     receiver = Receiver()
-    receiver.limit(grid, ReplyLimit(200 << 20, 2))
+    receiver.limit(grid, limit)
     assert [answer.slot for answer in receiver.look(grid, ReplySlots("abcde"))] == [0, 1, 2, 3, 4]
-    assert asked == [2, 2, 1]
+    assert asked == together
 
 
 @pytest.mark.parametrize(

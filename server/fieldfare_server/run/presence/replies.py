@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
-from fieldfare_flower.bounded import LOOK_BYTES, SCHEMA, ReplyLimit, limit_replies, refusal
+from fieldfare_flower.bounded import LOOK_BYTES, LOOK_DATA, SCHEMA, ReplyLimit, limit_replies, refusal
 from fieldfare_flower.npy import data_size
 from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
@@ -115,7 +115,8 @@ class Receiver:
 
     def limit(self, grid: Grid, limit: ReplyLimit) -> None:
         """Take no reply beyond `limit` from now on, and pull large ones a few at a time."""
-        self._batch = max(1, LOOK_BYTES // limit.most) if limit_replies(grid, limit) else sys.maxsize
+        together = min(LOOK_BYTES // limit.most, LOOK_DATA // limit.data)
+        self._batch = max(1, together) if limit_replies(grid, limit) else sys.maxsize
 
     def receive(
         self,
