@@ -118,7 +118,7 @@ MOST_SECONDS: Final = 1e7
 
 
 def schedule_for(round_timeout: float) -> str:
-    """Return what a refusal names as `run.round_seconds`, where that is missing or too small for this `round_timeout`."""
+    """Return what a refusal names for a `run.round_seconds` that is missing, or too small for this `round_timeout`."""
     waits = min(round_timeout, MOST_SECONDS / 4)
     return f"{3 * waits:g}" + (f" with round_timeout = {waits:g}" if waits < round_timeout else "")
 
