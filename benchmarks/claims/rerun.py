@@ -68,7 +68,8 @@ def compared(record: harness.Table, cell: harness.Table, score: str) -> tuple[bo
     half, mean = float(student.ppf(0.995, len(scores) - 1)) * spread, float(np.mean(scores))
     inside = abs(value - mean) <= half
     where = f"{'inside' if inside else 'OUTSIDE'} {mean:.6f} ± {half:.6f} (99 % of one more run)"
-    return inside, f"{said}: {where}; other {', '.join(differ)} since"
+    bits_too = "; model equal to the bit all the same" if record["model"] == before["model"] else ""
+    return inside, f"{said}: {where}; other {', '.join(differ)} since{bits_too}"
 
 
 def main() -> None:

@@ -116,8 +116,7 @@ class Masked(AggregationSpec):
             raise BadInput("privacy.rounding = 'none'", why, "rounding = 'grid'", code="masked-without-grid")
         if samples:
             why = "a cohort of any size needs a cut of long replies, and the server cannot cut what it cannot read."
-            nearest = "scheme = 'min-separation', or aggregation.kind = 'plain'"
-            raise BadInput(f"participation.scheme = {scheme!r}", why, nearest, code="masked-without-cut")
+            raise BadInput(f"participation.scheme = {scheme!r}", why, NO_MASKS, code="masked-without-cut")
         if self.blinder_noise and (privacy.rounding != "grid" or run.task == QUESTION):
             what, nearest = "aggregation.blinder_noise", "privacy.rounding = 'grid' and a task that trains, or 0"
             why = "what the server learns is known for Gaussian noise on a grid, and for training alone."
@@ -128,10 +127,12 @@ class Masked(AggregationSpec):
             read_key(self.blinder)
         if self.least_nodes > run.cohort:
             what, why = "aggregation.least_nodes", f"{run.cohort} users a round live on no more nodes than that."
-            nearest = str(run.cohort) if run.cohort > 1 else "aggregation.kind = 'plain'"
+            nearest = str(run.cohort) if run.cohort > 1 else NO_MASKS
             raise BadInput(f"{what} = {self.least_nodes}", why, nearest, code="masked-too-few")
 
 
+# What a plan that can have no masks does.
+NO_MASKS = "leave [aggregation] out"
 # Why a run waits to be resumed.
 NO_ANSWER = "its blinder does not answer"
 # What a plan without the table says.

@@ -38,8 +38,16 @@ from fieldfare.mechanisms.registry import parse as parse_mechanism
 from fieldfare.metrics import MetricsSpec, Riders
 from fieldfare.names import QUESTION, RESOLUTION, task_reference
 from fieldfare.participation import CALLED, hides_presence, users_asked
-from fieldfare.plan_tables import AvailabilitySpec, ClientSpec, ParticipationSpec, PrivacySpec, RunSpec, TuningSpec
-from fieldfare.refusals import bad_input, with_lines
+from fieldfare.plan_tables import (
+    AvailabilitySpec,
+    ClientSpec,
+    ParticipationSpec,
+    PrivacySpec,
+    RunSpec,
+    TuningSpec,
+    schedule_for,
+)
+from fieldfare.refusals import bad_input, renamed, with_bounds, with_lines
 from fieldfare.registry import Table
 
 if TYPE_CHECKING:
@@ -240,13 +248,15 @@ class Plan(Table, metaclass=PlanType):
                     code="no-redraw",
                 )
             if scheme in CALLED and self.privacy.adjacency != "add_remove":
+                part = self.participation
+                spaced = '{scheme = "single"}' if part.cap else f'{{scheme = "fixed-order", period = {part.bins}}}'
+                if part.separation:
+                    spaced = f'{{scheme = "min-separation", separation = {part.separation}}}'
                 raise BadInput(
                     f"privacy.adjacency = {self.privacy.adjacency!r}",
                     f"scheme {scheme!r} earns its charge by keeping who takes part secret, and under this adjacency "
                     "that is public.",
-                    "add_remove; or participation.scheme = 'min-separation'"
-                    if scheme in ("truncated-poisson", "b-min-sep")
-                    else "add_remove; or participation.scheme = 'fixed-order'",
+                    f"add_remove; or participation = {spaced}",
                     code="presence-must-be-secret",
                 )
             if (self.participation.bins or 0) > self.run.rounds:
@@ -267,7 +277,7 @@ class Plan(Table, metaclass=PlanType):
             raise BadInput(
                 "privacy.adjacency = 'add_remove'",
                 f"scheme {scheme!r} acts on how many users there are, which this adjacency protects.",
-                "zero_out, or participation.scheme = 'poisson'",
+                "zero_out; or scheme 'poisson' with its rate",
                 code="acts-on-counts",
             )
         return self
@@ -299,7 +309,7 @@ class Plan(Table, metaclass=PlanType):
                 f"run.round_seconds = {seconds:g}",
                 f"a round may wait run.round_timeout = {run.round_timeout:g} s for updates and as long for new nodes. "
                 "A round that is late shows that it took long.",
-                f"{3 * run.round_timeout:g}, or a shorter round_timeout",
+                f"{schedule_for(run.round_timeout)}; or a shorter round_timeout",
                 code="schedule-too-fast",
             )
         return self
@@ -414,7 +424,15 @@ class Plan(Table, metaclass=PlanType):
         try:
             return cls.model_validate(dict(table), context={"stored": stored})
         except ValidationError as error:
-            raise bad_input(error, "", cls) from None
+            refusal = bad_input(error, "", cls)
+        tried = with_bounds(table, refusal)
+        try:
+            # Another rule may refuse the bound that was named: then what that rule names is.
+            if tried != table:
+                cls._validate(tried, stored)
+        except BadInput as other:
+            refusal = renamed(refusal, other)
+        raise refusal
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from fieldfare.errors import Conflict, WrongForm
+from fieldfare.errors import Conflict, OutOfRange, WrongForm
 from fieldfare.hashing import uniforms
 from fieldfare.names import LONGEST_NAME, NAME, is_line
 from fieldfare.noise.discrete import Rounding
@@ -114,6 +114,15 @@ class TuningSpec(Table):
         return tuning if self.users == "share" else users - tuning
 
 
+MOST_SECONDS: Final = 1e7
+
+
+def schedule_for(round_timeout: float) -> str:
+    """Return what a refusal names for a `run.round_seconds` that is missing, or too small for this `round_timeout`."""
+    waits = min(round_timeout, MOST_SECONDS / 4)
+    return f"{3 * waits:g}" + (f" with round_timeout = {waits:g}" if waits < round_timeout else "")
+
+
 class RunSpec(Table):
     """`[run]`: what is trained, for how long, with how many users a round."""
 
@@ -142,7 +151,7 @@ class RunSpec(Table):
     round_seconds: float | None = Field(
         default=None,
         gt=0,
-        le=1e7,
+        le=MOST_SECONDS,
         description="add_remove: rounds are released at multiples of this from the start",
         json_schema_extra=SECONDS,
     )
@@ -171,7 +180,8 @@ class RunSpec(Table):
     @model_validator(mode="after")
     def _goal_within_cohort(self) -> Self:
         if self.min_reports is not None and self.min_reports > self.cohort:
-            raise ValueError(f"min_reports = {self.min_reports} is above cohort = {self.cohort}")
+            above = f"must be at most cohort = {self.cohort}."
+            raise OutOfRange(f"run.min_reports = {self.min_reports}", above, str(self.cohort))
         return self
 
 

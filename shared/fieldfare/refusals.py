@@ -18,6 +18,7 @@ from fieldfare.errors import BadInput
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
 _BOUNDS = ((Ge, "ge", "of at least"), (Gt, "gt", "above"), (Le, "le", "of at most"), (Lt, "lt", "below"))
+_BOUND = re.compile(r"(below )?(-?\d[\d.]*(?:e[+-]?\d+)?)")
 _SIZES = ((MinLen, "min_length", "of at least"), (MaxLen, "max_length", "of at most"))
 
 
@@ -122,6 +123,32 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
 def all_of(faults: Sequence[BadInput]) -> BadInput:
     """Return one refusal for one or more faults."""
     return faults[0] if len(faults) == 1 else BadInput.of(faults)
+
+
+def with_bounds(table: Mapping[str, Any], refusal: BadInput) -> dict[str, Any]:
+    """Return a plan's table with every number beyond a bound at the bound that `refusal` names."""
+    named = ((_key(fault), _BOUND.fullmatch(fault.nearest)) for fault in refusal.faults)
+    bounds = {key: float(at[2]) * (1 - 1e-9 * bool(at[1])) for key, at in named if at}
+
+    def put(inner: Mapping[str, Any], place: str) -> dict[str, Any]:
+        return {
+            key: put(value, f"{place}{key}.") if isinstance(value, Mapping) else bounds.get(f"{place}{key}", value)
+            for key, value in inner.items()
+        }
+
+    return put(table, "")
+
+
+def renamed(refusal: BadInput, other: BadInput) -> BadInput:
+    """Return `refusal` with what `other`, of the table that `refusal` led to, names for the same keys."""
+    named = {_key(fault): fault.nearest for fault in other.faults if fault.nearest}
+    for fault in refusal.faults:
+        fault.nearest = named.get(_key(fault), fault.nearest)
+    return all_of([BadInput(f.what, f.why, f.nearest, code=f.code) for f in refusal.faults])
+
+
+def _key(fault: BadInput) -> str:
+    return fault.what.partition(" = ")[0]
 
 
 def _nearest(fault: Mapping[str, Any]) -> str:

@@ -10,14 +10,16 @@ cohorts differ from trial to trial.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.capacity import fills
 from fieldfare.errors import Refused, TooFew
-from fieldfare.participation import SAMPLED, FixedOrder, MinSeparation, Participation
+from fieldfare.participation import SAMPLED, FixedOrder, MinSeparation, Participation, Single
 from fieldfare.participation_record import ParticipationRecord
 from fieldfare.plan import Plan
 from fieldfare_server.run.presence.availability import SimulatedAvailability
@@ -73,13 +75,40 @@ def require_feasible(plan: Plan, users: int) -> None:
     near = nearest_feasible(plan, users)
     # Beside a tuning share, how many users there are in all is not known here.
     if isinstance(participation, MinSeparation) and plan.privacy.epsilon is not None and plan.tuning is None:
-        near.append(f"fieldfare suggest --users {users}")
+        with suppress(Refused):
+            price(fitted_to(plan, users))
+            near.append(f"fieldfare suggest --users {users}")
     raise TooFew(
         f"{rounds} rounds of {needed} reports (run.min_reports) with at most {most} participations at least "
         f"{separation} rounds apart",
         why,
         ", or ".join(near),
     )
+
+
+def fitted_to(plan: Plan, users: int) -> Plan:
+    """Return the plan; where so many users cannot fill its rounds, with a cohort and a separation with which they can.
+
+    Raises `BadInput` where another rule of the plan refuses that; what only its author could fit stays as it is.
+    """
+    spaced = isinstance(plan.participation.build(), MinSeparation | Single)
+    if not spaced or is_feasible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users):
+        return plan
+    table, cohort = plan.model_dump(mode="json", exclude_none=True), min(plan.run.cohort, max(1, users // 2))
+    if plan.run.min_reports:
+        table["run"]["min_reports"] = max(1, plan.run.min_reports * cohort // plan.run.cohort)
+    table["run"]["cohort"], table["participation"] = cohort, spread(plan.run.rounds, cohort, users)
+    return Plan.parse(table)
+
+
+def spread(rounds: int, cohort: int, users: int) -> dict[str, Any] | None:
+    """Return everybody as seldom and as far apart as `users` users can fill the rounds; None where they cannot."""
+    if cohort > users:
+        return None
+    apart, most = min(rounds, users // cohort), -(-rounds * cohort // users)
+    if most == 1:
+        return {"scheme": "single"}
+    return {"scheme": "min-separation", "separation": apart, "max_participations": most}
 
 
 def nearest_feasible(plan: Plan, users: int) -> list[str]:

@@ -22,7 +22,7 @@ from fieldfare.mechanisms import build
 from fieldfare.participation import BMinSep, MinSeparation, Single
 from fieldfare.plan import Plan
 from fieldfare.population_size import judge_rate
-from fieldfare_server.planning.feasibility import is_feasible, require_feasible, shorter_plan
+from fieldfare_server.planning.feasibility import fitted_to, require_feasible, shorter_plan, spread
 from fieldfare_server.planning.what_if import changed
 from fieldfare_server.run.pricing import price
 from fieldfare_server.run.signal import clipped_length, noise_share
@@ -148,7 +148,9 @@ def suggest(
     if plan.run.rounds > MOST_ROUNDS:
         words, _ = shorter_plan(plan, MOST_ROUNDS) or (f"a plan of at most {MOST_ROUNDS} rounds", plan)
         raise TooLarge(f"run.rounds = {plan.run.rounds}", "a grid of so many takes too long.", words)
-    fitted = plan if users is None else _fitted(plan, users)
+    fitted = plan if users is None else fitted_to(plan, users)
+    if users is not None:
+        require_feasible(fitted, users)
     needed = fewest_rounds or plan.run.rounds
     planned, ways = _priced(fitted, update_norm), list[Way]()
     cut = None if fitted is plan else planned.share / _priced(plan, update_norm).share
@@ -169,20 +171,6 @@ def suggest(
             best = found
             break
     return Suggested(planned, best, tuple(ways), tuple(_assumed(plan, users, update_norm, work, needed)), cut)
-
-
-def _fitted(plan: Plan, users: int) -> Plan:
-    """Return the plan; where so many users cannot fill its rounds, with a cohort and a separation with which they can.
-
-    Raises `BadInput` where only the plan's author could say how.
-    """
-    spaced = isinstance(plan.participation.build(), MinSeparation | Single)
-    if spaced and not is_feasible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users):
-        asked = {"cohort": min(plan.run.cohort, max(1, users // 2))}
-        table = changed(plan.model_dump(mode="json", exclude_none=True), asked)
-        plan = Plan.parse({**table, "participation": _spread(plan.run.rounds, asked["cohort"], users)})
-    require_feasible(plan, users)
-    return plan
 
 
 def _best_of_each_shape(ways: list[Way]) -> list[Way]:
@@ -266,7 +254,7 @@ def _ways(plan: Plan, shape: Table, users: int, certified: bool) -> Iterator[tup
         return
     asked: Table | None = shape["participation"] if same else None
     if isinstance(plan.participation.build(), MinSeparation | Single) and plan.availability is None:
-        asked = _spread(rounds, cohort, users) or asked
+        asked = spread(rounds, cohort, users) or asked
     if asked is None:
         return
     apart = asked.get("separation") or asked.get("period") or rounds
@@ -286,16 +274,6 @@ def _needed_users(plan: Plan) -> int:
         return round(plan.run.cohort * (BMinSep(spec.separation, spec.rate or 1).period if spec.separation else block))
     apart, most = plan.participation.build().separation_and_count(plan.run.rounds)
     return plan.run.cohort * max(min(apart, plan.run.rounds), -(-plan.run.rounds // most))
-
-
-def _spread(rounds: int, cohort: int, users: int) -> Table | None:
-    """Return everybody as seldom and as far apart as `users` users can fill the rounds; None where they cannot."""
-    if cohort > users:
-        return None
-    apart, most = min(rounds, users // cohort), -(-rounds * cohort // users)
-    if most == 1:
-        return {"scheme": "single"}
-    return {"scheme": "min-separation", "separation": apart, "max_participations": most}
 
 
 def _sampled(plan: Plan, shape: Table, users: int, certified: bool) -> Iterator[tuple[Table, Table]]:

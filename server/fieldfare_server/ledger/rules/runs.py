@@ -29,6 +29,7 @@ from fieldfare.errors import (
 )
 from fieldfare.names import is_name
 from fieldfare.participation import CALLED, PRESENCE, hides_presence
+from fieldfare.plan_tables import schedule_for
 from fieldfare_server.ledger.events import runs as events
 from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.rules.populations import committed_of
@@ -363,7 +364,7 @@ def _require_schedule(population: PopulationRow, run: NewRun) -> None:
             "run.round_seconds",
             f"population {population.name!r} is of real people under {PRESENCE!r}, and the time that a round takes "
             "tells how many of them took part: a plan must name the seconds between two releases.",
-            f"round_seconds = {3 * table.get('round_timeout', 600.0):g}",
+            f"round_seconds = {schedule_for(table.get('round_timeout', 600.0))}",
         )
 
 
