@@ -126,7 +126,6 @@ class QuestionTask(Task):
 
     def __init__(self, of: str, question: Mapping[str, object] | Question, client: ClientSpec | None = None) -> None:
         self.of, self.question, self.client = of, parse(question), client or ClientSpec()
-        self.tried = 0  # users of whose rows a model's measure was computed
         # Users for whom the measure raised, by kind of error. It stays here.
         self.failures: Counter[str] = Counter()
         self.says_failures = True  # in the log, which is the node's operator's
@@ -238,7 +237,7 @@ class QuestionTask(Task):
                 if not failed:
                     numbers.append(found)
                     owner.append(np.full(len(found), place))
-            self.tried, self.failures = self.tried + len(filled), self.failures + failures
+            self.failures += failures
             if failures and self.says_failures:  # the server learns nothing of it
                 kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(failures.items()))
                 log.warning("%d of %d users have no value: %s", failures.total(), len(users), kinds)
@@ -249,7 +248,8 @@ class QuestionTask(Task):
     def failures_on_made_up(self) -> Counter[str]:
         """Return the errors that the measure raises on one made-up row; none where the task cannot prepare that row."""
         self.users()
-        assert self._of_task is not None
+        if self._of_task is None:  # values of a column, which no code of the task computes
+            return Counter()
         task, table = self._of_task
         shapes = {name: column[np.zeros(0, np.int64)] for name, column in table.columns.items()}
         columns = {name: np.ones((1, *none.shape[1:]), none.dtype) for name, none in shapes.items()}

@@ -93,3 +93,36 @@ def delta(mu: float, epsilon: float) -> float:
     start = epsilon / mu + mu / 2  # where p = e^epsilon q
     value: Any = quad(lambda x: density(x, mu) - math.exp(epsilon) * density(x, 0), start, start + 40, epsabs=1e-14)
     return float(value[0])
+
+
+def sealed_delta(mu: float, trials: int, rest: float, epsilon: float) -> float:
+    """delta at epsilon of the best of K sealed trials N(b mu, 1), with what else is told: N(b rest, 1).
+
+    K is j of 1 to `trials` with chance in proportion to 1 / j. A trial's score is its evidence for one of the
+    worlds. Both scores and both orders of the worlds are tried.
+    """
+    from scipy.integrate import quad
+    from scipy.special import log_ndtr, ndtr
+
+    def slope(log_below: float) -> float:  # of sum over j of x^j / j, but for a factor that all have
+        return math.fsum(math.exp(j * log_below) for j in range(trials))
+
+    whole = math.fsum(1 / j for j in range(1, trials + 1))
+
+    def law(y: float, at: float, sign: int) -> float:
+        bell = math.exp(-((y - at) ** 2) / 2) / math.sqrt(2 * math.pi)
+        return bell * slope(float(log_ndtr(sign * (y - at)))) / whole
+
+    def told(left: float) -> float:
+        if rest == 0:
+            return max(0.0, -math.expm1(left))
+        return float(ndtr(rest / 2 - left / rest) - math.exp(left) * ndtr(-rest / 2 - left / rest))
+
+    def one(sign: int, first: float, second: float) -> float:
+        def density(y: float) -> float:
+            p, q = law(y, first, sign), law(y, second, sign)
+            return p * told(min(epsilon - math.log(p / q), 700.0))
+
+        return float(quad(density, first - 12, first + 12, epsabs=1e-12, limit=400)[0])
+
+    return max(one(sign, *worlds) for sign in (1, -1) for worlds in ((0.0, mu), (mu, 0.0)))

@@ -129,6 +129,14 @@ def test_an_answer_is_near_the_truth_and_its_charge_is_in_the_ledger(tmp_path: P
     assert count.value == pytest.approx(oracle.count(heights, 0, 9), abs=7 * 0.5)
 
 
+def test_values_that_nobody_can_list_are_asked_here(tmp_path: Path) -> None:
+    """No code of the task computes them, so there is nothing to try on made-up rows."""
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as ledger:
+        ledger.create_population("people", 4, 1e-5, leak=1e-6, simulated=True, actor="test")
+    found = ask({"kind": "items", "measure": "y", "most": 2, "leak": 1e-7}, tmp_path, delta=1e-5)
+    assert {"0", "1"} <= {value.name for value in found.answer}
+
+
 def test_questions_and_runs_share_the_odometers(tmp_path: Path) -> None:
     ask(ROWS, tmp_path, budget=2, epsilon=1.5)
     # All of them could be asked once, and nobody has as much left again.

@@ -146,4 +146,4 @@ def test_a_question_asks_the_share_alone(tmp_path: Path, trial_and_rest: list[Pl
     put(state, clip, accept_delta=True)
     asked = loaded(clip.plan(7).task_reference)
     assert isinstance(asked, QuestionTask)
-    assert asked.tried == 7  # nobody else trained
+    assert int(asked.users().columns["x"]._known.sum()) == 7  # type: ignore[attr-defined]  # nobody else trained
