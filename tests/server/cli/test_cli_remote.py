@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from fieldfare.accounting.foreign import Foreign
-from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api import Settings, create_app, outlook
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.cli import main
 from fieldfare_server.cli.application import NOT_SERVED, application
@@ -73,8 +76,15 @@ def printed(*arguments: str | Path) -> tuple[int, str]:
 @pytest.mark.parametrize("options", [("--json",), ()], ids=["json", "table"])
 @pytest.mark.parametrize("command", READING, ids=" ".join)
 def test_a_command_prints_the_same_from_a_service_and_from_its_ledger(
-    command: tuple[str, ...], options: tuple[str, ...], ledger: Ledger, url: str, token: Path
+    command: tuple[str, ...],
+    options: tuple[str, ...],
+    ledger: Ledger,
+    url: str,
+    token: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The end that a run will have is shown for some seconds: the clock stands still between the two answers.
+    monkeypatch.setattr(outlook, "time", SimpleNamespace(time=partial(float, time.time())))
     served = printed(*command, "--url", url, "--token-file", token, *options)
     assert served == printed(*command, "--ledger", ledger.url, *options)
     assert served[0] == 0
