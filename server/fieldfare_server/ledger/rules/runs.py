@@ -238,7 +238,7 @@ def under_way(state: State, record: Record) -> FoldedRun:
 def require_resumable(run: RunRow, key_commitment: str) -> None:
     """Raise `LedgerError` unless the run is under way and `key_commitment` is that of its noise key."""
     if not run.active:
-        raise OutOfTurn(f"resuming run {run.id}", f"it has ended: {run.state}.", "start a new run")
+        raise OutOfTurn(f"run {run.id}", f"it has ended: {run.state}.", "start a new run")
     if run.key_commitment != key_commitment:
         raise LedgerError(
             f"resuming run {run.id}",

@@ -424,10 +424,11 @@ _UNWRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 def _is_full(error: Exception) -> bool:
     cause = getattr(error, "orig", None)
-    return (
-        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
-    )
+    return getattr(cause, "sqlite_errorcode", None) in _FULL or getattr(cause, "sqlstate", None) == "53100"
 
+
+# The second: no room for the index of the write-ahead log, which a reader makes too.
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 # Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or
 # connections; a standby that is not promoted yet.
