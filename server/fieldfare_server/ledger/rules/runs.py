@@ -300,7 +300,7 @@ def finish(
 
 
 def finished(state: State, record: Record, event: events.Finished) -> Iterator[Fact]:
-    """Yield a run that has ended, and a population that it costs no more than it spent."""
+    """Yield the run as ended, and its population, which pays only for what the run spent."""
     run = under_way(state, record)
     row, population = run.row, state.populations[record.place].row
     if run.open is not None:
