@@ -66,7 +66,7 @@ class Hosted:
     names: NDArray[np.uint64]  # the pseudonyms, increasing
 
     def find(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Find the table indices of those `names` that this node hosts. Its time grows with their number."""
+        """Find the table indices of those of `names` whom this node hosts. Costs as much as there are `names`."""
         if not len(self.names):
             return np.zeros(0, np.int64)
         places = np.searchsorted(self.names, names)

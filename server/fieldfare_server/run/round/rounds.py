@@ -313,7 +313,7 @@ class Rounds:
         if len(self._nonces) != index:
             raise OutOfTurn(
                 f"round {index} of run {self.account.id}",
-                f"this process has nonces of {len(self._nonces)} rounds, and needs one of each before it.",
+                f"there are nonces of {len(self._nonces)} rounds before it.",
                 "resume the run",
             )
         # Fresh bits come after the sum: bits that were drawn earlier would be in a copy of this process as well.
