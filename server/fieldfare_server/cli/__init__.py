@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -47,8 +48,20 @@ def sessions() -> type[Session]:
     return Session
 
 
+def ready_streams() -> None:
+    """Open what the caller closed of standard input, output and error; let no character fail to be printed."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # Its number is the lowest that is free: otherwise the ledger's file or a socket would get it.
+            os.set_inheritable(number := os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error is
+
+
 def main() -> None:
     """Run the program: the console's entry point."""
+    ready_streams()
     from fieldfare_server.cli.application import (
         COMMANDS,
         GROUPS,
@@ -74,7 +87,7 @@ def main() -> None:
         for name in THREADS:
             os.environ.setdefault(name, "1")
     # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.
-    sys.path.append(os.getcwd())
+    sys.path.append("")
     try:
         with importing():
             program = assemble(command) if command in COMMANDS | GROUPS or command in added() else overview()

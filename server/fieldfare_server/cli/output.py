@@ -69,12 +69,8 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
     """Print what was refused, why, and the nearest allowed alternative; then exit."""
     code = error.exit_status
     if as_json:
-        body: dict[str, object] = {
-            "error": type(error).__name__,
-            "code": error.code,
-            "message": str(error),
-            "exit_code": code,
-        }
+        body: dict[str, object] = {"error": type(error).__name__, "code": error.code, "message": str(error)}
+        body["exit_code"] = code
         if isinstance(error, Refused):
             body |= _parts(error)
         if isinstance(error, BadInput) and len(error.faults) > 1:
@@ -109,9 +105,10 @@ def refusals(as_json: bool) -> Iterator[None]:
     except FieldfareError as error:
         fail(error, as_json)
     except OSError as error:
-        if not (disk := is_of_the_disk(error)) and error.filename is None:
+        where = error.filename or ("the working directory" if isinstance(error, FileNotFoundError) else None)
+        if not (disk := is_of_the_disk(error)) and where is None:
             raise
-        where, near = str(error.filename or "the disk"), "make room, or mend the disk" if disk else "another path"
+        where, near = str(where or "the disk"), "make room, or mend the disk" if disk else "another path"
         fail(Refused(where, f"it cannot be used ({error.strerror}).", near), as_json)
 
 

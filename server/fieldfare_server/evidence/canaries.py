@@ -127,8 +127,8 @@ def _point(included: Float, excluded: Float, epsilon: float, charged: float) -> 
 
 
 def gaussian_estimate(included: Float, excluded: Float, delta: float) -> tuple[float, float]:
-    """Return Epsilon of the Gaussian mechanism whose two score distributions are as far apart, and its
-    standard error.
+    """Return the epsilon of a Gaussian mechanism whose two distributions lie as far apart as these scores, and
+    its standard error.
 
     Not a bound: it is above the truth about half of the time. The distance d of two samples of n scores has
     the variance 2 / n + d^2 / (4 n); the error of epsilon is half of what it moves between d - se and d + se.

@@ -38,7 +38,7 @@ class StateDirectory:
 
     @classmethod
     def of(cls, root: str | Path | None = None, ledger: str | None = None) -> StateDirectory:
-        """Return Explicit values, else FIELDFARE_HOME and FIELDFARE_LEDGER, else the account's data directory
+        """Return what is given, else FIELDFARE_HOME and FIELDFARE_LEDGER, else the account's data directory
         with SQLite.
 
         FIELDFARE_LEDGER_FILE names a file that holds the URL, which keeps a password out of the environment.

@@ -173,7 +173,7 @@ class RoundCounts:
             return counted.void, dict(counted.rejects)
 
     def _advance(self, connection: Connection, counted: _Counted, run_id: str | None) -> bool:
-        """Count what was closed since; False if this snapshot is older than what is counted already."""
+        """Count the rounds closed since the last look. Return False where a newer snapshot is counted already."""
         # A round that is open now closes later, with an id below newer ones: stop before the oldest of those.
         open_ = min(connection.execute(_OPEN).scalars(), default=None)
         newest = connection.execute(_NEWEST).scalar_one() or 0

@@ -24,6 +24,7 @@ from fieldfare_client.app import user_names
 from fieldfare_server.cli import main, output
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.output import refusals
+from fieldfare_server.files.home import LEDGER_FILE
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.ledger import Ledger
 from support.commands import Run, command_in
@@ -451,11 +452,55 @@ def test_a_full_or_read_only_disk_is_said_and_no_traceback(as_json: bool, capsys
         raise ConnectionResetError(errno.ECONNRESET, "gone")
 
 
+PROGRAM = "import sys; from fieldfare_server.cli import main; sys.argv[0] = 'fieldfare'; main()"
+
+
+def elsewhere(line: str, *command: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in the surroundings that `line` of a shell makes for `"$@"`."""
+    words = ["bash", "-c", line, "bash", sys.executable, "-c", PROGRAM, *command]
+    return subprocess.run(words, env={**os.environ, **variables}, capture_output=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_closed_are_nothing_to_speak_of(tmp_path: Path, closed: str) -> None:
+    made = ("population", "create", "writers", "--epsilon", "2", "--delta", "1e-5", "--simulated")
+    ended = elsewhere(f'"$@" {closed}', *made, FIELDFARE_HOME=str(tmp_path / "home"))
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    with Ledger.open(f"sqlite:///{tmp_path / 'home' / LEDGER_FILE}") as ledger:
+        assert [one.name for one in ledger.populations()] == ["writers"]
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_what_a_terminal_has_no_character_for_is_escaped() -> None:
+    ended = elsewhere('"$@"', "data", "list", **ASCII)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"\\u2014" in ended.stdout
+
+
+@pytest.mark.parametrize("command", [("budget", "--json"), ("backup", "copies")])
+def test_a_home_whose_path_is_no_text_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+    home = os.fsdecode(os.fsencode(tmp_path) + b"/h\xe9")
+    ended = elsewhere('"$@"', *command, FIELDFARE_HOME=home, **ASCII)
+    assert ended.returncode == 2
+    assert b"Traceback" not in ended.stderr
+    if "--json" in command:
+        assert json.loads(ended.stdout)["code"] == "ledger-path-encoding"
+
+
+def test_a_working_directory_that_is_gone_is_refused_only_by_what_needs_it(tmp_path: Path) -> None:
+    gone = f'mkdir "{tmp_path}/gone"; cd "{tmp_path}/gone"; rmdir "{tmp_path}/gone"; "$@"'
+    assert elsewhere(gone, "--version").returncode == 0
+    ended = elsewhere(gone, "backup", "copies", FIELDFARE_HOME=str(tmp_path))
+    assert ended.returncode == 2
+    assert b"Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize("command", [["--help"], ["plan", "nowhere.toml", "--json"]])
 def test_output_that_cannot_be_written_is_one_sentence(command: list[str]) -> None:
-    program = "import sys; from fieldfare_server.cli import main; sys.argv[0] = 'fieldfare'; main()"
     with open("/dev/full", "w") as full:
-        ended = subprocess.run([sys.executable, "-c", program, *command], stdout=full, stderr=subprocess.PIPE)
+        ended = subprocess.run([sys.executable, "-c", PROGRAM, *command], stdout=full, stderr=subprocess.PIPE)
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
     assert ended.stderr.startswith(b"Refused.")

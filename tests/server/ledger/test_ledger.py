@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -212,3 +213,11 @@ def test_which_refusals_of_postgresql_pass(state: str, passes: bool) -> None:
     """A full disk, too many connections, a standby that is not promoted yet; no right, a row that exists."""
     cause = type("Cause", (Exception,), {"sqlstate": state})()
     assert database_module._went_away(OperationalError("SELECT", None, cause)) is passes
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE])
+def test_a_disk_without_room_for_the_index_of_the_log_is_called_full(tmp_path: Path, code: int) -> None:
+    """Beside a full disk SQLite says "disk I/O error" to readers, who were told to put the database right."""
+    cause = type("Cause", (sqlite3.OperationalError,), {"sqlite_errorcode": code})("disk I/O error")
+    error = database_module.Database(f"{tmp_path}/l.sqlite3").error(OperationalError("SELECT", None, cause))
+    assert coded("disk-full")(error)

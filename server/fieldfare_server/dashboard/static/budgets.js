@@ -40,7 +40,7 @@ const key = (kind, name, value) => h("li", {}, h("span", { class: `swatch ${kind
 // Odometers charge each user what that user took part in; the count is as if each took part in all it may.
 export function runsLeft(population) {
   if (population.runs_left === null) return "no run yet";
-  if (population.runs_left >= MOST_RUNS) return `${count(MOST_RUNS)} or more`;
+  if (population.runs_left >= MOST_RUNS) return `at least ${count(MOST_RUNS)}`;
   return population.runs_left && population.accounting === "individual" ? `at least ${count(population.runs_left)}` : count(population.runs_left);
 }
 export const usersLeft = (population) => (hides(population.adjacency) ? HIDDEN

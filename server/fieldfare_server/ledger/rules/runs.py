@@ -239,7 +239,7 @@ def under_way(state: State, record: Record) -> FoldedRun:
 def require_resumable(run: RunRow, key_commitment: str) -> None:
     """Raise `LedgerError` unless the run is under way and `key_commitment` is that of its noise key."""
     if not run.active:
-        raise OutOfTurn(f"resuming run {run.id}", f"it has ended: {run.state}.", "start a new run")
+        raise OutOfTurn(f"run {run.id}", f"it has ended: {run.state}.", "start a new run")
     if run.key_commitment != key_commitment:
         raise LedgerError(
             f"resuming run {run.id}",
@@ -301,7 +301,7 @@ def finish(
 
 
 def finished(state: State, record: Record, event: events.Finished) -> Iterator[Fact]:
-    """Yield a run that has ended, and a population that it costs no more than it spent."""
+    """Yield the run as ended, and its population, which pays only for what the run spent."""
     run = under_way(state, record)
     row, population = run.row, state.populations[record.place].row
     if run.open is not None:

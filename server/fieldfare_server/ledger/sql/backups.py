@@ -21,7 +21,7 @@ from sqlalchemy import make_url
 
 from fieldfare.atomic import sync_directory
 from fieldfare.errors import LedgerError, NotInstalled, Unwritable
-from fieldfare_server.ledger.sql.database import Database
+from fieldfare_server.ledger.sql.database import Database, understood
 from fieldfare_server.ledger.sql.journal import Journal
 
 SUFFIXES = (".sqlite3", ".dump")
@@ -36,7 +36,7 @@ def make(url: str, directory: Path, *, keep: int = 7) -> Path:
         BadInput: the directory cannot be written, or PostgreSQL's `pg_dump` is not installed.
         LedgerError: there is no ledger, or its copy cannot be opened.
     """
-    parsed = make_url(url if "://" in url else f"sqlite:///{url}")
+    parsed = understood(url)
     copy, suffix = (_copy_sqlite, ".sqlite3") if parsed.get_backend_name() == "sqlite" else (_dump_postgres, ".dump")
     target = directory / f"ledger-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}{suffix}"
     part = target.with_name(f".{target.name}.part")

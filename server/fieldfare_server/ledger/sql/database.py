@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import Connection, QueuePool, Row, bindparam, create_engine, event, inspect, make_url, select, text
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.sql.expression import SelectBase
 
@@ -32,6 +33,20 @@ T = TypeVar("T")
 
 # The setting of a transaction that holds the secret of the token in whose name the API writes (`roles`).
 CALLER = "fieldfare.token"
+
+
+def understood(url: str) -> URL:
+    """Return the URL of a ledger, or of the SQLite file at a path. Raises `BadInput` where it is neither."""
+    if not isinstance(url, str):
+        raise BadInput(f"ledger URL = {url!r}", "is not text.", "sqlite:///ledger.sqlite3", code="ledger-url")
+    shown = url.encode(errors="backslashreplace").decode()
+    if shown != url:  # Python's stand-ins for bytes that the locale's encoding does not know
+        why, near = "its path is not text in this process's encoding.", "PYTHONUTF8=1, or a path in UTF-8"
+        raise BadInput(f"ledger {shown!r}", why, near, code="ledger-path-encoding")
+    try:
+        return make_url(url if "://" in url else f"sqlite:///{url}")
+    except ArgumentError:
+        raise BadInput("ledger URL", "cannot be understood.", "sqlite:///ledger.sqlite3", code="ledger-url") from None
 
 
 class Database:
@@ -48,16 +63,7 @@ class Database:
         Raises:
             BadInput: another kind of URL.
         """
-        if not isinstance(url, str):
-            raise BadInput(f"ledger URL = {url!r}", "is not text.", "sqlite:///ledger.sqlite3", code="ledger-url")
-        if "://" not in url:
-            url = f"sqlite:///{url}"
-        try:
-            parsed = make_url(url)
-        except ArgumentError:
-            raise BadInput(
-                "ledger URL", "cannot be understood.", "sqlite:///ledger.sqlite3", code="ledger-url"
-            ) from None
+        parsed = understood(url)
         backend = parsed.get_backend_name()
         if backend == "postgresql":
             parsed = parsed.set(drivername="postgresql+psycopg")
@@ -415,10 +421,11 @@ _UNWRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 def _is_full(error: Exception) -> bool:
     cause = getattr(error, "orig", None)
-    return (
-        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
-    )
+    return getattr(cause, "sqlite_errorcode", None) in _FULL or getattr(cause, "sqlstate", None) == "53100"
 
+
+# The second: no room for the index of the write-ahead log, which a reader makes too.
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 # Shutdowns and start-up, serialisation failures, deadlocks, lock timeouts; too little disk, memory or
 # connections; a standby that is not promoted yet.
