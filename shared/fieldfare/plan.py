@@ -420,16 +420,17 @@ class Plan(Table, metaclass=PlanType):
         return cls._validate(table, stored=False)
 
     @classmethod
-    def _validate(cls, table: Mapping[str, object], stored: bool) -> Plan:
+    def _validate(cls, table: Mapping[str, object], stored: bool, follow: int = 3) -> Plan:
         try:
             return cls.model_validate(dict(table), context={"stored": stored})
         except ValidationError as error:
             refusal = bad_input(error, "", cls)
         tried = with_bounds(table, refusal)
         try:
-            # Another rule may refuse the bound that was named: then what that rule names is.
-            if tried != table:
-                cls._validate(tried, stored)
+            # Another rule may refuse the bound that was named: then what that rule names is. Two rules may name
+            # each other's: so not for ever.
+            if follow and tried != table:
+                cls._validate(tried, stored, follow - 1)
         except BadInput as other:
             refusal = renamed(refusal, other)
         raise refusal

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from fieldfare.errors import Refused
+from fieldfare import plan as plans
+from fieldfare.errors import BadInput, Refused
 from fieldfare.plan import Plan
 from fieldfare_server.planning.feasibility import require_feasible
 from fieldfare_server.planning.suggest import suggest
@@ -216,3 +217,10 @@ def test_more_reports_than_a_cohort_are_refused_with_the_most_there_may_be() -> 
     }
     (fault,) = faults(changed(table, {"run.min_reports": 4}), 60)
     assert (key_of(fault), fault.nearest) == ("run.min_reports", "3")
+
+
+def test_a_refusal_of_rules_that_name_each_others_values_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter(range(-1_000_000, 0))
+    monkeypatch.setattr(plans, "with_bounds", lambda table, refusal: {"run": {"rounds": next(values)}})
+    with pytest.raises(BadInput):
+        Plan.parse({"run": {"rounds": -5}})
