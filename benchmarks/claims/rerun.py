@@ -5,6 +5,7 @@
 Each cell is trained as its frozen choice says, with the first of its seeds, and never from the cache. Where code,
 versions and kind of machine are those of the stored run, the model must be equal to the bit. Otherwise its score must
 fall into the 99 % prediction interval of one more run, Student's t over the stored ones. Ends with 1 where it does not.
+The model's digest is printed, so that two of your own runs can be compared.
 Seconds a cell, and half a minute more where a plan needs a certificate.
 """
 
@@ -86,9 +87,10 @@ def main() -> None:
     runs, well = harness.Runs(study, Path(), len(cells), quiet=True), True
     for label, cell in cells.items():
         one = stored["cells"][label]
-        agrees, said = compared(runs.made(cell, cell.choices[one["choice"]], "test", given.seed), one, study.score)
+        record = runs.made(cell, cell.choices[one["choice"]], "test", given.seed)
+        agrees, said = compared(record, one, study.score)
         well &= agrees
-        print(f"{label}, seed {given.seed}: {said}", flush=True)
+        print(f"{label}, seed {given.seed}: {said}; model {record['model']}", flush=True)
     print(f"code: {', '.join(f'{part} {digest}' for part, digest in bits.digests().items())}")
     sys.exit(0 if well else 1)
 

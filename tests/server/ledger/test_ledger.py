@@ -221,3 +221,9 @@ def test_a_disk_without_room_for_the_index_of_the_log_is_called_full(tmp_path: P
     cause = type("Cause", (sqlite3.OperationalError,), {"sqlite_errorcode": code})("disk I/O error")
     error = database_module.Database(f"{tmp_path}/l.sqlite3").error(OperationalError("SELECT", None, cause))
     assert coded("disk-full")(error)
+
+
+def test_a_password_in_a_url_that_is_no_text_is_not_shown() -> None:
+    with pytest.raises(BadInput, check=coded("ledger-path-encoding", "ledger URL")) as refused:
+        Ledger.open("postgresql://fieldfare:s\udce9cret@localhost/ledger")
+    assert "cret" not in str(refused.value)

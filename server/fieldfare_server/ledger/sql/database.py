@@ -42,7 +42,8 @@ def understood(url: str) -> URL:
     shown = url.encode(errors="backslashreplace").decode()
     if shown != url:  # Python's stand-ins for bytes that the locale's encoding does not know
         why, near = "its path is not text in this process's encoding.", "PYTHONUTF8=1, or a path in UTF-8"
-        raise BadInput(f"ledger {shown!r}", why, near, code="ledger-path-encoding")
+        what = "ledger URL" if "@" in url else f"ledger {shown!r}"  # a URL may have a password
+        raise BadInput(what, why, near, code="ledger-path-encoding")
     try:
         return make_url(url if "://" in url else f"sqlite:///{url}")
     except ArgumentError:
