@@ -246,7 +246,10 @@ class QuestionTask(Task):
         return of
 
     def failures_on_made_up(self) -> Counter[str]:
-        """Return the errors that the measure raises on one made-up row; none where the task cannot prepare that row."""
+        """Return the errors that the measure raises on one made-up row; none where the task cannot prepare that row.
+
+        Raises `Unsupported` for a model that the measure is not made for.
+        """
         self.users()
         if self._of_task is None:  # values of a column, which no code of the task computes
             return Counter()
@@ -257,10 +260,13 @@ class QuestionTask(Task):
             task.prepare({name: torch.from_numpy(column) for name, column in columns.items()})
         except Exception:  # it may know real rows alone
             return Counter()
-        of_one = QuestionTask(self.of, self.question, self.client)
-        of_one.says_failures = False
-        of_one._asked(task, UserTable(np.zeros(1, np.uint64), np.arange(2), columns))(np.zeros(1, np.int64))
-        return of_one.failures
+        _, measure = self._of_each(task, UserTable(np.zeros(1, np.uint64), np.arange(2), columns))
+        try:
+            return measure(np.zeros(1, np.int64))[1]
+        except Unsupported:  # it names what would do, and no user's row was read
+            raise
+        except Exception as error:
+            return Counter([type(error).__name__])
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         """Return nothing: the answer is read from the released model, with its noise (`Question.read`)."""

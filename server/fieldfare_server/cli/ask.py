@@ -11,7 +11,7 @@ import typer
 
 from fieldfare.atomic import write_out
 from fieldfare.cost import Cost
-from fieldfare.errors import NotFound, NotGiven
+from fieldfare.errors import Conflict, NotFound, NotGiven
 from fieldfare.names import is_question
 from fieldfare.plan import Plan
 from fieldfare.population_size import check_population_size
@@ -49,7 +49,10 @@ def ask(
         Path | None,
         typer.Option(metavar="PLAN.toml", help="ask for the median update norm of this plan, and write it there"),
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="with --clip-of: what the norm may cost, taken alone")] = CLIP_EPSILON,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help=f"with --clip-of: what the norm may cost, taken alone [{CLIP_EPSILON}]", show_default=False),
+    ] = None,
     superlink: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="ask the users of this federation's nodes, and not simulated ones")
     ] = "",
@@ -62,10 +65,14 @@ def ask(
     if sum((path is not None, bool(resume), clip_of is not None)) != 1:
         why = "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them."
         raise NotGiven("ask", why, "fieldfare ask QUESTION.toml")
+    if (epsilon is not None and clip_of is None) or (superlink and path is None):
+        why = "--epsilon goes with --clip-of alone, --superlink with a question file."
+        raise Conflict("ask", why, "the epsilon of the file, or no --superlink")
     if clip_of is not None:
-        found = ask_clip(directory, clip_of, epsilon, dry_run=dry_run, accept_delta=accept_delta)
+        paid = CLIP_EPSILON if epsilon is None else epsilon
+        found = ask_clip(directory, clip_of, paid, dry_run=dry_run, accept_delta=accept_delta)
     elif path is None:
-        found = resumed(directory, resume)
+        found = resumed(directory, resume, dry_run=dry_run)
     else:
         asked = Asked.read(path)
         if superlink:
@@ -85,7 +92,9 @@ def ask(
 def offer(home: StateDirectory, asked: Asked) -> Offer:
     """Return what a question would cost now. Raises `BadInput`, `BudgetRefused` as asking it would."""
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
-        return Offer.of(*_admitted(home, ledger, asked))
+        plan, cost = _admitted(home, ledger, asked)
+    _try_measure(plan)
+    return Offer.of(plan, cost)
 
 
 def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False) -> Look:
@@ -134,17 +143,19 @@ def put_to_nodes(home: StateDirectory, plan: Plan, asked: Asked, superlink: str,
         return look(ledger, run_id)
 
 
-def resumed(home: StateDirectory, run_id: str) -> Look:
+def resumed(home: StateDirectory, run_id: str, *, dry_run: bool = False) -> Look:
     """Return the answer of a run that was interrupted, which goes on, or that has ended. Nothing is charged a
     second time.
 
-    Raises `BadInput` for a run that asked nothing.
+    Raises `BadInput` for a run that asked nothing, and in a dry run for one that would go on: it may ask and charge.
     """
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         run = ledger.run(run_id)
         question = question_of(run.plan)
         if question is None or run.ended_at is not None:
             return look(ledger, run_id)
+        if dry_run:
+            raise Conflict(f"dry run of {run_id}", "it has not ended: going on asks and charges.", "no dry run")
         _provide(home, ledger, question)
     _try_measure(Plan.stored(run.plan))
     return _answer(home, sessions().resume(home, run_id, identity_is_stable=True))

@@ -113,7 +113,7 @@ def ask(
     if clip_of is None and (resume or question is None):
         if not resume or question is not None or ledger is None:
             raise NotGiven("ask", "needs a question, or resume=RUN with its ledger, and not both.", "ff.ask({...})")
-        return resumed(home, resume)
+        return resumed(home, resume, dry_run=dry_run)
     if clip_of is not None:
         own = {"population": population or clip_of.privacy.population, **said}
         named = clip_of.privacy.model_copy(update=own)

@@ -24,6 +24,7 @@ from fieldfare.accounting.filter import Rectangle
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.nonces import NONCE_BYTES
+from fieldfare.questions import kinds
 from fieldfare_client import questions as client
 from fieldfare_client.app import _hosted
 from fieldfare_server import faults
@@ -37,6 +38,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.questions import Asked
 from oracles import questions as oracle
+from support.commands import command_in
 from support.refusals import Coded, coded
 
 USERS = 120
@@ -135,6 +137,76 @@ def test_values_that_nobody_can_list_are_asked_here(tmp_path: Path) -> None:
         ledger.create_population("people", 4, 1e-5, leak=1e-6, simulated=True, actor="test")
     found = ask({"kind": "items", "measure": "y", "most": 2, "leak": 1e-7}, tmp_path, delta=1e-5)
     assert {"0", "1"} <= {value.name for value in found.answer}
+
+
+def test_every_kind_is_asked_by_the_command_for_its_price_alone_and_for_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file, as the page of questions has it: no kind may end in anything but its answer or a refusal."""
+    fieldfare = command_in(tmp_path, monkeypatch)
+    with Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}", create=True) as ledger:
+        ledger.create_population("people", 1000, 1e-5, leak=1e-6, simulated=True, actor="test")
+    task = f"{__name__}:Heights"
+    plan = ff.Plan(task=task, population="people", epsilon=8, delta=1e-6, rounds=1, cohort=60, mechanism="nu")
+    one, two = (ff.simulate(plan, ledger=tmp_path / "home", progress=False)[0].id for _ in range(2))
+    rows, of_one = {"measure": "rows", "low": 0, "high": 8}, {"low": 0, "high": 1, "model": one}
+    asked: list[dict[str, Any]] = [
+        {"kind": "count", **rows},
+        {"kind": "mean", **rows},
+        {"kind": "mean", "measure": "loss", "some": True, **of_one},
+        {"kind": "mean", "measure": "correct", **of_one},
+        {"kind": "histogram", "measure": "height", "low": -3, "high": 3, "bins": 4},
+        {"kind": "quantile", **rows, "bins": 8, "at": [0.2, 0.5]},
+        {
+            "kind": "quantile",
+            "measure": "update-norm",
+            "low": 1e-3,
+            "high": 10,
+            "spacing": "log",
+            "bins": 8,
+            "at": [0.5],
+        },
+        {"kind": "auc", "model": one, "bins": 8},
+        {"kind": "items", "measure": "y", "most": 2, "leak": 1e-7},
+        {"kind": "choose", "models": [one, two]},
+        {"kind": "choose", "models": [one, two], "shows": "best", "measure": "loss", "high": 4},
+    ]
+    assert {each["kind"] for each in asked} == {*kinds()} - {"sums"}
+    file, head = tmp_path / "question.toml", f'[run]\ntask = "{task}"\n[privacy]\npopulation = "people"\n'
+    for question in [*asked, {"kind": "sums", "entries": {"height": 1}, "high": 9}]:
+        entries = "".join(f"{key} = {json.dumps(value).replace(': ', ' = ')}\n" for key, value in question.items())
+        file.write_text(f"{head}epsilon = 9.0\ndelta = 1e-5\n[question]\n{entries}")
+        done = [fieldfare("ask", file, *words) for words in (("--dry-run",), (), ("--json",))]
+        if question["kind"] == "sums":  # of a Flower app's own lists
+            assert [each.exit_code for each in done] == [2, 2, 2]
+            continue
+        assert [each.exit_code for each in done] == [0, 0, 0], (question, [each.output for each in done])
+        assert "Nothing was asked or charged." in done[0].stdout
+        assert "charged to population people by run" in done[1].stdout
+        assert json.loads(done[2].stdout)["answer"]
+    with Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite3'}") as ledger:
+        assert len([run for run in ledger.runs(limit=100).items if question_of(run.plan)]) == 2 * len(asked)
+
+
+def test_an_option_that_a_question_would_not_heed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever says `--epsilon 0.01` beside a file of epsilon 1 would else be charged 1."""
+    fieldfare = command_in(tmp_path, monkeypatch)
+    for words in (
+        ("question.toml", "--epsilon", "0.01"),
+        ("--resume", "run", "--epsilon", "0.01"),
+        ("--resume", "run", "--superlink", "127.0.0.1:1"),
+        ("--clip-of", "plan.toml", "--superlink", "127.0.0.1:1"),
+    ):
+        refused = fieldfare("ask", *words, "--json")
+        assert (refused.exit_code, json.loads(refused.stdout)["code"]) == (2, "conflict"), refused.output
+
+
+def test_a_model_that_a_question_is_not_made_for_is_refused_by_the_dry_run_too(tmp_path: Path) -> None:
+    plan = ff.Plan(task="digits", population="people", epsilon=8, delta=1e-5, rounds=1, cohort=60, mechanism="nu")
+    run = ff.simulate(plan, ledger=tmp_path, budget=1000, progress=False)[0]
+    for dry in (True, False):
+        with pytest.raises(BadInput, check=coded("unsupported", "question.kind", "more than two classes")):
+            ask({"kind": "auc", "model": run.id}, tmp_path, task="digits", delta=1e-5, dry_run=dry)
 
 
 def test_questions_and_runs_share_the_odometers(tmp_path: Path) -> None:
@@ -302,6 +374,13 @@ def test_killed_before_the_charge_nothing_was_charged_or_shown(tmp_path: Path) -
         pytest.raises(BadInput, check=coded("not-found", "run")),
     ):
         look(ledger, run)
+    # A dry run of it would go on, and charge.
+    with pytest.raises(BadInput, check=coded("conflict", "dry run")):
+        ff.ask(resume=run, ledger=tmp_path, dry_run=True)
+    assert (
+        CliRunner().invoke(application, ["ask", "--resume", run, "--dry-run", "--home", str(tmp_path)]).exit_code == 2
+    )
+    assert commits(tmp_path) == (run, 0, [])
     assert isinstance(ff.ask(resume=run, ledger=tmp_path), Look)
     _, spent, committed = commits(tmp_path)
     assert spent > 0
