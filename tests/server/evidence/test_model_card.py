@@ -95,6 +95,9 @@ def test_the_card_loads_without_fieldfare_and_says_what_the_ledger_says(tmp_path
     }
     assert alone(card) == pytest.approx(float(session.params.double().sum()))
     text = (card / "README.md").read_text()
+    assert f"plan `{view.plan_digest}`" in text
+    assert "not trained on" in text
+    assert "people who were not" not in text  # a task may score on images that nobody has
     front = yaml.safe_load(text.split("---\n")[1])
     assert front["library_name"] == "pytorch"
     assert "license" not in front  # nobody said one
