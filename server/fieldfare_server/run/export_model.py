@@ -112,12 +112,11 @@ def write_safetensors(model: ReleasedModel, path: Path) -> None:
     require_new(path)
     from safetensors.torch import save  # imports PyTorch
 
-    file = save(model.tensors, metadata=note)
-    ends = 8 + int.from_bytes(file[:8], "little")
+    ends = 8 + int.from_bytes((file := save(model.tensors, metadata=note))[:8], "little")
     header = json.loads(file[8:ends]) | {"__metadata__": note}  # safetensors has them in any order
-    ordered = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(ends - 8)
-    assert len(ordered) == ends - 8
-    replace_file(path, file[:8] + ordered + file[ends:], mode=0o644)
+    ordered = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    ordered += b" " * (-len(ordered) % 8)  # tensors begin at a multiple of 8
+    replace_file(path, len(ordered).to_bytes(8, "little") + ordered + file[ends:], mode=0o644)
 
 
 def write_onnx(model: ReleasedModel, path: Path) -> None:
