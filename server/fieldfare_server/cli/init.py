@@ -8,8 +8,10 @@ import json
 import random
 from math import ceil, exp
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
+import click
 import typer
 
 from fieldfare.errors import AlreadyThere, BadInput, NotFound, TooFew
@@ -80,7 +82,10 @@ def init(
     task = reference.section_of_task(CsvParameters).keys
     for name, text in _files(chosen, task, min(users or PEOPLE, MOST_PEOPLE)).items():
         _write(directory / name, text)
-    step = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
+    said = click.get_current_context().params  # a URL may hold a password, which nobody wants repeated
+    named = {"HOME": quote(str(home.root)) if said["home"] else "", "LEDGER": "URL" if said["ledger"] else ""}
+    step = "".join(f"export FIELDFARE_{name}={value} && " for name, value in named.items() if value)
+    step += "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
     if found:
         print_reasons(found)
         out.print("The plan tells how many people it is for; under zero_out that is no secret.", markup=False)

@@ -72,8 +72,8 @@ def write_card(ledger: Reader, home: StateDirectory, model: ReleasedModel, to: P
             "",
             statement.summary,
             "",
-            f"After {model.rounds} of {run.rounds} rounds of run `{run.id}`. `statement.md` has the whole statement. "
-            f"{proof}",
+            f"After {model.rounds} of {run.rounds} rounds of run `{run.id}`, plan `{run.plan_digest}`. "
+            f"`statement.md` has the whole statement. {proof}",
             "",
             "## Data",
             "",
@@ -120,7 +120,7 @@ def _front(run: str, plan: Plan, score: Any, transformers: bool) -> dict[str, ob
     }
     if score.get("score") is not None:
         name = score["score_name"]
-        data = {"name": "held-out users", "type": plan.run.task or "flower-app"}
+        data = {"name": "held-out data", "type": plan.run.task or "flower-app"}
         metric = {"type": name, "name": name, "value": score["score"]}
         result = {"task": {"type": "other"}, "dataset": data, "metrics": [metric]}
         front["model-index"] = [{"name": plan.run.name or run, "results": [result]}]
@@ -130,7 +130,7 @@ def _front(run: str, plan: Plan, score: Any, transformers: bool) -> dict[str, ob
 def _scored(score: Any) -> str:
     if score.get("score") is None:
         return "None of this model."
-    return f"Held-out {score['score_name']}: {score['score']:.4f}, without noise on people who were not trained on."
+    return f"Held-out {score['score_name']}: {score['score']:.4f}, without noise on data that was not trained on."
 
 
 def _loading(module: nn.Module | None) -> list[str]:

@@ -6,8 +6,8 @@ One list of sections serves the page of the site, `fieldfare plan --explain`, `-
 
 from __future__ import annotations
 
-import inspect
 import json
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -121,8 +121,8 @@ def _toml(value: object) -> str:
 
 
 def _about(spec: Spec) -> str:
-    """Return the first paragraph of a model's documentation, in one line; a parent's where it has none."""
-    paragraph = (inspect.getdoc(spec) or "").split("\n\n")[0]
+    """Return the first paragraph of a model's documentation, in one line; its file's where it has none."""
+    paragraph = (spec.__doc__ or sys.modules[spec.__module__].__doc__ or "").split("\n\n")[0]
     return " ".join(paragraph.split())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fieldfare.errors import (
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.task import Task, load_task
+from fieldfare.text import decimal
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger.views import RunView
@@ -95,7 +97,7 @@ def _complete(run: RunView, files: RunFiles, tensors: dict[str, torch.Tensor]) -
 def write_safetensors(model: ReleasedModel, path: Path) -> None:
     """Write the state dict, for `module.load_state_dict(safetensors.torch.load_file(path))`; no pickle.
 
-    The header's metadata name the run, its rounds and what they cost.
+    The header's metadata name the run, its rounds and what they cost, in one order: a model has one hash.
     """
     run = model.run
     note = {
@@ -104,12 +106,17 @@ def write_safetensors(model: ReleasedModel, path: Path) -> None:
         "fieldfare.task": str(run.plan.get("run", {}).get("task", "")),
         "fieldfare.rounds": str(model.rounds),
         "fieldfare.epsilon-of-run": f"{run.spent_epsilon:.6g}",
+        "fieldfare.delta": decimal(run.delta),
         "fieldfare.plan": run.plan_digest,
     }
     require_new(path)
     from safetensors.torch import save  # imports PyTorch
 
-    replace_file(path, save(model.tensors, metadata=note), mode=0o644)
+    ends = 8 + int.from_bytes((file := save(model.tensors, metadata=note))[:8], "little")
+    header = json.loads(file[8:ends]) | {"__metadata__": note}  # safetensors has them in any order
+    ordered = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    ordered += b" " * (-len(ordered) % 8)  # tensors begin at a multiple of 8
+    replace_file(path, len(ordered).to_bytes(8, "little") + ordered + file[ends:], mode=0o644)
 
 
 def write_onnx(model: ReleasedModel, path: Path) -> None:

@@ -44,7 +44,7 @@ _MAGIC: Final = b"fieldfare dense 1\n"
 
 @register
 class DenseSpec(MechanismSpec):
-    """`kind = "dense"`."""
+    """The matrix of least noise in prefix sums under the participation; at most 2 048 rounds."""
 
     about: ClassVar[About] = About(
         source="Denisov et al. 2022; Choquette-Choo et al. 2023b",

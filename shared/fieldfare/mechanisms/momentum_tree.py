@@ -56,7 +56,7 @@ from fieldfare.streams.tree import ReadNodesStream, stored_heights
 
 @register
 class MomentumTreeSpec(MechanismSpec):
-    """`kind = "momentum-tree"`."""
+    """Noise for the server's momentum, aggregated over a binary tree."""
 
     about: ClassVar[About] = About(
         source="Tran, Cutkosky 2022",

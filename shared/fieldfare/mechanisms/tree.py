@@ -59,7 +59,7 @@ from fieldfare.streams.tree import OnlineTreeStream, ReadNodesStream, own_weight
 
 @register
 class TreeSpec(MechanismSpec):
-    """`kind = "tree"`."""
+    """Binary-tree aggregation: noise for every dyadic node of rounds."""
 
     about: ClassVar[About] = About(
         source="Dwork et al. 2010; Honaker 2015; Kairouz et al. 2021",

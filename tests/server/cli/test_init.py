@@ -229,8 +229,10 @@ def test_own_people_are_not_charged_as_made_up_ones(tmp_path: Path, fieldfare: C
     refused = fieldfare("init", "own")
     assert (refused.exit_code, "made-up people" in refused.stderr) == (2, True), refused.output
     assert not (own / "plan.toml").exists()
-    assert fieldfare("init", "own", "--home", str(tmp_path / "theirs")).exit_code == 0
-    assert fieldfare("init", "first").exit_code == 0
+    made = fieldfare("init", "own", "--home", str(tmp_path / "theirs"))
+    assert made.exit_code == 0
+    assert f"Next: export FIELDFARE_HOME={tmp_path / 'theirs'} && cd own && fieldfare plan" in made.stdout
+    assert "Next: cd first && fieldfare plan" in fieldfare("init", "first").stdout
 
 
 def test_columns_of_other_names_are_said_at_init(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:

@@ -69,6 +69,7 @@ def test_the_whole_state_dict_loads_strictly(tmp_path: Path, monkeypatch: pytest
             assert torch.equal(value, initial[name])
     with safe_open(path, "pt") as file:
         assert file.metadata()["fieldfare.run"] == session.account.id
+        assert file.metadata()["fieldfare.delta"] == "1e-5"
 
     taken = model(session.account.id, "--out", path, "--home", where.root)
     assert taken.exit_code == 2
@@ -78,7 +79,7 @@ def test_the_whole_state_dict_loads_strictly(tmp_path: Path, monkeypatch: pytest
     assert "Nearest allowed: 0, 6" in earlier.output
     monkeypatch.chdir(tmp_path)
     assert model(session.account.id, "--home", where.root).exit_code == 0
-    assert torch.equal(load_file(tmp_path / "model.safetensors")["1.weight"], load_file(path)["1.weight"])
+    assert (tmp_path / "model.safetensors").read_bytes() == path.read_bytes()  # its hash names a model
     first = model(session.account.id, "--round", 0, "--out", tmp_path / "0", "--home", where.root)
     assert SHAREABLE in first.output
     for name, value in load_file(tmp_path / "0").items():

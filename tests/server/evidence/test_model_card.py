@@ -95,6 +95,8 @@ def test_the_card_loads_without_fieldfare_and_says_what_the_ledger_says(tmp_path
     }
     assert alone(card) == pytest.approx(float(session.params.double().sum()))
     text = (card / "README.md").read_text()
+    assert "not trained on" in text
+    assert "people who were not" not in text  # a task may score on images that nobody has
     front = yaml.safe_load(text.split("---\n")[1])
     assert front["library_name"] == "pytorch"
     assert "license" not in front  # nobody said one
@@ -104,6 +106,7 @@ def test_the_card_loads_without_fieldfare_and_says_what_the_ledger_says(tmp_path
     (metric,) = front["model-index"][0]["results"][0]["metrics"]
     assert metric["value"] == series[-1].statistics["score"]
     assert Plan.from_toml((card / "plan.toml").read_text()).digest() == view.plan_digest
+    assert f"plan `{view.plan_digest}`" in text
     assert json.loads((card / "certificate.json").read_text())["run"]
     assert json.loads((card / "statement.json").read_text())
     with Session.begin(where, plan(), identity_is_stable=True) as seeded_run:

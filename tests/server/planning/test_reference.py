@@ -61,6 +61,9 @@ def test_a_key_tells_meaning_unit_range_and_default() -> None:
     assert reference.explain("run.rounds").count("at least 1 and at most 1000000") == 1
     assert "banded-inverse" in reference.explain("mechanism.bands")
     assert "keys: norm, linf_filter, weighting" in reference.explain("clipping")
+    told = {kind.split('"')[1]: kind for kind in reference.explain("mechanism").split("\n\n")}
+    assert "Independent noise that falls over the run" in told["decaying"]
+    assert not [kind for kind, words in told.items() if "subclass" in words or f': `kind = "{kind}"`.' in words]
     with pytest.raises(BadInput, check=coded("unknown", "--explain")):
         reference.explain("cohrt")
 
