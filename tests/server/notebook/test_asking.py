@@ -490,7 +490,13 @@ def test_how_many_users_have_no_value_is_told_by_nothing_but_the_answer(
     """A price is told without measuring anybody; a measure fails uncounted, where one person reads all that is said."""
     measured: list[int] = []
     prepare = Heights.prepare
-    monkeypatch.setattr(Heights, "prepare", lambda task, columns: measured.append(1) or prepare(task, columns))
+
+    def noted(task: Heights, columns: Any) -> Any:
+        if not (columns["x"] == 1).all():  # a made-up row has nothing but ones
+            measured.append(1)
+        return prepare(task, columns)
+
+    monkeypatch.setattr(Heights, "prepare", noted)
     Heights.broken |= {3}
     dry: dict[str, Any] = {"task": f"{__name__}:Heights", "population": "people", "delta": 1e-6, "dry_run": True}
     ff.ask(NORMS, **dry, epsilon=2.0)

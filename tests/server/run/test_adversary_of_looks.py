@@ -179,7 +179,7 @@ def test_what_is_killed_fails_or_is_foreign_tells_no_more_than_the_claim(
     models: dict[str, list[str]] = {"share": [], "others": []}
     noise, refused, step, seen, done = 2.1, 0, 0, 0.3, set[tuple[str, str, str]]()
     codes = set[str]()
-    while step < len(BROKEN) or (refused < 3 and step < 32):
+    while step < len(BROKEN) or (refused < 3 and step < 64):
         kind, part, broken = BROKEN[step] if step < len(BROKEN) else REST[step % len(REST)]
         step += 1
         at = noise * (1 + 0.2 * abs(math.sin(1e4 * seen)))
