@@ -70,6 +70,7 @@ def test_the_whole_state_dict_loads_strictly(tmp_path: Path, monkeypatch: pytest
     with safe_open(path, "pt") as file:
         assert file.metadata()["fieldfare.run"] == session.account.id
         assert file.metadata()["fieldfare.delta"] == "1e-5"
+        assert float(file.metadata()["fieldfare.epsilon-of-run"]) == session.released.spent.epsilon(1e-5)
 
     taken = model(session.account.id, "--out", path, "--home", where.root)
     assert taken.exit_code == 2
