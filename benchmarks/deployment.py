@@ -159,6 +159,7 @@ def measure(way: str, nodes: int, parameters: int, rounds: int, work: Path) -> d
     if len(readings.taken) != rounds + 1:
         raise RuntimeError(f"{way}: {len(readings.taken)} models\n{tail(done.stdout + done.stderr, 60)}")
     first, last = readings.taken[1], readings.taken[-1]
+    largest = peaks.take()
     passed = {name: (last.passed[name] - first.passed[name]) / (rounds - 1) for name in last.passed}
     return {
         "wall": (last.at - first.at) / (rounds - 1),
@@ -167,8 +168,8 @@ def measure(way: str, nodes: int, parameters: int, rounds: int, work: Path) -> d
         "down": passed["nodes got"] / nodes,
         "up": passed["nodes sent"] / nodes,
         "server": passed["coordinator got"] + passed["coordinator sent"],
-        "peak": peaks.take()["coordinator"],
-        "of a node": max(peak for name, peak in peaks.take().items() if name.startswith("node-")),
+        "peak": largest["coordinator"],
+        "of a node": max(peak for name, peak in largest.items() if name.startswith("node-")),
     }
 
 

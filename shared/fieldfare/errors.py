@@ -54,11 +54,16 @@ class BadInput(Refused, ValueError):
         super().__init__(what, why, nearest, code=code)
         self.faults, self.line = (self,), None
 
+    def naming(self, nearest: str) -> BadInput:
+        """Return this refusal with `nearest` as what is allowed."""
+        other = BadInput(self.what, self.why, nearest, code=self.code)
+        # Subclasses may take other arguments: the kind is put on afterwards.
+        other.__class__ = type(self)
+        return other
+
     def at(self, line: int | None) -> BadInput:
         """Return this refusal with its line, which the message shows."""
-        located = BadInput(self.what, self.why, self.nearest, code=self.code)
-        # Subclasses may take other arguments: the kind is put on afterwards.
-        located.__class__ = type(self)
+        located = self.naming(self.nearest)
         if line is not None:
             located.line, located.args = line, (f"line {line}, {self}",)
         return located

@@ -140,11 +140,9 @@ def with_bounds(table: Mapping[str, Any], refusal: BadInput) -> dict[str, Any]:
 
 
 def renamed(refusal: BadInput, other: BadInput) -> BadInput:
-    """Return `refusal` with what `other`, of the table that `refusal` led to, names for the same keys."""
+    """Return `refusal`, where following it leads to the refusal `other`: each key with what `other` names for it."""
     named = {_key(fault): fault.nearest for fault in other.faults if fault.nearest}
-    for fault in refusal.faults:
-        fault.nearest = named.get(_key(fault), fault.nearest)
-    return all_of([BadInput(f.what, f.why, f.nearest, code=f.code) for f in refusal.faults])
+    return all_of([fault.naming(named.get(_key(fault), fault.nearest)) for fault in refusal.faults])
 
 
 def _key(fault: BadInput) -> str:

@@ -39,7 +39,7 @@ HEADS = 4 << 20
 HEADS_PER_ARRAY = 1 << 10
 # Arrays travel in chunks of 5 MB; a node may be set to smaller ones, down to about this.
 SMALLEST_CHUNK = 64 << 10
-# About how much memory the replies of one look may take: at most, and where they are as large as they may be.
+# The replies of one look: the largest answer that brings them, and how many bytes of arrays they may hold together.
 LOOK_BYTES, LOOK_DATA = 512 << 20, 128 << 20
 # Why a reply was refused: it, or what it would become, is too large; it cannot be decoded.
 SIZE, SCHEMA = "size", "schema"

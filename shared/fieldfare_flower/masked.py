@@ -45,8 +45,8 @@ _SIGNATURE_BYTES = 64
 # What may differ from node to node in an instruction: whom it asks, and what the ledger shows.
 UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
-_PLACE = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str}
-_MASKING = _PLACE | {"shares": list, "weights": list, "config": str}
+_RING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str}
+_MASKING = _RING | {"shares": list, "weights": list, "config": str}
 _ABOUT = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str, "instruction": str}
 _ASKED = {**_ABOUT, "nodes": list, "seals": list}
 

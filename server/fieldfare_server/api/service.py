@@ -209,12 +209,12 @@ class Service(ABC):
         return self._charge(population, {"key": key, "action": "release"})
 
     def _charge(self, population: str, body: dict[str, object]) -> Charge:
-        return self._model(
-            Charge, self._send(ServiceRequest(f"/v1/populations/{population}/charges", None, "POST", body=body))
-        )
+        asked = ServiceRequest(f"/v1/populations/{population}/charges", method="POST", body=body)
+        return self._model(Charge, self._send(asked))
 
     def _request(self, run_id: str, request: Request) -> Accepted:
-        return self._model(Accepted, self._send(ServiceRequest(f"/v1/runs/{run_id}/{request}", None, "POST", (202,))))
+        asked = ServiceRequest(f"/v1/runs/{run_id}/{request}", method="POST", accept=(202,))
+        return self._model(Accepted, self._send(asked))
 
     def _get(self, path: str, model: type[M], query: Mapping[str, str] | None = None) -> M:
         return self._model(model, self._send(ServiceRequest(path, query)))

@@ -89,7 +89,7 @@ def require_feasible(plan: Plan, users: int) -> None:
 def fitted_to(plan: Plan, users: int) -> Plan:
     """Return the plan; where so many users cannot fill its rounds, with a cohort and a separation with which they can.
 
-    Raises `BadInput` where another rule of the plan refuses that; what only its author could fit stays as it is.
+    A plan that only its author could fit is returned as it is. Raises `BadInput` where a rule refuses the fitted one.
     """
     spaced = isinstance(plan.participation.build(), MinSeparation | Single)
     if not spaced or is_feasible(plan.participation.build(), plan.run.rounds, max(1, plan.report_goal), users):

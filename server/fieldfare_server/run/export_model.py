@@ -97,7 +97,7 @@ def _complete(run: RunView, files: RunFiles, tensors: dict[str, torch.Tensor]) -
 def write_safetensors(model: ReleasedModel, path: Path) -> None:
     """Write the state dict, for `module.load_state_dict(safetensors.torch.load_file(path))`; no pickle.
 
-    The header's metadata name the run, its rounds and what they cost, in one order: a model has one hash.
+    The header's metadata name the run, its rounds and what they cost. Each export of a model has the same bytes.
     """
     run = model.run
     note = {

@@ -217,7 +217,7 @@ def test_which_refusals_of_postgresql_pass(state: str, passes: bool) -> None:
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE])
 def test_a_disk_without_room_for_the_index_of_the_log_is_called_full(tmp_path: Path, code: int) -> None:
-    """Beside a full disk SQLite says "disk I/O error" to readers, who were told to put the database right."""
+    """SQLite calls it a "disk I/O error" where a reader finds no room for the index of the write-ahead log."""
     cause = type("Cause", (sqlite3.OperationalError,), {"sqlite_errorcode": code})("disk I/O error")
     error = database_module.Database(f"{tmp_path}/l.sqlite3").error(OperationalError("SELECT", None, cause))
     assert coded("disk-full")(error)

@@ -46,7 +46,7 @@ SCHEME_VALUES: dict[str, tuple[float, ...]] = {
 }
 KINDS = ("independent", "tree", "nu", "optimal-cc", "anti-pgd", "banded", "banded-inverse", "blt", "dense", "fft")
 KINDS += ("momentum-tree",)
-# (key, values of which one is drawn, how often): most are refused by some rule of some plan.
+# (key, values to draw one from, share of plans that get one). Some rule of some plan refuses most of these values.
 SOMETIMES: tuple[tuple[str, tuple[Any, ...], float], ...] = (
     ("privacy.rounding", ("grid", "none", "discrete"), 0.3),
     ("privacy.accounting", ("individual", "worst-case"), 0.3),

@@ -215,7 +215,7 @@ def test_what_is_killed_fails_or_is_foreign_tells_no_more_than_the_claim(
 def at_once(
     state: StateDirectory, made: tuple[Any, ...], step: int, now: list[float]
 ) -> tuple[float, float, float, set[int]]:
-    """Take a step, in the next week where this one is full. Returns what `look_at` does; mu 0: nothing was told."""
+    """Take a step; where this week's window is full, a week later. Returns as `look_at`, mu 0 if nothing was told."""
     try:
         return broken_look(state, *made, step=step)
     except BudgetRefused as full:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import make_url
+from sqlalchemy.engine import URL
 
 from fieldfare.atomic import sync_directory
 from fieldfare.errors import LedgerError, NotInstalled, Unwritable
@@ -43,7 +43,7 @@ def make(url: str, directory: Path, *, keep: int = 7) -> Path:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        copy(url if "://" in url else str(parsed), part)
+        copy(parsed, part)
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         part.replace(target)
@@ -72,8 +72,8 @@ def _known(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.name.startswith("ledger-") and path.suffix in SUFFIXES)
 
 
-def _copy_sqlite(url: str, target: Path) -> None:
-    source = Path(make_url(url).database or "").absolute()
+def _copy_sqlite(url: URL, target: Path) -> None:
+    source = Path(url.database or "").absolute()
     name = f"file:{quote(str(source))}?mode=rw"
     try:
         with (
@@ -96,15 +96,14 @@ def _copy_sqlite(url: str, target: Path) -> None:
         opened.close()
 
 
-def _dump_postgres(url: str, target: Path) -> None:
-    parsed = make_url(url)
+def _dump_postgres(url: URL, target: Path) -> None:
     program = shutil.which("pg_dump")
     if program is None:
         raise NotInstalled(
             "backup of a PostgreSQL ledger", "pg_dump is not installed here.", "the database's own machine"
         )
-    shown = parsed.set(drivername="postgresql", password=None).render_as_string()
-    secret = {} if parsed.password is None else {"PGPASSWORD": str(parsed.password)}
+    shown = url.set(drivername="postgresql", password=None).render_as_string()
+    secret = {} if url.password is None else {"PGPASSWORD": str(url.password)}
     try:
         done = subprocess.run(  # noqa: S603  (a fixed program, no shell)
             [program, "--format=custom", f"--file={target}", f"--dbname={shown}"],

@@ -171,7 +171,7 @@ class ClosedSum:
 class MaskedSums:
     """The masked side of one run."""
 
-    # Since `meet`: who knows the masks, what nodes read of the run, what blinders signed of all rounds of this ledger.
+    # Set by `meet`: the blinder, a digest of the run's configuration, and what blinders signed of this ledger's rounds.
     _blinder: BlinderLike
     _config: str
     _receipts: Receipts
