@@ -123,6 +123,6 @@ class Asking(PrivateStrategy):
             require_simulated(plan, grid)
             if self.dialect == "plain":
                 require_keys(there)
-            with self._open_session(plan, None, ConfigRecord(), there, grid, False) as session:
+            with self._open_session(plan, None, ConfigRecord(), there, grid) as session:
                 FieldfareStrategy(session).start(grid)
                 return session.account.id

@@ -152,41 +152,25 @@ class Base:
         where = f"{type(self._strategy).__name__}.configure_train, round {number}"
         if not messages:
             raise BadInput(where, "it asks no node.", "fewer rounds", code="asks-no-node")
-        first: ConfigRecord | None = None
+        array_key, config_key = self.keys
+        configs: list[ConfigRecord] = []
         for message in messages:
-            content, (array_key, config_key) = message.content, self.keys
-            if message.metadata.message_type != "train":
-                raise BadInput(
-                    where,
-                    f"its messages are of type {message.metadata.message_type!r}.",
-                    "'train', and @app.train() without a name",
-                    code="asks-otherwise",
-                )
+            content, kind = message.content, message.metadata.message_type
+            if kind != "train":
+                why, near = f"its messages are of type {kind!r}.", "'train', and @app.train() without a name"
+                raise BadInput(where, why, near, code="asks-otherwise")
             if set(content) != {array_key, config_key}:
-                raise BadInput(
-                    where,
-                    f"its messages hold {sorted(content)}.",
-                    f"{array_key!r} and {config_key!r} alone",
-                    code="asks-with-other-records",
-                )
-            sent, config = records_of(content, ArrayRecord)[array_key], records_of(content, ConfigRecord)[config_key]
+                why, near = f"its messages hold {sorted(content)}.", f"{array_key!r} and {config_key!r} alone"
+                raise BadInput(where, why, near, code="asks-with-other-records")
+            sent = records_of(content, ArrayRecord)[array_key]
             if list(sent) != list(arrays) or any(sent[name].data != arrays[name].data for name in arrays):
-                raise BadInput(
-                    where,
-                    "it changes the arrays, and nodes train the released model.",
-                    "other keys of config",
-                    code="changes-arrays",
-                )
-            if first is not None and dict(config) != dict(first):
-                raise BadInput(
-                    where,
-                    "nodes get different configurations, and the run decides who is asked.",
-                    "one for all",
-                    code="nodes-differ",
-                )
-            first = config
-        assert first is not None  # there is a message
-        return ConfigRecord(dict(first))
+                why = "it changes the arrays, and nodes train the released model."
+                raise BadInput(where, why, "other keys of config", code="changes-arrays")
+            configs.append(records_of(content, ConfigRecord)[config_key])
+            if dict(configs[-1]) != dict(configs[0]):
+                why = "nodes get different configurations, and the run decides who is asked."
+                raise BadInput(where, why, "one for all", code="nodes-differ")
+        return ConfigRecord(dict(configs[0]))
 
 
 def _nearest(strategy: FedAvg) -> str:

@@ -233,17 +233,20 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         self._plan, self._run_config = plan, run_config
         self._keywords = {name: value for name, value in described.items() if value is not None}
         self._own = {"dialect": dialect, "buffers": buffers, "budget": budget, "run": run, "resume": resume}
-        self._deltas = _choice("reply", reply, ("model", "deltas")) == "deltas"
+        deltas = _choice("reply", reply, ("model", "deltas")) == "deltas"
         self._buffer_weight = _positive("buffer_weight", buffer_weight) or 1.0
-        self._module, self._trainable, self._tied = model, trainable, tied
-        self._clip_on_nodes, self._charge_on_nodes = clip_on_nodes, charge_on_nodes
+        self._assign_roles = partial(assign_roles, model=model, trainable=trainable, tied=tied)
+        self._charge_on_nodes = charge_on_nodes
         _require_function("on_round", on_round, "round", "arrays", "metrics")
         self._base, self._on_round = None if base is None else Base(base), on_round
-        self._array_key, self._config_key = arrayrecord_key, configrecord_key
-        if self._base is not None and (arrayrecord_key, configrecord_key) == ("arrays", "config"):
-            self._array_key, self._config_key = self._base.keys
+        keys_of_records = arrayrecord_key, configrecord_key
+        if self._base is not None and keys_of_records == ("arrays", "config"):
+            keys_of_records = self._base.keys
+        self._plain = partial(PlainDialect, record_keys=keys_of_records, deltas=deltas, clip_on_nodes=clip_on_nodes)
+        self._only_plain = deltas or clip_on_nodes or charge_on_nodes
         self._home, self._accept_delta = StateDirectory.of(home), accept_delta
         self._session: Session | None = None
+        self._continues = False  # whether `start` found the run that it is to continue
         self._log_summary: Callable[[], None] | None = None
         self._configure(run_config or {})
         if not self._resume:
@@ -264,9 +267,8 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         self.dialect = _choice("dialect", own["dialect"], ("plain", "cohort"))
         self._buffers: Buffers = _choice("buffers", own["buffers"], ("initial", "private"))  # type: ignore[assignment]
         self._budget = _positive("budget", own["budget"])
-        self._run, self._resume = own["run"], own["resume"]
-        of_plain = self._deltas or self._clip_on_nodes or self._charge_on_nodes or self._buffers == "private"
-        if self.dialect == "cohort" and of_plain:
+        self._wanted, self._resume = own["resume"] or own["run"] or "", own["resume"]
+        if self.dialect == "cohort" and (self._only_plain or self._buffers == "private"):
             why = "reply, clip_on_nodes, charge_on_nodes and buffers are the plain dialect's."
             raise Conflict("dialect = 'cohort'", why, "'plain'")
 
@@ -328,7 +330,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         outlast_server_errors(grid)
         with shown_by_flower():
             there = self._look(grid, timeout)
-            plan = self._settle_plan(grid, there, model, num_rounds, timeout)
+            plan, model = self._settle(grid, there, model, num_rounds, timeout)
             self._find_population(plan)
             log.info("Starting %s strategy:", type(self).__name__)
             if evaluation and not (plan.metrics is not None and plan.metrics.evaluate):
@@ -347,8 +349,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         if self._log_summary is not None:
             self._log_summary()
         else:
-            stored = self._stored_plan()
-            log_lines(describe(self._make_plan(None, None, None) if stored is None else stored))
+            log_lines(describe(self._stored_plan() or self._make_plan(None, None, None)))
 
     def privacy_spent(self) -> object:
         """Return what the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`."""
@@ -419,24 +420,17 @@ class PrivateStrategy(Strategy, metaclass=Shown):
 
     def _make_model(self, initial_arrays: ArrayRecord) -> OwnModel:
         values = OwnModel.read(initial_arrays)
-        roles = assign_roles(
-            values, model=self._module, trainable=self._trainable, tied=self._tied, buffers=self._buffers
-        )
-        return OwnModel(values, roles, self._buffer_weight)
+        return OwnModel(values, self._assign_roles(values, buffers=self._buffers), self._buffer_weight)
 
     def _make_dialect(self, model: OwnModel | None, config: ConfigRecord, there: There, plan: Plan) -> Dialect:
         assert model is not None  # the arrays of `start`
         configure = self._configured_by(self._base, model, config) if self._base else same_config(config)
         if self.dialect == "cohort":
             return CohortDialect(configure)
-        return PlainDialect(
+        return self._plain(
             model,
             configure,
             simulated=there.kind == "simulated",
-            array_key=self._array_key,
-            config_key=self._config_key,
-            deltas=self._deltas,
-            clip_on_nodes=self._clip_on_nodes,
             evaluate_config=same_config(self._evaluation),
             tells=self._charge_on_nodes or bool(plan.aggregation.rings),
             asks=bool(plan.aggregation.party),
@@ -459,36 +453,35 @@ class PrivateStrategy(Strategy, metaclass=Shown):
             nodes = list_nodes(grid)
         return There(nodes, kind_of(grid, nodes))
 
-    def _settle_plan(
+    def _settle(
         self, grid: Grid, there: There, model: OwnModel, num_rounds: int | None, timeout: float | None
-    ) -> Plan:
-        """Return the plan of this run: of the run to continue, or made now. Raises `BadInput`."""
-        stored = self._stored_plan()
-        if stored is None:
+    ) -> tuple[Plan, OwnModel]:
+        """Return plan and model of this run: of the run to continue, or made now. Raises `BadInput`."""
+        plan = self._stored_plan()
+        self._continues = plan is not None
+        if plan is None:
             plan = self._make_plan(num_rounds, timeout, len(there.nodes) if self.dialect == "plain" else None)
         else:
-            plan = stored
             if num_rounds not in (None, plan.run.rounds):
                 raise Differs(f"num_rounds = {num_rounds}", "the run to continue has another.", str(plan.run.rounds))
-            self._require_same_layout(model)
+            model = self._stored_model(model)
         rehearse_masks(grid, plan, model.schema, self._home.root)
         require_simulated(plan, grid)
         if self.dialect == "plain":
             require_keys(there)
-            if there.kind == "simulated" and stored is not None:
+            if there.kind == "simulated" and self._continues:
                 raise NotAllowed(
-                    f"resume of run {self._resume or self._run}",
+                    f"resume of run {self._wanted}",
                     "identities of Flower's simulation last one run, so who took part already is not known.",
                     "a new run; or LocalGrid, or SuperNodes with keys, whose identities last",
                 )
-        return plan
+        return plan, model
 
     def _stored_plan(self) -> Plan | None:
         """Return the plan of the run to continue; None for a new run. Raises `BadInput` where the keywords
         make another.
         """
-        wanted = self._resume or self._run
-        if not wanted:
+        if not (wanted := self._wanted):
             return None
         try:
             with Ledger.open(self._home.ledger) as ledger:
@@ -512,14 +505,16 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                 raise Differs(f"run {wanted}", "it was begun with another plan.", "the same keywords, or none")
         return plan
 
-    def _require_same_layout(self, model: OwnModel) -> None:
-        files = RunFiles(self._home.root, str(self._resume or self._run))
-        if OwnModel.load(files.directory).layout() != model.layout():
+    def _stored_model(self, model: OwnModel) -> OwnModel:
+        """Return what the run to continue began with. Raises `BadInput` where `model` is of another layout."""
+        stored = OwnModel.load(RunFiles(self._home.root, self._wanted).directory)
+        if stored.layout() != model.layout():
             raise Differs(
                 "initial_arrays",
-                f"run {files.directory.name} began with other names, types, shapes or roles.",
+                f"run {self._wanted} began with other names, types, shapes or roles.",
                 "the model that it began with",
             )
+        return stored
 
     # -- the run ---------------------------------------------------------------------------------------------
 
@@ -527,16 +522,15 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         self, grid: Grid, plan: Plan, model: OwnModel, config: ConfigRecord, there: There, evaluate_fn: Evaluate | None
     ) -> Result:
         result, began = Result(), time.monotonic()
-        resumed = self._stored_plan() is not None
-        if evaluate_fn is not None and not resumed:
+        if evaluate_fn is not None and not self._continues:
             # Before anything is charged: an evaluation that raises costs nothing.
             log.info("Initial global evaluation")
             evaluate(evaluate_fn, 0, model.record(model.initial), result)
-        if self._base is not None and not resumed:
+        if self._base is not None and not self._continues:
             # The same: what it makes of the first round is kept for that round.
             self._base.configure(1, model.record(model.initial), config)
         try:
-            session = self._open_session(plan, model, config, there, grid, resumed)
+            session = self._open_session(plan, model, config, there, grid)
         except BudgetRefused as refusal:
             raise budget_exhausted(refusal, result) from None
         self._session = session
@@ -545,9 +539,9 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         budgets = self._charge_on_nodes or "FIELDFARE_BUDGET" in os.environ
         session.has_all_users = there.kind == "local" and not budgets
         with session:
-            for done in self._committed(session) if resumed else ():
+            for done in self._committed(session) if self._continues else ():
                 keep(result, done.index + 1, past_metrics(done, plan), plan)
-            if resumed and session.next_round:
+            if self._continues and session.next_round:
                 result.arrays = session.model.record(session.params)
                 log.info("Run %s continues after round %d", session.account.id, session.next_round)
                 if self._base is not None:
@@ -571,14 +565,14 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         return result
 
     def _open_session(
-        self, plan: Plan, model: OwnModel | None, config: ConfigRecord, there: There, grid: Grid, resumed: bool
+        self, plan: Plan, model: OwnModel | None, config: ConfigRecord, there: There, grid: Grid
     ) -> Session:
         """Begin or resume the run; a missing population is made where `budget` says so.
 
         model: None for that of the plan's task.
         """
         found = self._find_population(plan)
-        if not resumed and not hides_presence(plan.privacy.adjacency):
+        if not self._continues and not hides_presence(plan.privacy.adjacency):
             # More nodes may join, which makes delta worse; a sampler's rate is judged by users who are registered.
             online = 0 if self.dialect == "cohort" or plan.samples else len(there.nodes)
             users = max(online, (found and found.users) or 0)
@@ -595,16 +589,13 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                 "one run.",
                 "a population that is marked as simulated",
             )
-        wanted = self._resume or self._run
-        if resumed:
-            stored = OwnModel.load(RunFiles(self._home.root, str(wanted)).directory)
-            dialect = self._make_dialect(stored, config, there, plan)
-            return Session.resume(self._home, str(wanted), stable, model=stored, dialect=dialect)
         dialect = self._make_dialect(model, config, there, plan)
+        if self._continues:
+            return Session.resume(self._home, self._wanted, stable, model=model, dialect=dialect)
         # Nodes of Flower's simulation are named by their rank, which another node has in the next run.
         lasts = there.kind != "simulated" or self.dialect != "plain"
         return Session.begin(
-            self._home, plan, stable, run_id=wanted or None, model=model, dialect=dialect, users_last=lasts
+            self._home, plan, stable, run_id=self._wanted or None, model=model, dialect=dialect, users_last=lasts
         )
 
     def _find_population(self, plan: Plan) -> PopulationView | None:
@@ -615,9 +606,8 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                 held = {population.name: population for population in ledger.populations()}
         except NoLedger:
             held = {}  # or another first run is making it just now, in a file that is empty yet
-        found = held.get(name)
-        if found is not None or self._budget is not None:
-            return found
+        if name in held or self._budget is not None:
+            return held.get(name)
         epsilon = 2 * (privacy.epsilon or 1.0)
         command = f"fieldfare population create {name} --epsilon {epsilon:g} --delta {decimal(privacy.delta)}"
         if privacy.adjacency != "zero_out":
@@ -643,13 +633,11 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                 )
             except BadInput:
                 # Another first run may have made it since it was looked for: then its budget is this run's too.
-                known = [view for view in ledger.populations() if view.name == privacy.population]
-                if not known:
+                if (known := self._find_population(plan)) is None:
                     raise
-                return known[0]
-        users = "simulated users" if made.simulated else "real users"
-        shown = (privacy.population, users, budget, privacy.delta)
-        log.info("Population %s is new (%s): all runs on it share epsilon %g at delta %g", *shown)
+                return known
+        shown = (privacy.population, "simulated" if simulated else "real", budget, privacy.delta)
+        log.info("Population %s is new (%s users): all runs on it share epsilon %g at delta %g", *shown)
         return made
 
     def _committed(self, session: Session) -> Iterator[RoundView]:

@@ -157,7 +157,7 @@ class PlainDialect:
         model: the app's arrays.
         configure: what the app sends beside the arrays.
         simulated: nodes of Flower's simulation, whose identities last one run.
-        array_key, config_key: the names of the two records, as FedAvg's.
+        record_keys: the names of the two records, arrays first, as FedAvg's.
         deltas: clients reply with the change of each array, not with its new value.
         clip_on_nodes: also send the norm under Flower's own key, for a mod that clips before anything leaves
             the node.
@@ -172,8 +172,7 @@ class PlainDialect:
     configure: Configure
     _: KW_ONLY
     simulated: bool = False
-    array_key: str = "arrays"
-    config_key: str = "config"
+    record_keys: tuple[str, str] = ("arrays", "config")
     deltas: bool = False
     clip_on_nodes: bool = False
     evaluate_config: Configure | None = None
@@ -204,11 +203,12 @@ class PlainDialect:
             sends.insert(0, (EVALUATE, configure(round.occasion.round, point)))
         weights = tuple(self.model.weights[name] for name in schema.names)
         told_mods = PlainInstruction(round.occasion, dict(round.settings), schema.names, weights, self.deltas)
+        arrays_as, config_as = self.record_keys
         messages = []
         for kind, told in sends:
             for node in by_node:
                 # Each message has its own records: a ClientApp may empty the ones that it gets.
-                content = RecordDict({self.array_key: ArrayRecord(encoded), self.config_key: ConfigRecord(dict(told))})
+                content = RecordDict({arrays_as: ArrayRecord(encoded), config_as: ConfigRecord(dict(told))})
                 if self.tells:
                     content[HEADER] = told_mods.write()
                 messages.append(addressed(round, content, node, kind))
