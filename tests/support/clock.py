@@ -8,7 +8,6 @@ import pytest
 
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.presence import counts, identity, patience, presence, replies, roster
-from fieldfare_server.run.presence.pace import await_scheduled
 
 
 class FakeClock:
@@ -33,4 +32,3 @@ class FakeClock:
         for module in (counts, identity, patience, presence, replies, roster):
             patch.setattr(module, "time", self)
         patch.setattr(Ledger, "open", functools.partial(Ledger.open, clock=self))
-        patch.setattr(presence, "await_scheduled", functools.partial(await_scheduled, sleep=self.pass_seconds))

@@ -117,18 +117,13 @@ def is_simulated(grid: Grid | None) -> bool:
 def require_callable(plan: Plan, grid: Grid | None) -> None:
     """Refuse a sampler whose users must come when they are drawn, where the server cannot command that they do."""
     if plan.secret and not plan.participation.callable and not is_simulated(grid):
-        raise not_callable(plan)
-
-
-def not_callable(plan: Plan) -> BadInput:
-    """Return the refusal of a plan that does not state that real users can be called at will."""
-    return Conflict(
-        "participation.callable = false",
-        f"scheme {plan.participation.scheme!r} calls each user in the rounds that were drawn for them; real users who "
-        "come when they like decide that themselves, and it may show.",
-        "callable = true where every user can be called at will (patients of a clinic, customers of a silo); else "
-        "scheme = 'min-separation' with adjacency = 'zero_out'",
-    )
+        raise Conflict(
+            "participation.callable = false",
+            f"scheme {plan.participation.scheme!r} calls each user in the rounds that were drawn for them; real users "
+            "who come when they like decide that themselves, and it may show.",
+            "callable = true where every user can be called at will (patients of a clinic, customers of a silo); else "
+            "scheme = 'min-separation' with adjacency = 'zero_out'",
+        )
 
 
 def require_simulated(plan: Plan, grid: Grid | None) -> None:

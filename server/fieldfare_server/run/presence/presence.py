@@ -12,10 +12,10 @@ What may be counted of those who are there, and decided from it, is the other po
 from __future__ import annotations
 
 import logging
+import math
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from flwr.app import Message
@@ -23,10 +23,10 @@ from flwr.serverapp import Grid
 
 from fieldfare.errors import Interrupted
 from fieldfare_flower.own_data import Tally
+from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.run.presence.availability import is_simulated
 from fieldfare_server.run.presence.counts import Public, Secret
 from fieldfare_server.run.presence.failures import Failures
-from fieldfare_server.run.presence.pace import await_scheduled
 from fieldfare_server.run.presence.patience import NODE_POLL, Patience
 from fieldfare_server.run.presence.replies import ReceivedReply, Receiver, limit_for
 from fieldfare_server.run.presence.selection import NotEnoughUsers, Users
@@ -39,9 +39,11 @@ log = logging.getLogger("fieldfare.strategy")
 # Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one
 # waits. No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one.
 SETTLING = 10.0
+# Seconds between two heartbeats while a scheduled time is waited for.
+LONGEST_WAIT = 1.0
 
 
-class Presence(ABC):
+class Presence:
     """The nodes of one session on one grid: who is there, how long they are waited for, and how they answer."""
 
     waits: ClassVar[bool]  # whether time may bring users
@@ -77,14 +79,17 @@ class Presence(ABC):
         return self.session.plan.run.round_timeout
 
     @property
-    @abstractmethod
     def settling(self) -> float:
-        """Seconds that the start of a session waits for nodes to say whom they host."""
+        """Seconds that the start of a session waits for nodes to say whom they host.
+
+        The cohorts of simulated users are those of every other engine only if all nodes have answered.
+        """
+        return self.timeout if is_simulated(self.grid) else min(SETTLING, self.timeout)
 
     @property
     def judged_from(self) -> float:
         """From when on, of `time.monotonic`, wrong answers at the first look are taken for those of all nodes."""
-        return (self._began or 0.0) + min(SETTLING, self.timeout)
+        return (self._began or 0.0) + min(SETTLING, self.timeout) if self.waits else 0.0
 
     def settle(self) -> None:
         """Give the nodes that are there a moment, once in a session, to say whom they host."""
@@ -98,7 +103,7 @@ class Presence(ABC):
     @property
     def complete(self) -> bool:
         """Whether no time brings another user: all who can be there are."""
-        return False
+        return not (self.waits or self.roster.silent)
 
     def await_opening(self) -> None:
         """Wait until a round of users who may not be counted can open: at most the timeout, for the first node."""
@@ -209,10 +214,6 @@ class Presence(ABC):
         log.warning("round %d void: %s reports", round, "too few" if count is None else count)
         self.require_right_app()
 
-    def note_commit(self) -> None:
-        """Note that a round is committed."""
-        self.patience.note_commit()
-
     def require_right_app(self) -> None:
         """End a run none of whose nodes can answer as it should. Raises `BadInput`, or `JournalRefused`."""
         wrong = self.counts.wrong_app
@@ -236,33 +237,21 @@ class InProcess(Presence):
 
     waits = False
 
-    @property
-    def settling(self) -> float:
-        """The cohorts are those of every other engine only if all nodes have answered."""
-        return self.timeout
-
-    @property
-    def judged_from(self) -> float:
-        """All have answered."""
-        return 0.0
-
-    @property
-    def complete(self) -> bool:
-        return not self.roster.silent
-
 
 class Federation(Presence):
     """Real nodes, which join, leave and come back."""
 
     waits = True
 
-    @property
-    def settling(self) -> float:
-        return min(SETTLING, self.timeout)
-
 
 class Scheduled(Federation):
-    """Users whose presence is secret: rounds open and are released at the run's scheduled times (`pace`)."""
+    """Users whose presence is secret: nothing happens at another time than a scheduled one (`ledger.schedule`).
+
+    A round is opened and released at a scheduled time. How soon nodes answer, and how many there are, then shows
+    in no time that is stored, and in no time at which a row appears, as long as the answers are in before the
+    next scheduled time. A round that is late waits for the one after: that it was late is visible, and how late
+    it was is not.
+    """
 
     def __init__(self, session: Session, grid: Grid) -> None:
         super().__init__(session, grid)
@@ -270,10 +259,6 @@ class Scheduled(Federation):
         self._schedule = session.account.schedule
         # Whether a scheduled time has just come, at which the last round was released: the next opens at once.
         self._at_scheduled_time = False
-
-    @property
-    def settling(self) -> float:
-        return self.timeout if is_simulated(self.grid) else super().settling
 
     def await_opening(self) -> None:
         if not self._at_scheduled_time:
@@ -284,9 +269,22 @@ class Scheduled(Federation):
     def await_release(self) -> None:
         """Wait for the scheduled time, however soon replies came. Until then the sum is raw; a crash voids the round"""
         self.roster.look(self.grid)
-        await_scheduled(self._schedule, self.session.account.clock, lambda left: self.tick())
+        await_scheduled(self._schedule, self.session.account.clock, self.tick)
         self._at_scheduled_time = True
 
     def pause(self, seconds: float) -> None:
         self._at_scheduled_time = False
         super().pause(seconds)
+
+
+def await_scheduled(schedule: Schedule, clock: Callable[[], float], tick: Callable[[], None]) -> None:
+    """Wait until the first scheduled time after now. tick: called meanwhile."""
+    due = math.inf
+    while True:
+        now = clock()
+        # A clock that is set back costs no more than one interval.
+        due = min(due, schedule.following(now))
+        if due <= now:
+            return
+        tick()
+        time.sleep(max(0.0, min(due - clock(), LONGEST_WAIT)))

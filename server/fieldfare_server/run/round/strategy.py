@@ -223,7 +223,7 @@ class FieldfareStrategy:
         self.session.rounds.commit_round(
             opened, total, reported, lambda released: self._on_round(self._report(released, *counted))
         )
-        presence.note_commit()
+        presence.patience.note_commit()
         return True
 
     def _meet(self, grid: Grid) -> Presence:
