@@ -45,10 +45,10 @@ class Bindings:
         """
         self._path = root / f".bindings-{population}.safetensors"
         self._register = register
-        self._keys: list[str] = []
-        self._releases: list[int] = []  # by node: how often its users had been set free when they were bound
-        self._node: NDArray[np.int32] = np.zeros(0, np.int32)  # by user number: position in `_keys`; -1: free
-        self._keys, self._releases, self._node = self._read()
+        # By the key of a node: how often its users had been set free when they were bound.
+        self._releases: dict[str, int]
+        self._node: NDArray[np.int32]  # by user number: position in `_releases`; -1: free
+        self._releases, self._node = self._read()
 
     def node_names(self, grid: Grid) -> Mapping[int, str]:
         """Return node id -> SHA-256 of its public key, for the nodes that are online and show one."""
@@ -72,39 +72,38 @@ class Bindings:
         return np.asarray((holder == -1) | (holder == own))
 
     def _position(self, name: str, releases: int) -> int:
-        if name not in self._keys:
-            self._keys.append(name)
-            self._releases.append(releases)
-        return self._keys.index(name)
+        self._releases.setdefault(name, releases)
+        return list(self._releases).index(name)
 
     def _set_free(self, position: int) -> None:
         """Free the users of a node that an operator released since they were bound."""
-        releases = self._register.terms(self._keys[position]).releases
-        if releases > self._releases[position]:
+        name = list(self._releases)[position]
+        releases = self._register.terms(name).releases
+        if releases > self._releases[name]:
             self._node[self._node == position] = -1
-            self._releases[position] = releases
+            self._releases[name] = releases
 
     def save(self) -> None:
         """Make the bindings durable, with those that another run on the population has made since."""
         with alone_at(self._path):  # two runs at once: neither writes over what the other read
-            keys, releases, theirs = self._read()
+            held, theirs = self._read()
             self._node = np.concatenate([self._node, np.full(max(0, theirs.size - self._node.size), -1, np.int32)])
-            for position, (key, count) in enumerate(zip(keys, releases, strict=True)):
+            for position, (key, count) in enumerate(held.items()):
                 new = np.flatnonzero((theirs == position) & (self._node[: theirs.size] == -1))
                 if new.size and self._register.terms(key).releases == count:
                     self._node[new] = self._position(key, count)
-            meta = {"nodes": json.dumps([*zip(self._keys, self._releases, strict=True)])}
+            meta = {"nodes": json.dumps([*self._releases.items()])}
             replace_file(self._path, save({"node": self._node}, meta))
 
-    def _read(self) -> tuple[list[str], list[int], NDArray[np.int32]]:
+    def _read(self) -> tuple[dict[str, int], NDArray[np.int32]]:
         if not self._path.exists():
-            return [], [], np.zeros(0, np.int32)
+            return {}, np.zeros(0, np.int32)
         try:
             with safe_open(self._path, "np") as file:
                 nodes = json.loads(file.metadata()["nodes"])
                 bound = file.get_tensor("node")
-            keys, releases = [str(key) for key, _ in nodes], [int(count) for _, count in nodes]
-            if bound.dtype != np.int32 or bound.ndim != 1 or not -1 <= bound.max(initial=-1) < len(keys):
+            releases = {str(key): int(count) for key, count in nodes}
+            if bound.dtype != np.int32 or bound.ndim != 1 or not -1 <= bound.max(initial=-1) < len(releases):
                 raise ValueError("a user of no node")
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
@@ -112,4 +111,4 @@ class Bindings:
                 f"cannot be read ({type(error).__name__}).",
                 "its backup; without the file, users are bound again as nodes claim them",
             ) from None
-        return keys, releases, bound
+        return releases, bound
