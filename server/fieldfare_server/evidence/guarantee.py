@@ -12,7 +12,7 @@ import math
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE
-from fieldfare.aggregation import PLAIN
+from fieldfare.aggregation import PLAIN, AggregationSpec
 from fieldfare.names import RESOLUTION, is_question, mechanism_word
 from fieldfare.noise.discrete import Rounding
 from fieldfare.participation import CALLED, Adjacency, adjacency_factor
@@ -55,21 +55,30 @@ NOT_COVERED = (
     "Held-out data of the task, or of the app's own evaluation; the people in it are not users of the population.",
 )
 
-# In the place of the curator, where the plan names a blinder that is a party of its own.
-MASKED_NOT_COVERED = (
-    "The server's operator, who can see sums of {least} nodes or more before noise is added and who holds the noise "
-    "key; together with the blinder's, each node's sum.",
-    "A server that deviates: differences of sums of several rounds or several runs, a run configuration for each node, "
-    "and code that it sends to nodes which do not pin what they start. Whether nodes do, it cannot tell.",
-    "Nodes that lie: nobody checked that they clipped. Such a node can ruin the model, and no other user's promise.",
+# Where the plan names a blinder that is a party of its own: whom the promise trusts, and what stands for the curator.
+MASKED = (
+    "the server is trusted with clipped sums of several nodes, and adds the noise; it and the blinder are "
+    "trusted not to work together",
+    (
+        "The server's operator, who can see sums of {least} nodes or more before noise is added and who holds the "
+        "noise key; together with the blinder's, each node's sum.",
+        "A server that deviates: differences of sums of several rounds or several runs, a run configuration for each "
+        "node, and code that it sends to nodes which do not pin what they start. Whether nodes do, it cannot tell.",
+        "Nodes that lie: nobody checked that they clipped. Such a node can ruin the model, and no other user's "
+        "promise.",
+    ),
 )
 # The same where the blinder adds noise of its own.
-HIDDEN_NOT_COVERED = (
-    "The server's operator, who holds its noise key: to whoever reads all that the server sees, the promise is the "
-    "weaker one against the server. Together with the blinder's, each node's sum.",
-    "A server that deviates: it chooses whom it asks and tells nodes how to clip, and it may send code to nodes which "
-    "do not pin what they start. Whether nodes do, and keep budgets of their own, it cannot tell.",
-    MASKED_NOT_COVERED[2],
+HIDDEN = (
+    "the server is trusted to follow the protocol, and adds the noise that protects against everybody else, "
+    "the blinder too; the blinder adds what protects against the server; they are trusted not to work together",
+    (
+        "The server's operator, who holds its noise key: to whoever reads all that the server sees, the promise is the "
+        "weaker one against the server. Together with the blinder's, each node's sum.",
+        "A server that deviates: it chooses whom it asks and tells nodes how to clip, and it may send code to nodes "
+        "which do not pin what they start. Whether nodes do, and keep budgets of their own, it cannot tell.",
+        MASKED[1][2],
+    ),
 )
 
 ROUNDING: dict[Rounding, str] = {
@@ -169,7 +178,15 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
             f"({round_up(run.spent_epsilon)}, {delta})-differentially private for every {unit}. "
             f"{_together(population)}"
         )
+    sees, trust, of_server = _server(run, facts.plan.aggregation if facts else PLAIN)
+    against = list[Fact]()
     if (loss := run.against_server) is not None:
+        value = (
+            f"({round_up(loss.epsilon(run.delta))}, {delta}) for the whole run, whoever reads all that the server "
+            "sees, if it follows the protocol. What other runs show it adds up: the blinder's own budget limits that, "
+            "and is not in this ledger"
+        )
+        against.append(Fact(name="Against the server", value=value))
         statement += (
             f" Against the server alone this whole run is ({round_up(loss.epsilon(run.delta))}, {delta})-"
             "differentially private, by the noise that the blinder added before the server could read."
@@ -183,9 +200,10 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         Fact(name="Unit", value=f"{unit}, over the whole {'question' if is_question(run.plan) else 'training'}"),
         Fact(name="Adjacency", value=ADJACENCY[run.adjacency]),
         *(_plan_lines(facts, run.planned) if facts else unreadable),
-        *_server_lines(run, facts),
+        Fact(name="The server sees", value=sees),
+        *against,
         Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, run.planned.gdp)),
-        Fact(name="Trust", value=_trust(run, facts)),
+        Fact(name="Trust", value=trust),
         Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {DOMINATED if _is_choice(run) else run.planned.words.method}"),
         Fact(name="Accounting", value=ACCOUNTING[run.accounting]),
@@ -193,7 +211,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
     return Guarantee(
         statement=statement,
         facts=tuple(lines),
-        not_covered=_not_covered(run, population, facts),
+        not_covered=_not_covered(run, population, facts, of_server),
         warnings=tuple(population_size_warnings(run.delta, population.users, facts.plan if facts else None)),
     )
 
@@ -278,51 +296,30 @@ def _tuning_line(plan: Plan) -> list[Fact]:
     return [Fact(name="Users", value=f"{of}; each user is charged for the runs that asked that user")]
 
 
-def _server_lines(run: RunView, facts: PlanFacts | None) -> list[Fact]:
-    """Return what the server reads, and what it learns from that."""
-    aggregation = PLAIN if facts is None else facts.plan.aggregation
-    value = "each node's update, as it was sent, without noise"
+def _server(run: RunView, aggregation: AggregationSpec) -> tuple[str, str, tuple[str, ...]]:
+    """Return what the server sees, with what the promise trusts whom, and what of that is not covered."""
     noise = "with the blinder's noise" if aggregation.noise_ratio else "without noise"
     sums = f"sums of at least {aggregation.fewest_nodes} nodes, {noise}"
-    if aggregation.party:
-        value = (
-            f"{sums}, and no single update, unless it and the blinder {aggregation.party[:21]}... work together: each "
-            "was masked before it left its node. The server did not check that nodes clipped"
-        )
-    elif aggregation.rings:
-        value = (
-            f"each node's update: the nodes and the blinder are of its process, which rehearses {sums}. The server "
-            "did not check that nodes clipped"
-        )
-    lines = [Fact(name="The server sees", value=value)]
-    if (loss := run.against_server) is not None:
-        value = (
-            f"({round_up(loss.epsilon(run.delta))}, {decimal(run.delta)}) for the whole run, whoever reads all that "
-            "the server sees, if it follows the protocol. What other runs show it adds up: the blinder's own budget "
-            "limits that, and is not in this ledger"
-        )
-        lines.append(Fact(name="Against the server", value=value))
-    return lines
+    if not aggregation.party:
+        does = "draws what is released" if _is_choice(run) else "adds the noise"
+        trust = f"central: the server is trusted with each node's clipped sum, and {does}"
+        sees = "each node's update, as it was sent, without noise"
+        if aggregation.rings:
+            sees = (
+                f"each node's update: the nodes and the blinder are of its process, which rehearses {sums}. The server "
+                "did not check that nodes clipped"
+            )
+        return sees, trust, (CURATOR,)
+    sees = (
+        f"{sums}, and no single update, unless it and the blinder {aggregation.party[:21]}... work together: each "
+        "was masked before it left its node. The server did not check that nodes clipped"
+    )
+    trust, left_out = HIDDEN if aggregation.noise_ratio else MASKED
+    return sees, trust, tuple(line.format(least=aggregation.fewest_nodes) for line in left_out)
 
 
 def _is_choice(run: RunView) -> bool:
     return mechanism_word(run.plan) == "exponential"
-
-
-def _trust(run: RunView, facts: PlanFacts | None) -> str:
-    """Whom the promise trusts with what."""
-    if facts is not None and facts.plan.aggregation.party and facts.plan.aggregation.noise_ratio:
-        return (
-            "the server is trusted to follow the protocol, and adds the noise that protects against everybody else, "
-            "the blinder too; the blinder adds what protects against the server; they are trusted not to work together"
-        )
-    if facts is not None and facts.plan.aggregation.party:
-        return (
-            "the server is trusted with clipped sums of several nodes, and adds the noise; it and the blinder are "
-            "trusted not to work together"
-        )
-    does = "draws what is released" if _is_choice(run) else "adds the noise"
-    return f"central: the server is trusted with each node's clipped sum, and {does}"
 
 
 def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
@@ -344,8 +341,10 @@ def _noise_source(facts: PlanFacts | None) -> str:
     return f"{name}; a key of 256 random bits that no other run uses"
 
 
-def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | None) -> tuple[str, ...]:
-    """Return what the promise leaves out, the gravest first."""
+def _not_covered(
+    run: RunView, population: PopulationView, facts: PlanFacts | None, of_server: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return what the promise leaves out, the gravest first. of_server: of what the server sees."""
     lines = []
     if facts is not None and facts.plan.run.trust_node_ids != run.trust_node_ids:
         lines.append("The plan and the ledger disagree on whether node ids are trusted.")
@@ -363,11 +362,7 @@ def _not_covered(run: RunView, population: PopulationView, facts: PlanFacts | No
     rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
     if facts is not None:
         lines += _left_out_of_the_round(facts.plan)
-    curator: tuple[str, ...] = (CURATOR,)
-    if facts is not None and facts.plan.aggregation.party:
-        lines_of = HIDDEN_NOT_COVERED if facts.plan.aggregation.noise_ratio else MASKED_NOT_COVERED
-        curator = tuple(line.format(least=facts.plan.aggregation.fewest_nodes) for line in lines_of)
-    return (*lines, *_BY_ADJACENCY[run.adjacency], *curator, *NOT_COVERED[1:], *_floating_point(run, rounding))
+    return (*lines, *_BY_ADJACENCY[run.adjacency], *of_server, *NOT_COVERED[1:], *_floating_point(run, rounding))
 
 
 def _floating_point(run: RunView, rounding: Rounding) -> list[str]:
