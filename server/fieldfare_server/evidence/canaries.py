@@ -58,20 +58,17 @@ class CanaryEstimates(BaseModel):
 def densest_patterns(participation: Participation, rounds: int) -> list[tuple[int, ...]]:
     """Return the allowed patterns that take part as often and as close together as possible, one a first round."""
     separation, most = participation.separation_and_count(rounds)
-    starts = min(rounds, max(separation, -(-rounds // most)))
-    return [_densest_from(start, participation, rounds) for start in range(starts)]
-
-
-def _densest_from(start: int, participation: Participation, rounds: int) -> tuple[int, ...]:
-    """Return the allowed pattern that begins in round `start` and goes on each time as early as it may."""
-    separation, most = participation.separation_and_count(rounds)
-    pattern: tuple[int, ...] = (start,)
-    candidate = start + separation
-    while candidate < rounds and len(pattern) < most:
-        allowed = participation.allows((*pattern, candidate), rounds)
-        pattern = (*pattern, candidate) if allowed else pattern
-        candidate += separation if allowed else 1
-    return pattern
+    patterns = []
+    for start in range(min(rounds, max(separation, -(-rounds // most)))):
+        pattern: tuple[int, ...] = (start,)
+        candidate = start + separation
+        # It goes on each time as early as it may.
+        while candidate < rounds and len(pattern) < most:
+            allowed = participation.allows((*pattern, candidate), rounds)
+            pattern = (*pattern, candidate) if allowed else pattern
+            candidate += separation if allowed else 1
+        patterns.append(pattern)
+    return patterns
 
 
 def estimates(

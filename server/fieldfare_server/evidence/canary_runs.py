@@ -100,7 +100,11 @@ def attack(
     included, excluded = (part.ravel() for part in np.hsplit(scores, 2))
     found = estimates(included, excluded, cost.loss, gaussian=not secret)
     fault = next(filter(None, (_fault(seen, participation, noise_multiplier, secret) for seen in plays)), "")
-    return found, fault or _excess(found)
+    beyond = [point for point in found.tradeoff if point["at_least"] > point["charged"]]
+    if beyond and not fault:
+        told = f"{describe_point(beyond[0])} at epsilon {beyond[0]['epsilon']:g}"
+        fault = f"the release tells more than is charged: {told}"
+    return found, fault
 
 
 def _with_canaries(cost: Cost, count: int) -> Plan:
@@ -173,12 +177,4 @@ def _fault(seen: _Play, participation: Participation, noise_multiplier: float, s
     tail = 2 * float(scipy.stats.norm.sf(abs(float(often.mean()) - rounds * chance) / error))
     if min(rare, tail) < FALSE_ALARMS / (rounds + 1):
         return f"users take part in {often.mean() / rounds:.4f} of the rounds, where {chance:.4f} is charged"
-    return ""
-
-
-def _excess(found: CanaryEstimates) -> str:
-    """Return where the measured trade-off is beyond the charged one, in words, or ""."""
-    for point in found.tradeoff:
-        if point["at_least"] > point["charged"]:
-            return f"the release tells more than is charged: {describe_point(point)} at epsilon {point['epsilon']:g}"
     return ""

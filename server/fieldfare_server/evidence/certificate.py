@@ -61,9 +61,8 @@ ASSUMPTIONS = {
 
 @dataclass(frozen=True)
 class _Priced:
-    """The run with what it takes from the rectangle."""
+    """What a run takes from the rectangle."""
 
-    row: Any
     cost: Cost
     price: Price
     cells: int  # scale of discrete noise in grid cells; 0 for Gaussian noise
@@ -91,7 +90,8 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
     population = ledger.population(run.population)
     with ledger.read() as connection:
         row = rows.population_row(connection, population.name)
-        own = _price(rows.run_row(connection, run_id), home.root, row.leak)
+        stored = rows.run_row(connection, run_id)
+        own = _price(stored, home.root, row.leak)
         kept = _log(connection, population.name, run_id)
         leaves = [bytes.fromhex(each) for each in connection.execute(_HASHES).scalars()]
         blobs = (
@@ -139,7 +139,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
         "noising": noising,
         "others": [each.hex() for each in tree.others(named)],
         "participants": [base64.b64encode(blob).decode() for blob in blobs],
-        "plan": own.row.plan,
+        "plan": stored.plan,
         "price": {"leak": own.price.leak, "mu_squared": mu_squared, **discrete},
         "rows": [[each[name] for name in _SHOWN] for each in kept],
         "run": run_id,
@@ -184,9 +184,9 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE
         whole = Price.from_json(row.price)
-        return _Priced(row, cost, whole if opened else Price(), 0, 0)
+        return _Priced(cost, whole if opened else Price(), 0, 0)
     if cost.plan.privacy.rounding != "discrete":
-        return _Priced(row, cost, price(loss, leak), 0, 0)
+        return _Priced(cost, price(loss, leak), 0, 0)
     from fieldfare_server.run.round.task_model import model_of  # imports Flower
 
     noise = stated_noise(cost.plan, cost, model_of(cost.plan, root / row.id).schema)
@@ -195,7 +195,7 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
         raise Unsupported(f"run {row.id}", f"discrete noise of {cells} cells has no Gaussian price.", "more noise")
     mu_squared = discretised.on_cells(loss, cells)
     own_leak = values * 4.2 * math.exp(-8 * math.pi**2) / float(scipy.special.ndtr(-math.sqrt(mu_squared) / 2))
-    return _Priced(row, cost, Price(mu_squared, own_leak), cells, values)
+    return _Priced(cost, Price(mu_squared, own_leak), cells, values)
 
 
 def _worst(cost: Cost, b: Floats) -> dict[str, Any]:
