@@ -15,7 +15,7 @@ is another tensor.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -49,6 +49,10 @@ class Roles:
     def named(self, role: Role) -> tuple[str, ...]:
         """Return the names with this role, in order."""
         return tuple(name for name, held in self.of.items() if held == role)
+
+    def moved(self, names: Iterable[str], role: Role) -> Roles:
+        """Return the same with `role` for these names."""
+        return replace(self, of={**self.of, **dict.fromkeys(names, role)})
 
 
 def is_statistic(name: str) -> bool:
@@ -99,12 +103,9 @@ def assign_roles(
     if tied is None and model is None:
         _ask_about_equal(arrays, set(roles.named("trained")))
     if buffers == "private":
-        floating = {name for name in roles.named("buffer") if arrays[name].dtype.name in FLOATS}
-        of: dict[str, Role] = {name: "trained" if name in floating else role for name, role in roles.of.items()}
-        roles = replace(roles, of=of)
+        roles = roles.moved((name for name in roles.named("buffer") if arrays[name].dtype.name in FLOATS), "trained")
     else:
-        statistics = filter(is_statistic, roles.named("buffer"))
-        roles = replace(roles, changing=tuple(statistics))
+        roles = replace(roles, changing=tuple(filter(is_statistic, roles.named("buffer"))))
     if not any(arrays[name].size for name in roles.named("trained")):
         refuse_tree_bytes("initial_arrays", arrays.values())
         why = "none of them can be trained: they have no gradient."
@@ -176,7 +177,7 @@ def _ask_about_equal(arrays: Mapping[str, NDArray[np.generic]], trained: set[str
 
 
 def _with_ties(roles: Roles, arrays: Mapping[str, NDArray[np.generic]], groups: Sequence[Sequence[str]]) -> Roles:
-    of: dict[str, Role] = {name: "trained" if role == "tied" else role for name, role in roles.of.items()}
+    of = dict(roles.moved(roles.named("tied"), "trained").of)
     first_names: dict[str, str] = {}
     for group in groups:
         if isinstance(group, str) or len(group) < 2:
@@ -199,16 +200,16 @@ def _with_ties(roles: Roles, arrays: Mapping[str, NDArray[np.generic]], groups: 
 def _only(roles: Roles, trainable: Sequence[str]) -> Roles:
     if isinstance(trainable, str):
         trainable = (trainable,)
+    trained = roles.named("trained")
+    frozen = set(trained)
     for pattern in trainable:
-        if not any(fnmatch.fnmatchcase(name, pattern) for name in roles.named("trained")):
+        found = {name for name in trained if fnmatch.fnmatchcase(name, pattern)}
+        if not found:
             raise BadInput(
                 f"trainable = {pattern!r}",
                 "no trained array has such a name.",
-                roles.named("trained")[0],
+                trained[0],
                 code="trainable-unknown",
             )
-    kept = {name for name in roles.named("trained") if any(fnmatch.fnmatchcase(name, each) for each in trainable)}
-    of: dict[str, Role] = {
-        name: "frozen" if role == "trained" and name not in kept else role for name, role in roles.of.items()
-    }
-    return replace(roles, of=of)
+        frozen -= found
+    return roles.moved(frozen, "frozen")
