@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from fieldfare.atomic import replace_file
 from fieldfare.errors import BadInput, CheckpointError, FieldfareError, NotNow
@@ -25,6 +26,10 @@ from fieldfare_server.ledger.views import RunView
 from fieldfare_server.ledger.watch import newest_row
 
 log = logging.getLogger("fieldfare.session")
+Held = TypeVar("Held", bound="dict[str, torch.Tensor] | None")
+
+# The name of the one tensor of a checkpoint's model, and of a model whose task could not be loaded.
+FLAT = "params"
 
 
 def write_model(files: RunFiles, tensors: Mapping[str, torch.Tensor]) -> Path:
@@ -83,7 +88,7 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
     if newest_row(ledger, run_id, ChargeCarried.action) is not None:
         rounds = files.committed_rounds()
         if rounds and not (files.directory / "model.safetensors").exists():
-            write_model(files, {"params": files.latest_committed(rounds[max(rounds)])[0]["params"]})
+            write_model(files, {FLAT: files.latest_committed(rounds[max(rounds)])[0][FLAT]})
         files.destroy()
         return
     run = ledger.run(run_id)
@@ -92,28 +97,34 @@ def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> No
     if not files.secrets():
         return
     if not (files.directory / "model.safetensors").exists():
-        if run.checkpoint is None:
-            # Not a round was committed: the initial model, which is public.
-            if (tensors := _named(run, files, None)) is not None:
-                write_model(files, tensors)
-        elif files.holds(run.checkpoint):
-            params = files.latest_committed(run.checkpoint)[0]["params"]
-            write_model(files, _named(run, files, params) or {"params": params})
-        else:
+        if run.checkpoint is not None and not files.holds(run.checkpoint):
             log.warning("run %s has ended, and its newest checkpoint is not here: no model is left of it", run_id)
+        else:
+            # Where not a round was committed: the initial model, which is public.
+            params = None if run.checkpoint is None else {FLAT: files.latest_committed(run.checkpoint)[0][FLAT]}
+            if (tensors := complete(run, files, params)) is not None:
+                write_model(files, tensors)
     files.destroy()
     ledger.record_key_destroyed(run_id, actor=actor)
 
 
-def _named(run: RunView, files: RunFiles, params: torch.Tensor | None) -> dict[str, torch.Tensor] | None:
-    """Return `params` as the tensors of the run's model; without them, the initial ones.
+def complete(run: RunView, files: RunFiles, tensors: Held) -> dict[str, torch.Tensor] | Held:
+    """Return the full state dict of a run's model, from one that holds less: parameters alone, or one flat vector.
 
-    None where the run's task cannot be loaded here.
+    Args:
+        tensors: None: those of the initial model. Where the run's task cannot be loaded here, they are returned
+            as they are.
     """
     from fieldfare_server.run.round.task_model import model_of  # imports Flower
 
     try:
         model = model_of(Plan.stored(run.plan), files.directory)
     except (FieldfareError, ImportError):
-        return None
-    return model.tensors(model.initial if params is None else params)
+        return tensors
+    if tensors is None:
+        return model.tensors(model.initial)
+    if set(tensors) == {FLAT} and tensors[FLAT].shape == (model.schema.numel,):
+        return model.tensors(tensors[FLAT])
+    if set(tensors) == set(model.schema.names):
+        return model.tensors(model.schema.flatten(tensors))
+    return tensors

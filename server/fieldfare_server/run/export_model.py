@@ -14,7 +14,6 @@ from fieldfare.atomic import replace_file
 from fieldfare.errors import (
     AlreadyThere,
     CheckpointError,
-    FieldfareError,
     NotFound,
     NotInstalled,
     Unsupported,
@@ -26,10 +25,8 @@ from fieldfare.text import decimal
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.run.ending import FLAT, complete
 from fieldfare_server.run.round.task_model import model_of
-
-# The name of the one tensor of a model whose task could not be loaded.
-FLAT = "params"
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"model {path}", f"it cannot be read ({error}).", "its backup") from None
-        return ReleasedModel(run, last, _complete(run, files, tensors))
+        return ReleasedModel(run, last, complete(run, files, tensors))
     if wanted == 0:
         model = model_of(Plan.stored(run.plan), files.directory)
         return ReleasedModel(run, 0, model.tensors(model.initial))
@@ -75,23 +72,7 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
             ", ".join(map(str, held)),
         )
     tensors, _ = files.latest_committed(kept[wanted])
-    return ReleasedModel(run, wanted, _complete(run, files, {FLAT: tensors[FLAT]}))
-
-
-def _complete(run: RunView, files: RunFiles, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the full state dict, also from a file that holds less: parameters alone, or one flat vector.
-
-    Where the run's task cannot be loaded here, the tensors as they are.
-    """
-    try:
-        model = model_of(Plan.stored(run.plan), files.directory)
-    except (FieldfareError, ImportError):
-        return tensors
-    if set(tensors) == {FLAT} and FLAT not in model.schema.names:
-        return model.tensors(tensors[FLAT])
-    if set(tensors) == set(model.schema.names):
-        return model.tensors(model.schema.flatten(tensors))
-    return tensors
+    return ReleasedModel(run, wanted, complete(run, files, {FLAT: tensors[FLAT]}))
 
 
 def write_safetensors(model: ReleasedModel, path: Path) -> None:

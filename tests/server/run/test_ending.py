@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -22,6 +25,9 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.keys import key_format
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.states import EndState
+from fieldfare_server.run.ending import FLAT, complete
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -33,6 +39,19 @@ PRIVATE = plan(run__noise_seed=None, run__rounds=2, participation__max_participa
 
 def begin(state_dir: StateDirectory) -> Session:
     return Session.begin(state_dir, PRIVATE, identity_is_stable=True, run_id=RUN)
+
+
+def test_a_flat_vector_is_told_from_a_parameter_of_its_name(tmp_path: Path) -> None:
+    """Else a model with a parameter named as a checkpoint names its whole vector would be exported as that vector."""
+    values = {"params": np.zeros((2, 2), np.float32), "bias": np.zeros(3, np.float32)}
+    OwnModel(values, assign_roles(values, tied=[])).save(tmp_path)
+    table = json.loads(PRIVATE.to_json())
+    run: Any = SimpleNamespace(plan={**table, "run": {**table["run"], "task": ""}})
+    whole = complete(run, RunFiles(tmp_path.parent, tmp_path.name), {FLAT: torch.arange(7.0)})
+    assert {name: value.tolist() for name, value in whole.items()} == {
+        "params": [[0.0, 1.0], [2.0, 3.0]],
+        "bias": [4.0, 5.0, 6.0],
+    }
 
 
 def require_ended(state_dir: StateDirectory, state: str, rounds: int, key: bytes) -> None:
