@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from functools import partial
+from functools import lru_cache, partial
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -25,8 +25,9 @@ from fieldfare_server.run.presence.failures import journal_refused
 
 # Instructions in a row that a node may miss before it has to be asked what it remembers.
 RECENT = 32
-# Hashes of rows that are kept from round to round.
-MOST_HASHES = 4096
+# Hashes of rows that are kept: a row that was read once is, for the journal refuses to write where it does not
+# continue what it has seen.
+MOST_HASHES = 1 << 16
 
 
 class Witnesses:
@@ -38,7 +39,7 @@ class Witnesses:
         self.people = False
         # Node -> the rows that it may remember.
         self._rows: defaultdict[int, deque[int]] = defaultdict(partial(deque, maxlen=RECENT))
-        self._hashes: dict[int, str] = {}
+        self._hash = lru_cache(MOST_HASHES)(ledger.row_hash)
         # A change of the key waits until no coordinator works, so that these stay as they are.
         self._lines = ledger.head_key_lines()
 
@@ -53,20 +54,13 @@ class Witnesses:
         head = self._ledger.signed_head()
         if head is None:
             return {node: {} for node in nodes}
-        known, self._hashes = self._hashes, {}
         made = {}
         for node in nodes:
             rows = self._rows[node]
-            # A row that was read once is kept: the journal refuses to write where it does not continue what
-            # it has seen.
-            for number in rows:
-                if number < head.count and number not in self._hashes:
-                    self._hashes[number] = known.get(number) or self._ledger.row_hash(number) or ""
-            hashes = {n: self._hashes[n] for n in rows if self._hashes.get(n)}
+            hashes = {number: found for number in rows if number < head.count and (found := self._hash(number))}
             made[node] = {HEAD: write_head(head, hashes, [*self._lines.values()], self.people)}
             if not rows or rows[-1] != head.count:
                 rows.append(head.count)
-        self._hashes = {**known, **self._hashes} if len(known) < MOST_HASHES else self._hashes
         return made
 
     def denied(self, line: str, blinder: str) -> Refused | None:
