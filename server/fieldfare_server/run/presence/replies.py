@@ -198,18 +198,13 @@ class _Undecodable(Exception):
 
 def _pull(grid: Grid, ids: list[str]) -> Iterator[Message]:
     """Yield `grid.pull_messages`; errors of the connection are raised as they are, those of decoding told apart."""
-    pulled: Iterator[Message] | None = None
-    while True:
-        try:
-            pulled = iter(grid.pull_messages(ids)) if pulled is None else pulled
-            reply = next(pulled)
-        except StopIteration:
-            return
-        except Exception as error:
-            # The connection is to blame, not a reply: the caller waits and asks again.
-            if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc"):
-                raise
-            # The class alone: the text may quote what the node sent.
-            raise _Undecodable(type(error).__name__) from None
-        yield reply
-        del reply  # here and on its way: one model less in memory while the next one comes
+    try:
+        for reply in grid.pull_messages(ids):
+            yield reply
+            del reply  # here and on its way: one model less in memory while the next one comes
+    except Exception as error:
+        # The connection is to blame, not a reply: the caller waits and asks again.
+        if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc"):
+            raise
+        # The class alone: the text may quote what the node sent.
+        raise _Undecodable(type(error).__name__) from None
