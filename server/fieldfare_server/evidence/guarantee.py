@@ -360,15 +360,12 @@ def _not_covered(
             "starts again with a new key is a new user."
         )
     rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
-    if facts is not None:
-        lines += _left_out_of_the_round(facts.plan)
-    return (*lines, *_BY_ADJACENCY[run.adjacency], *of_server, *NOT_COVERED[1:], *_floating_point(run, rounding))
-
-
-def _floating_point(run: RunView, rounding: Rounding) -> list[str]:
     charged = rounding == "grid" and RESOLUTION in run.plan
     training = ALONE if run.adjacency == "add_remove" and has_nonces(run.noise_source) else TOGETHER
-    return [text for text in ("" if charged else FLOATING_POINT[rounding], training) if text]
+    floating = ("" if charged else FLOATING_POINT[rounding], training)
+    if facts is not None:
+        lines += _left_out_of_the_round(facts.plan)
+    return (*lines, *_BY_ADJACENCY[run.adjacency], *of_server, *NOT_COVERED[1:], *filter(None, floating))
 
 
 def _left_out_of_the_round(plan: Plan) -> list[str]:

@@ -15,7 +15,6 @@ from fieldfare.cost import Cost, Ring
 from fieldfare.costing import Draw, cost_of, cost_with_resolution, privatiser_of
 from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan import Plan
-from fieldfare.privatise import Privatiser
 from fieldfare.schema import Schema
 from fieldfare.task import Task, UnknownTask, find_task, load_task, stated_schema
 from fieldfare_server import optimizers
@@ -77,9 +76,13 @@ def price_with_model(
         raise  # it names what is wrong, and has a code
     except ValueError as error:
         raise BadInput(f"run.task = {plan.run.task!r}", str(error), code="task-raises") from None
-    sums = (plan.riders.joint_bound, numbers_released(plan, schema), plan.most_users)
-    cost = cost_with_resolution(plan, cache, *sums, draw)
-    return replace(cost, ring=ring_of(privatiser_of(plan, cost, sums[1]), sums))
+    bound, numel, users = plan.riders.joint_bound, numbers_released(plan, schema), plan.most_users
+    cost = cost_with_resolution(plan, cache, bound, numel, users, draw)
+    privatiser = privatiser_of(plan, cost, numel)
+    if not privatiser.bits or privatiser.grid is None:
+        return cost
+    wider = privatiser.grid.charged_clip(bound, numel, users) / bound - 1
+    return replace(cost, ring=Ring(privatiser.bits, privatiser.grid.spacing, wider))
 
 
 def blinder_noise_of(plan: Plan, numel: int) -> BlinderNoise | None:
@@ -92,14 +95,6 @@ def blinder_noise_of(plan: Plan, numel: int) -> BlinderNoise | None:
     decided: dict[str, bytes] = {}
     cost = cost_with_resolution(plan, decided, plan.riders.joint_bound, numel, plan.most_users)
     return BlinderNoise.of(cost, privatiser_of(plan, cost, numel), decided)
-
-
-def ring_of(privatiser: Privatiser, sums: tuple[float, int, int]) -> Ring | None:
-    """Return the words of a masked sum; None of a plain one. sums: bound, numbers, users."""
-    if not privatiser.bits or privatiser.grid is None:
-        return None
-    bound, numel, users = sums
-    return Ring(privatiser.bits, privatiser.grid.spacing, privatiser.grid.charged_clip(bound, numel, users) / bound - 1)
 
 
 def _schema_of(task: Task) -> Schema:
