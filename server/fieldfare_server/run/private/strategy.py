@@ -263,6 +263,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         """Let the `dp.*` keys of `run_config` override what the strategy was made with. Raises `BadInput`."""
         overrides = read_run_config(run_config, STRATEGY_KEYS)
         self._overrides = {key: value for key, value in overrides.items() if key not in STRATEGY_KEYS}
+        self._given = {**self._keywords, **self._overrides}
         own = {**self._own, **{key: value for key, value in overrides.items() if key in STRATEGY_KEYS}}
         self.dialect = _choice("dialect", own["dialect"], ("plain", "cohort"))
         self._buffers: Buffers = _choice("buffers", own["buffers"], ("initial", "private"))  # type: ignore[assignment]
@@ -396,7 +397,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
     def _make_plan(
         self, rounds: int | None, timeout: float | None, nodes: int | None, default: int = FLOWERS_ROUNDS
     ) -> Plan:
-        has_rounds = self._plan is not None or "rounds" in {**self._keywords, **self._overrides}
+        has_rounds = self._plan is not None or "rounds" in self._given
         wanted = default if rounds is None and not has_rounds else rounds
         fraction = self._fraction_evaluate
         plan = plan_from(
@@ -441,7 +442,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
 
     def _look(self, grid: Grid, timeout: float | None) -> There:
         """Return who is there. Waits for the first node, at most as long as for a round."""
-        adjacency = {**self._keywords, **self._overrides}.get("adjacency", "zero_out")
+        adjacency = self._given.get("adjacency", "zero_out")
         deadline = time.monotonic() + (timeout or 600.0)
         while not (nodes := list_nodes(grid)) and not hides_presence(adjacency) and time.monotonic() < deadline:
             log.info("Waiting for nodes to connect")
@@ -496,11 +497,10 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         if plan.run.task:
             raise Differs(f"run {wanted}", f"it trains the task {plan.run.task!r}.", f"fieldfare run --resume {wanted}")
         if self._plan is not None or self._keywords:
-            given = {**self._keywords, **self._overrides}
-            participation = None if "participation" in given else plan.participation.model_dump(exclude_none=True)
-            made = self._make_plan(plan.run.rounds if "rounds" not in given else None, plan.run.round_timeout, None)
-            if participation is not None and self._plan is None:
-                made = Plan.parse({**made.model_dump(mode="json", exclude_none=True), "participation": participation})
+            made = self._make_plan(None if "rounds" in self._given else plan.run.rounds, plan.run.round_timeout, None)
+            if self._plan is None and "participation" not in self._given:
+                own = {"participation": plan.participation.model_dump(exclude_none=True)}
+                made = Plan.parse(made.model_dump(mode="json", exclude_none=True) | own)
             if made.model_dump() != plan.model_dump():
                 raise Differs(f"run {wanted}", "it was begun with another plan.", "the same keywords, or none")
         return plan
@@ -554,11 +554,8 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                 hooks.take_model()
                 raise budget_exhausted(refusal, result) from None
             hooks.take_model()
-        log.info("")
-        log.info("Strategy execution finished in %.2fs", time.monotonic() - began)
-        log.info("")
-        log.info("Final results:")
-        log.info("")
+        for line in ("", f"Strategy execution finished in {time.monotonic() - began:.2f}s", "", "Final results:", ""):
+            log.info(line)
         for line in io.StringIO(str(result)):
             log.info("\t%s", line.strip("\n"))
         log.info("")
