@@ -45,9 +45,8 @@ class Bindings:
         """
         self._path = root / f".bindings-{population}.safetensors"
         self._register = register
-        # By the key of a node: how often its users had been set free when they were bound.
-        self._releases: dict[str, int]
-        self._node: NDArray[np.int32]  # by user number: position in `_releases`; -1: free
+        # By the key of a node: how often its users had been set free when they were bound. By user number: the
+        # position of its node in the first; -1: free.
         self._releases, self._node = self._read()
 
     def node_names(self, grid: Grid) -> Mapping[int, str]:
