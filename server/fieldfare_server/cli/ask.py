@@ -65,9 +65,10 @@ def ask(
     if sum((path is not None, bool(resume), clip_of is not None)) != 1:
         why = "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them."
         raise NotGiven("ask", why, "fieldfare ask QUESTION.toml")
-    if (epsilon is not None and clip_of is None) or (superlink and path is None):
-        why = "--epsilon goes with --clip-of alone, --superlink with a question file."
-        raise Conflict("ask", why, "the epsilon of the file, or no --superlink")
+    unheard = (insecure or root_certificates) and not superlink
+    if (epsilon is not None and clip_of is None) or (superlink and path is None) or unheard:
+        why = "--epsilon goes with --clip-of, --superlink with a question file, what it is trusted by with it."
+        raise Conflict("ask", why, "the epsilon of the file, or users of this process")
     if clip_of is not None:
         paid = CLIP_EPSILON if epsilon is None else epsilon
         found = ask_clip(directory, clip_of, paid, dry_run=dry_run, accept_delta=accept_delta)
