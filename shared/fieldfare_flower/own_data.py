@@ -86,8 +86,8 @@ class Tally:
             self._alone += asked == 1
             if asked == 1 and self._alone < 2:
                 return None
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
-        fault = EveryUserFailed(f"the training of every user that was asked failed: {kinds}")
+        # The ledger keeps this: not for how many users which kind was.
+        fault = EveryUserFailed(f"the training of every user that was asked failed: {', '.join(sorted(failed))}")
         fault.__cause__ = error
         return fault
 
