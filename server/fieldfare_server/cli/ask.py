@@ -65,8 +65,8 @@ def ask(
     if sum((path is not None, bool(resume), clip_of is not None)) != 1:
         why = "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them."
         raise NotGiven("ask", why, "fieldfare ask QUESTION.toml")
-    unheard = (insecure or root_certificates) and not superlink
-    if (epsilon is not None and clip_of is None) or (superlink and path is None) or unheard:
+    nodes = superlink or insecure or root_certificates
+    if (epsilon is not None and clip_of is None) or (nodes and not (superlink and path)):
         why = "--epsilon goes with --clip-of, --superlink with a question file, what it is trusted by with it."
         raise Conflict("ask", why, "the epsilon of the file, or users of this process")
     if clip_of is not None:

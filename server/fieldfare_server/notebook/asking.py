@@ -107,8 +107,7 @@ def ask(
     if query or content is not None or dialect != "plain":
         raise Conflict("ask", "dialect, query and content are for a grid's app.", "ff.ask({...}, grid=grid)")
     home, _kept = home_of(ledger)  # a temporary one lives as long as this call
-    more = (question, noise_multiplier, cohort)
-    asks = task or parameters or client or any(each is not None for each in more)
+    asks = task or parameters or client or any(each is not None for each in (question, noise_multiplier, cohort))
     if clip_of is not None and (resume or asks):
         raise Conflict("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
     if clip_of is None and (resume or question is None):
