@@ -242,10 +242,10 @@ def test_actors_of_flowers_simulation_say_in_their_replies_that_all_users_failed
     failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On real Ray: tests/e2e/test_simulation_faults.py."""
-    monkeypatch.setattr(own_data.Tally, "counting", lambda self: nullcontext())
     monkeypatch.setattr(own_data, "in_flowers_simulation", lambda: True)
     state, grid = home(tmp_path), grid_of(lambda user, round: user in IDS[:failing], 3)
     grid.__class__ = OfFlower
+    monkeypatch.setattr(grid._tally, "counting", nullcontext)
     everybody = {"run__cohort": USERS, "participation": {}, "run__rounds": 1}
     if failing < USERS:
         assert start(state, grid, **everybody).state == "done"
