@@ -74,19 +74,18 @@ def ask(
         found = ask_clip(directory, clip_of, paid, dry_run=dry_run, accept_delta=accept_delta)
     elif path is None:
         found = resumed(directory, resume, dry_run=dry_run)
-    else:
+    elif not superlink:
         asked = Asked.read(path)
-        if superlink:
-            certificates = trusted("ask", root_certificates, insecure)
-            plan = asked.plan_for_nodes()
-            cost = price_with_model(plan)
-            if dry_run:
-                found = Offer.of(plan, cost)
-            else:
-                check_known_users(directory, plan, accept_delta)
-                found = put_to_nodes(directory, plan, asked, superlink, certificates)
+        found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
+    else:
+        asked, certificates = Asked.read(path), trusted("ask", root_certificates, insecure)
+        plan = asked.plan_for_nodes()
+        cost = price_with_model(plan)
+        if dry_run:
+            found = Offer.of(plan, cost)
         else:
-            found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
+            check_known_users(directory, plan, accept_delta)
+            found = put_to_nodes(directory, plan, asked, superlink, certificates)
     return CommandResult(asdict(found), lambda: print_text(str(found)))
 
 
