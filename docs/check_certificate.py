@@ -243,7 +243,7 @@ if __name__ == "__main__":
     try:
         given, *model = [Path(each).read_bytes() for each in (*sys.argv[1:2], *sys.argv[3:4])]
         print(check(json.loads(given), *sys.argv[2:3], *model))
-    except Refused as error:
+    except (Refused, OSError) as error:
         sys.exit(f"no: {error}")
     except (KeyError, TypeError, ValueError, IndexError, zlib.error, StopIteration, np.linalg.LinAlgError) as error:
         sys.exit(f"no: not a certificate ({error!r})")

@@ -75,6 +75,7 @@ class LocalGrid(Grid, metaclass=Shown):
     SHOWN = ("run_app", "run_config")
 
     simulated = True  # users cannot be impersonated: all nodes are this process
+    tells_faults = True  # not in a sealed trial, which says nothing of users but what it releases
     blinder: Blinder | None = None  # of masked sums: a rehearsal of it, in the same process
 
     def __init__(
@@ -169,7 +170,7 @@ class LocalGrid(Grid, metaclass=Shown):
 
         Only a grid whose data are the caller's own may tell.
         """
-        return self._tally.take()
+        return self._tally.take() if self.tells_faults else None
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self._contexts)

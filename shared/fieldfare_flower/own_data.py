@@ -86,8 +86,8 @@ class Tally:
             self._alone += asked == 1
             if asked == 1 and self._alone < 2:
                 return None
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
-        fault = EveryUserFailed(f"the training of every user that was asked failed: {kinds}")
+        # The ledger keeps this: not for how many users which kind was.
+        fault = EveryUserFailed(f"the training of every user that was asked failed: {', '.join(sorted(failed))}")
         fault.__cause__ = error
         return fault
 
@@ -128,11 +128,8 @@ class Tally:
 def first_error(kept: list[str]) -> Iterator[None]:
     """Let `note_error` add the first error's text to `kept` alone: for a process that tells another."""
     tally = Tally()
-    token = _tally.set(tally)
-    try:
+    with tally.counting():
         yield
-    finally:
-        _tally.reset(token)
     if isinstance(text := tally.write().get("error"), str):
         kept.append(text)
 
@@ -141,21 +138,23 @@ def first_error(kept: list[str]) -> Iterator[None]:
 _actor = Tally()
 
 
+def tally_here() -> Tally | None:
+    """Return who counts in this process, whose owner holds the users' data and has the server; None on a real node."""
+    return _tally.get() or (_actor if in_flowers_simulation() else None)
+
+
 def note(asked: int, failed: Counter[str], reply: RecordDict) -> None:
     """Count an instruction for `asked` users, of whom `failed` contribute zero, by kind of error.
 
     reply: what the node answers; in Flower's simulation it says so.
     """
-    tally = _tally.get()
-    if tally is not None:
+    if tally := tally_here():
         tally.add(asked, failed)
-    elif in_flowers_simulation():
-        _actor.add(asked, failed)
-        reply[RECORD] = _actor.write()
+        if tally is _actor:
+            reply[RECORD] = _actor.write()
 
 
 def note_error(error: Exception) -> None:
     """Remember that one user's training raised `error`."""
-    tally = _tally.get() or (_actor if in_flowers_simulation() else None)
-    if tally is not None:
+    if tally := tally_here():
         tally.keep(error)

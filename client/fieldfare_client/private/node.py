@@ -199,6 +199,8 @@ class AppNode:
                     counts += (*clip_one(update, settings.clipping, layout), *riding)
                     query += update
                 progress.count()
+            if question is not None and own_data.tally_here():
+                failures.clear()  # who asks would read them beside the answer, uncharged
             _report(failures, len(asked))
             riders, flat = tuple(counts.tolist()), total.reshape(-1).astype(np.float32)
             if masking is None:
@@ -473,12 +475,8 @@ def _report(failures: Counter[str], users: int) -> None:
     """Say to the node's operator how many users contribute zero, and why. The server learns nothing of it."""
     if failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(failures.items()))
-        log.warning(
-            "%d of %d users contribute zero: %s (FIELDFARE_LOG_LEVEL=debug shows the texts)",
-            failures.total(),
-            users,
-            kinds,
-        )
+        told = failures.total(), users, kinds
+        log.warning("%d of %d users contribute zero: %s (FIELDFARE_LOG_LEVEL=debug shows the texts)", *told)
 
 
 def _require_device(error: Exception) -> None:

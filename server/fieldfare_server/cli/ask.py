@@ -65,27 +65,27 @@ def ask(
     if sum((path is not None, bool(resume), clip_of is not None)) != 1:
         why = "needs a question file, --resume RUN, or --clip-of PLAN.toml, and one of them."
         raise NotGiven("ask", why, "fieldfare ask QUESTION.toml")
-    if (epsilon is not None and clip_of is None) or (superlink and path is None):
-        why = "--epsilon goes with --clip-of alone, --superlink with a question file."
-        raise Conflict("ask", why, "the epsilon of the file, or no --superlink")
+    nodes = superlink or insecure or root_certificates
+    if (epsilon is not None and clip_of is None) or (nodes and not (superlink and path)):
+        why = "--epsilon goes with --clip-of, --superlink with a question file, what it is trusted by with it."
+        raise Conflict("ask", why, "the epsilon of the file, or users of this process")
     if clip_of is not None:
         paid = CLIP_EPSILON if epsilon is None else epsilon
         found = ask_clip(directory, clip_of, paid, dry_run=dry_run, accept_delta=accept_delta)
     elif path is None:
         found = resumed(directory, resume, dry_run=dry_run)
-    else:
+    elif not superlink:
         asked = Asked.read(path)
-        if superlink:
-            certificates = trusted("ask", root_certificates, insecure)
-            plan = asked.plan_for_nodes()
-            cost = price_with_model(plan)
-            if dry_run:
-                found = Offer.of(plan, cost)
-            else:
-                check_known_users(directory, plan, accept_delta)
-                found = put_to_nodes(directory, plan, asked, superlink, certificates)
+        found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
+    else:
+        asked, certificates = Asked.read(path), trusted("ask", root_certificates, insecure)
+        plan = asked.plan_for_nodes()
+        cost = price_with_model(plan)
+        if dry_run:
+            found = Offer.of(plan, cost)
         else:
-            found = offer(directory, asked) if dry_run else put(directory, asked, accept_delta=accept_delta)
+            check_known_users(directory, plan, accept_delta)
+            found = put_to_nodes(directory, plan, asked, superlink, certificates)
     return CommandResult(asdict(found), lambda: print_text(str(found)))
 
 

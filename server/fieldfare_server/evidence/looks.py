@@ -86,9 +86,12 @@ def _read(
 def look(ledger: Ledger, run_id: str) -> Look:
     """Return the look of run `run_id`. Raises `BadInput` where it has no answer."""
     with ledger.snapshot() as snapshot:
-        found = look_of(snapshot.run(run_id), watch.latest_rounds(snapshot, [run_id]).get(run_id))
+        view = snapshot.run(run_id)
+        found = look_of(view, watch.latest_rounds(snapshot, [run_id]).get(run_id))
     if found is None:
-        raise NotFound(f"run {run_id}", "it has no answer.", f"fieldfare ask --resume {run_id}, if it asks a question")
+        asks = question_of(view.plan) is not None
+        near = f"fieldfare ask --resume {run_id}" if asks and view.ended_at is None else "fieldfare ask QUESTION.toml"
+        raise NotFound(f"run {run_id}", "it has no answer." if asks else "it asks no question.", near)
     return found
 
 

@@ -106,8 +106,9 @@ class RunHandle:
             text = "" if error is None else type(error).__name__
             # What stopped the run is told, not that the ledger could not note it: then its lease runs out by itself.
             with contextlib.suppress(*((LedgerError,) if error is not None else ())):
-                # The text of an error may count users.
-                self.hand_back(text if error is None or self._run.hides_presence else f"{text}: {error}")
+                # The text of an error may count users; what a task says as it ends the process may quote them.
+                told = isinstance(error, Exception) and not self._run.hides_presence
+                self.hand_back(f"{text}: {error}" if told else text)
 
     # -- the lease -------------------------------------------------------------------------------------------
 

@@ -107,12 +107,12 @@ def ask(
     if query or content is not None or dialect != "plain":
         raise Conflict("ask", "dialect, query and content are for a grid's app.", "ff.ask({...}, grid=grid)")
     home, _kept = home_of(ledger)  # a temporary one lives as long as this call
-    more = (question, noise_multiplier, cohort)
-    if clip_of is not None and (resume or task or parameters or client or any(each is not None for each in more)):
+    asks = task or parameters or client or any(each is not None for each in (question, noise_multiplier, cohort))
+    if clip_of is not None and (resume or asks):
         raise Conflict("ask", "the plan of clip_of says what is asked of whom.", "ff.ask(clip_of=plan, ...)")
     if clip_of is None and (resume or question is None):
-        if not resume or question is not None or ledger is None:
-            raise NotGiven("ask", "needs a question, or resume=RUN with its ledger, and not both.", "ff.ask({...})")
+        if not resume or asks or said or population or budget is not None or ledger is None:
+            raise NotGiven("ask", "needs a question, or resume=RUN with its ledger alone.", "ff.ask({...})")
         return resumed(home, resume, dry_run=dry_run)
     if clip_of is not None:
         own = {"population": population or clip_of.privacy.population, **said}

@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue, SerializeAsAny, ValidationError, field_va
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput, Conflict, OutOfRange, TooFew, Unreadable, Unsupported
-from fieldfare.names import QUESTION, task_reference
+from fieldfare.names import OWN_APP, QUESTION, task_reference
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec, PrivacySpec, TuningSpec
@@ -90,7 +90,9 @@ class Asked(Table):
         return self
 
     @model_validator(mode="after")
-    def _trains_to_measure(self) -> Self:
+    def _can_be_answered(self) -> Self:
+        if self.question.kind == "sums" and self.run.task != OWN_APP:
+            raise Unsupported("question.kind = 'sums'", "a Flower app has its lists.", "ff.ask({...}, grid=grid)")
         if self.client is not None and self.question.measure != self.question.update_norm:
             why = f"measure {self.question.measure!r} trains nothing."
             raise Conflict("[client]", why, f"measure = {self.question.update_norm!r}")

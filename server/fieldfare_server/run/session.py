@@ -251,6 +251,8 @@ class Session:
                 )
             files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
             key = files.key()
+            if users is not None:  # before the ledger would keep an error: it may quote their rows
+                _require_users(files, users(plan.task_reference))
             cost = StoredStrategy(home.root, run_id, run.strategy, run.planned).cost(run.plan)
             handle = ledger.resume_run(
                 run_id,
@@ -259,8 +261,6 @@ class Session:
                 wait=home.lease_patience,
             )
             try:
-                if users is not None:
-                    _require_users(files, users(plan.task_reference))
                 session = cls(plan, cost, handle, files, key, model, dialect, noise_map(run.noise_source))
                 # A crash left it open: it is settled before anything is read from checkpoints, since it may add
                 # the newest one.

@@ -158,6 +158,24 @@ def test_a_question_shows_what_was_asked_and_its_answer(page: Any, url: str, led
     assert page.url.endswith("#asks=false")
 
 
+def test_a_metric_that_rides_is_shown_with_its_interval_and_in_round_after_round(
+    page: Any, url: str, ledger: Ledger
+) -> None:
+    """As Flower's quick start tells it, whose metric is `eval_acc`: charged with its round, and seen only then."""
+    handle = ledger_data.start(ledger, "ridden")
+    page.goto(f"{url}/#run=ridden")
+    page.locator("#utility", has_text="released no held-out score").wait_for()
+    for t in range(2):
+        told = {"metric.eval_acc": 0.5 + t / 10, "metric.eval_acc.low": 0.4, "metric.eval_acc.high": 0.75}
+        spent = PrivacyLoss(mu_squared=1 / ledger_data.SIGMA**2)
+        users = np.arange(50) + 50 * t
+        handle.commit_round(handle.open_round(users), Outcome(users, spent, told, {}, reports=50), f"{t}a" * 32)
+    page.locator("#utility", has_text="eval_acc on users' own data").wait_for()
+    page.locator("#utility", has_text="0.6 (0.4 to 0.75)").wait_for()
+    page.locator("#utility").get_by_role("img", name="Private mean of eval_acc over the last rounds").wait_for()
+    assert "no held-out score" not in page.locator("#utility").inner_text()
+
+
 def test_of_a_choice_the_page_offers_no_test_that_would_be_refused(page: Any, url: str, ledger: Ledger) -> None:
     asked = Asked.of(
         {

@@ -159,6 +159,13 @@ def test_a_handle_gives_the_lease_back(ledger: Ledger) -> None:
     assert ledger.run(run.id).message == "RuntimeError: cable pulled"
 
 
+def test_what_ends_the_process_is_told_without_its_text(ledger: Ledger) -> None:
+    """In a simulation that may be a task at a user's row: `sys.exit(f"no such code: {row}")`."""
+    run = start(ledger, key_commitment=KEY)
+    run.__exit__(SystemExit, SystemExit("no such code: HIV"), None)
+    assert ledger.run(run.id).message == "SystemExit"
+
+
 def test_another_key_cannot_resume(ledger: Ledger) -> None:
     with start(ledger, key_commitment=KEY) as run:
         pass

@@ -179,6 +179,8 @@ def test_every_kind_is_asked_by_the_command_for_its_price_alone_and_for_its_answ
         done = [fieldfare("ask", file, *words) for words in (("--dry-run",), (), ("--json",))]
         if question["kind"] == "sums":  # of a Flower app's own lists
             assert [each.exit_code for each in done] == [2, 2, 2]
+            assert json.loads(done[2].stdout)["code"] == "unsupported"
+            assert "grid=grid" in done[2].output
             continue
         assert [each.exit_code for each in done] == [0, 0, 0], (question, [each.output for each in done])
         assert "Nothing was asked or charged." in done[0].stdout
@@ -196,9 +198,27 @@ def test_an_option_that_a_question_would_not_heed_is_refused(tmp_path: Path, mon
         ("--resume", "run", "--epsilon", "0.01"),
         ("--resume", "run", "--superlink", "127.0.0.1:1"),
         ("--clip-of", "plan.toml", "--superlink", "127.0.0.1:1"),
+        ("question.toml", "--insecure"),
+        ("--clip-of", "plan.toml", "--root-certificates", "ca.crt"),
     ):
         refused = fieldfare("ask", *words, "--json")
         assert (refused.exit_code, json.loads(refused.stdout)["code"]) == (2, "conflict"), refused.output
+
+
+def test_an_old_answer_takes_no_other_terms_and_a_run_that_trains_has_none(tmp_path: Path) -> None:
+    found = ask(ROWS, tmp_path, budget=20)
+    assert ff.ask(resume=found.run, ledger=tmp_path) == found
+    terms: dict[str, Any] = {"epsilon": 0.1, "population": "people", "task": "digits", "cohort": 9, "budget": 2}
+    for name, value in terms.items():
+        with pytest.raises(BadInput, check=coded("not-given", "ask")):
+            ff.ask(resume=found.run, ledger=tmp_path, **{name: value})
+    plan = ff.Plan(
+        task=f"{__name__}:Heights", population="people", epsilon=1, delta=1e-6, rounds=1, cohort=20, mechanism="nu"
+    )
+    run = ff.simulate(plan, ledger=tmp_path, progress=False)[0].id
+    with pytest.raises(BadInput, check=coded("not-found", f"run {run}", "QUESTION.toml")) as refused:
+        ff.ask(resume=run, ledger=tmp_path)
+    assert f"--resume {run}" not in str(refused.value)
 
 
 def test_a_model_that_a_question_is_not_made_for_is_refused_by_the_dry_run_too(tmp_path: Path) -> None:
@@ -579,6 +599,11 @@ def test_page_api_statement_and_certificate_show_the_look(tmp_path: Path) -> Non
     checker = Path(__file__).parents[3] / "docs" / "check_certificate.py"
     checked = subprocess.run([sys.executable, checker, written], capture_output=True, text=True, check=False)
     assert checked.stdout.startswith("yes: (20.0, 1e-6)"), checked
+    for words in (("nowhere.json",), (str(written), "any", "no-model")):
+        missing = subprocess.run([sys.executable, checker, *words], capture_output=True, text=True, check=False)
+        assert missing.returncode == 1
+        assert missing.stderr.startswith("no: ")
+        assert words[-1] in missing.stderr
 
 
 def test_an_adversary_who_asks_what_earlier_answers_suggest_stays_below_the_claim(

@@ -269,6 +269,22 @@ def test_where_all_fail_it_says_one_thing_and_stays_charged(
         assert [charge.state for charge in ledger.charges("people")] == ["committed"]
 
 
+def test_a_trial_whose_users_all_fail_goes_on_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The price is of post-processings of what is released: a trial that ended there would say so beside it."""
+    monkeypatch.setattr(sealed, "draw", lambda trials: 2)
+    monkeypatch.setattr(sealed.secrets, "randbelow", lambda below: 1)
+    tuned = ff.tune(
+        plan(), {"client.learning_rate": [0.1, 1e30]}, sealed=True, ledger=tmp_path / "home", budget=4, progress=False
+    )
+    assert isinstance(tuned, Tuned)
+    assert len(seen()) == 2
+    assert tuned.trials[0].values == {"client.learning_rate": 1e30}
+    assert tuned.model is not None
+    start, weights = next(Spy().build_model().parameters()).detach(), next(iter(load_file(tuned.model).values()))
+    assert bool(weights.isfinite().all())
+    assert not torch.equal(weights, start), "it is noise"
+
+
 SAMPLED = {"adjacency": "add_remove", "participation": {"scheme": "poisson", "rate": 0.5}, "mechanism": "independent"}
 UNSEALED: dict[str, tuple[dict[str, Any], str]] = {
     "who is there is secret": (SAMPLED, "add_remove"),

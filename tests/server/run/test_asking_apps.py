@@ -233,6 +233,24 @@ def test_a_user_for_whom_the_measure_fails_counts_and_stands_in_the_middle(tmp_p
     assert found.answer[0].value == pytest.approx((50 + 100 + 50 + 21 * 20) / 24, abs=0.25)
 
 
+@pytest.mark.parametrize("failing", [1, 24])
+def test_for_how_many_a_measure_fails_is_told_by_nothing_but_the_answer(
+    failing: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who asks has this process: a line of its log, or an end where all fail, would be a second, uncharged answer."""
+
+    def age(user: str, name: str, context: Context) -> float:
+        if user in IDS[:failing]:
+            raise RecursionError("of a user's data")
+        return 20.0
+
+    with caplog.at_level("INFO"):
+        found = ask(measuring_app(age), MEAN, tmp_path, nodes=2, dialect="cohort", cohort=24)
+    assert found.users == 24
+    assert found.answer[0].value == pytest.approx((50 * failing + 20 * (24 - failing)) / 24, abs=0.25)
+    assert "RecursionError" not in caplog.text + "".join(capsys.readouterr())
+
+
 def test_a_loop_without_a_measure_answers_nothing_and_costs_nothing(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         ask(measuring_app(None), MEAN, tmp_path, nodes=2, dialect="cohort", cohort=24)

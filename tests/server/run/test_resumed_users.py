@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan import Plan
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.ledger import Ledger
@@ -40,6 +40,21 @@ def test_other_users_do_not_resume_a_run_and_leave_it_to_its_own(tmp_path: Path,
     with Ledger.open(where.ledger) as ledger:
         assert ledger.run(run).ended_at is None
     interrupt(Session.resume(where, run, True, users=lambda _: USERS[::-1]))
+
+
+def test_rows_that_cannot_be_read_are_not_quoted_in_the_ledger(tmp_path: Path) -> None:
+    """As of a file that somebody has edited meanwhile: the refusal is for the terminal of who holds the rows."""
+
+    def unreadable(_: str) -> np.ndarray:
+        raise WrongForm("people.csv, line 5", "'HIV' is not a number.")
+
+    where = home(tmp_path, epsilon=200.0)
+    run = interrupt(Session.begin(where, Plan.parse(PLAN), True, users=lambda _: USERS))
+    with pytest.raises(BadInput, match="HIV"):
+        Session.resume(where, run, True, users=unreadable)
+    with Ledger.open(where.ledger) as ledger:
+        assert not [row for row in ledger.events() if "HIV" in str(row.body)]
+        assert "HIV" not in ledger.run(run).message
 
 
 def test_the_digest_tells_nobody_who_they_are_and_goes_with_the_key(tmp_path: Path) -> None:

@@ -202,9 +202,9 @@ class Presence:
         return Counter[str]() + (self.counts.note_attempt(good, failed) + self.roster.newly_refused())
 
     def require_training(self) -> None:
-        """Raise `EveryUserFailed` where a simulated grid says so. Real nodes do not say it."""
+        """Raise `EveryUserFailed` where a simulated grid says so. Real nodes do not, nor people who may be absent."""
         fault = getattr(self.grid, "fault", self._own_data.take)() if is_simulated(self.grid) else None
-        if fault is not None:
+        if fault is not None and self.session.account.schedule is None:
             raise fault
 
     def note_void(self, round: int, reports: int) -> None:
