@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fieldfare.errors import NotInstalled
@@ -59,43 +61,45 @@ def ready_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error is
 
 
+def end_like_ctrl_c() -> None:
+    """Let SIGTERM, and the SIGHUP of a terminal that closes, end this process as Ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+            signal.signal(number, signal.default_int_handler)
+            os.register_at_fork(after_in_child=partial(signal.signal, number, signal.SIG_DFL))
+
+
 def main() -> None:
     """Run the program: the console's entry point."""
     ready_streams()
-    from fieldfare_server.cli.application import (
-        COMMANDS,
-        GROUPS,
-        added,
-        assemble,
-        called,
-        overview,
-        require_said,
-        require_servable,
-    )
-    from fieldfare_server.cli.output import fail, refusals, written
-
-    command, as_json = called(sys.argv[1:]), "--json" in sys.argv
-    with refusals(as_json):
-        require_said(sys.argv[1:])
-        require_servable(sys.argv[1:])
-        if command == "forecast" and command not in added():
-            from fieldfare.task import ADD_ON
-
-            raise NotInstalled("`fieldfare forecast`", "is not installed here.", ADD_ON)
-    if command not in TRAINING:
-        # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.
-        for name in THREADS:
-            os.environ.setdefault(name, "1")
-    # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.
-    sys.path.append("")
+    end_like_ctrl_c()
     try:
-        with importing():
-            program = assemble(command) if command in COMMANDS | GROUPS or command in added() else overview()
+        from fieldfare_server.cli import application
+        from fieldfare_server.cli.output import fail, refusals, written
+
+        command, as_json = application.called(sys.argv[1:]), "--json" in sys.argv
         with refusals(as_json):
+            application.require_said(sys.argv[1:])
+            application.require_servable(sys.argv[1:])
+            if command == "forecast" and command not in application.added():
+                from fieldfare.task import ADD_ON
+
+                raise NotInstalled("`fieldfare forecast`", "is not installed here.", ADD_ON)
+            if command not in TRAINING:
+                # Unless told otherwise: starting a thread for each core takes longer than what these commands compute.
+                for name in THREADS:
+                    os.environ.setdefault(name, "1")
+            # A program that is installed does not look for modules (of tasks) where it is started; `python -m` does.
+            sys.path.append("")
+            with importing():
+                known = command in application.COMMANDS | application.GROUPS or command in application.added()
+                program = application.assemble(command) if known else application.overview()
             try:
                 program()
             finally:
                 written()
+    except KeyboardInterrupt:  # before there was anything to say it with
+        sys.exit(130)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in LEFT_OUT:

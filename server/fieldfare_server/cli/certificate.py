@@ -9,6 +9,7 @@ import typer
 
 from fieldfare.atomic import write_out
 from fieldfare_server.cli.command import on_home
+from fieldfare_server.cli.output import print_as_it_is
 from fieldfare_server.evidence.certificate import certificate as certify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -25,6 +26,6 @@ def certificate(
     with Ledger.open(directory.ledger) as opened, opened.snapshot() as snapshot:
         text = certify(snapshot, run, directory).decode()
     if file is None:
-        typer.echo(text)
+        print_as_it_is(text + "\n")
     else:
         write_out(file, text + "\n")

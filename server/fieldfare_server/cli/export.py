@@ -51,23 +51,20 @@ def metric_columns(plan: Mapping[str, Any]) -> tuple[str, ...]:
 
 def check_export(path: Path) -> None:
     """Raise `BadInput` for a file that cannot be written, or is no earlier export, before anything runs."""
+    what = f"--export {path}"
     if path.suffix not in (".csv", ".parquet", ""):
         raise Unknown(
-            f"--export {path}",
-            f"does not say which format: {path.suffix!r} is not one.",
-            "rounds.csv, rounds.parquet, tb/",
+            what, f"does not say which format: {path.suffix!r} is not one.", "rounds.csv, rounds.parquet, tb/"
         )
     if path.suffix and path.is_dir():
-        raise WrongForm(f"--export {path}", "is a directory.", f"{path}/rounds{path.suffix}")
+        raise WrongForm(what, "is a directory.", f"{path}/rounds{path.suffix}")
     if path.suffix and path.exists() and not _is_export(path):
-        raise AlreadyThere(f"--export {path}", "is there, and was not written by --export.", "a new name")
+        raise AlreadyThere(what, "is there, and was not written by --export.", "a new name")
     if not path.suffix and path.is_file():
-        raise WrongForm(f"--export {path}", "is a file, and TensorBoard wants a directory.", f"{path}.csv")
+        raise WrongForm(what, "is a file, and TensorBoard wants a directory.", f"{path}.csv")
     for suffix, module, extra in (("", "tensorboard", "simulation"), (".parquet", "pyarrow", "client")):
         if path.suffix == suffix and importlib.util.find_spec(module) is None:
-            raise NotInstalled(
-                f"--export {path}", f"{module} is not installed: pip install 'fieldfare[{extra}]'", "rounds.csv"
-            )
+            raise NotInstalled(what, f"{module} is not installed: pip install 'fieldfare[{extra}]'", "rounds.csv")
 
 
 def _is_export(path: Path) -> bool:

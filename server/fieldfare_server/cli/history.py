@@ -156,9 +156,7 @@ def abandon(
 
 @on_home
 def audit(
-    directory: StateDirectory,
-    run: Annotated[str, typer.Argument(metavar="RUN")],
-    json_: JsonOption = False,
+    directory: StateDirectory, run: Annotated[str, typer.Argument(metavar="RUN")], json_: JsonOption = False
 ) -> None:
     """Test whether the run's plan gets the noise that was charged; the ledger stores the result.
 

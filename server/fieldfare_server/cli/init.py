@@ -14,6 +14,7 @@ from typing import Annotated
 import click
 import typer
 
+from fieldfare.atomic import write_out
 from fieldfare.errors import AlreadyThere, BadInput, NotFound, TooFew
 from fieldfare.plan import Plan
 from fieldfare.population_size import largest_delta
@@ -85,7 +86,7 @@ def init(
     said = click.get_current_context().params  # a URL may hold a password, which nobody wants repeated
     named = {"HOME": quote(str(home.root)) if said["home"] else "", "LEDGER": "URL" if said["ledger"] else ""}
     step = "".join(f"export FIELDFARE_{name}={value} && " for name, value in named.items() if value)
-    step += "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
+    step += "" if directory.resolve() == Path.cwd() else f"cd {quote(str(directory))} && "
     if found:
         print_reasons(found)
         out.print("The plan tells how many people it is for; under zero_out that is no secret.", markup=False)
@@ -130,15 +131,9 @@ def _files(chosen: dict[str, object], task: tuple[reference.Key, ...], people: i
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-        out.print(f"{path}: written", markup=False)
-    except FileExistsError:
-        out.print(f"{path}: is there, left as it is", markup=False)
-    except OSError:
-        path.unlink(missing_ok=True)  # half of one would be left as it is
-        raise
+    if not (there := path.exists()):
+        write_out(path, text)  # whole: half of one would be left as it is
+    out.print(f"{path}: {'is there, left as it is' if there else 'written'}", markup=False)
 
 
 def _people(people: int) -> str:
@@ -167,6 +162,9 @@ def _make_population(home: StateDirectory, made_up: bool, delta: float, begins: 
             out.print(f"population {POPULATION}: is there, left as it is", markup=False)
             return
         home.require_named(POPULATION, made_up)
-        made = opened.create_population(POPULATION, EPSILON, delta, simulated=made_up, actor=actor())
+        try:
+            made = opened.create_population(POPULATION, EPSILON, delta, simulated=made_up, actor=actor())
+        except AlreadyThere:  # another `init` made it meanwhile
+            return _make_population(home, made_up, delta, begins)
         whose = "of made-up people" if made_up else "to try: agree on one for your people"
         out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {whose}")

@@ -21,13 +21,27 @@ from fieldfare_flower import logs
 
 BAD_INPUT = FieldfareError.exit_status
 
+
+class Stopped(FieldfareError):
+    """Ctrl-C or another signal ended the command, and left nothing to resume. What it charged stays charged."""
+
+    exit_status = 130
+
+
 # Seconds of pricing after which a caller is told of it.
 _SILENT = 2.0
 # Columns of output that is no terminal: wide enough that no table breaks a word.
 _WIDTH = 160
 
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
-err = Console(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _WIDTH)
+
+class _Printer(Console):
+    def on_broken_pipe(self) -> None:
+        """Go on where nobody reads any more, as after `| head -1`; rich would end the process."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
+out = _Printer(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
+err = _Printer(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _WIDTH)
 log = logging.getLogger("fieldfare.cli")
 
 
@@ -36,7 +50,8 @@ def print_progress(text: str) -> None:
     if logs.as_json():
         log.info("%s", text)
     else:
-        err.print(visible(text), markup=False)
+        with suppress(OSError):  # of a terminal that was closed: what it tells of goes on
+            err.print(visible(text), markup=False)
 
 
 @contextmanager
@@ -79,12 +94,13 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
             print_json(body)
             written()
             sys.exit(code)
-    if logs.as_json():
-        log.error("%s", error)
-    else:
-        label = "Stopped" if code > BudgetRefused.exit_status else "Refused"
-        err.print(f"[bold red]{label}.[/]", end=" ")
-        err.print(visible(str(error)), markup=False)
+    with suppress(OSError):  # nobody may read it any more: the code stays
+        if logs.as_json():
+            log.error("%s", error)
+        else:
+            label = "Stopped" if code > BudgetRefused.exit_status else "Refused"
+            err.print(f"[bold red]{label}.[/]", end=" ")
+            err.print(visible(str(error)), markup=False)
     sys.exit(code)
 
 
@@ -104,6 +120,8 @@ def refusals(as_json: bool) -> Iterator[None]:
         yield
     except FieldfareError as error:
         fail(error, as_json)
+    except KeyboardInterrupt:
+        fail(Stopped("`fieldfare runs` shows what goes on, and what can be resumed."), as_json)
     except OSError as error:
         where = error.filename or ("the working directory" if isinstance(error, FileNotFoundError) else None)
         if not (disk := is_of_the_disk(error)) and where is None:
@@ -124,7 +142,13 @@ def written() -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON document to standard output; views in it as a service sends them."""
-    sys.stdout.write(json.dumps(value, indent=2, default=_plain, allow_nan=False) + "\n")
+    print_as_it_is(json.dumps(value, indent=2, default=_plain, allow_nan=False) + "\n")
+
+
+def print_as_it_is(text: str) -> None:
+    """Print `text`, which ends its own lines, to standard output; to nobody where nobody reads any more."""
+    with suppress(BrokenPipeError):  # `written` drops what is left
+        sys.stdout.write(text)
 
 
 def _plain(value: object) -> object:

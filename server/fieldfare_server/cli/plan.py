@@ -16,7 +16,7 @@ from fieldfare.population_size import check_population_size
 from fieldfare.task import parameters_of
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import AcceptDeltaOption, PlanArgument
-from fieldfare_server.cli.output import out, print_json, print_table, print_warnings, told_if_slow
+from fieldfare_server.cli.output import out, print_as_it_is, print_json, print_table, print_warnings, told_if_slow
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.planning import reference
@@ -56,10 +56,10 @@ def plan(
         whole = reference.json_schema()
         return CommandResult(whole, lambda: print_json(whole))
     if template:
-        typer.echo(reference.template(), nl=False)
+        print_as_it_is(reference.template())
         return None
     if explain:
-        typer.echo(reference.explain(explain, _sections_with_task(path)))
+        print_as_it_is(reference.explain(explain, _sections_with_task(path)) + "\n")
         return None
     planned = read_plan(plan_path(path))
     there = users_of(planned, users)

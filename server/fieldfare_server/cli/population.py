@@ -130,7 +130,8 @@ def history(
 
 
 def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
-    seconds = view.reservation_seconds
+    seconds, beside = view.reservation_seconds, f" and {len(charges)} charges beside runs" if charges else ""
+    lasts = "without end" if seconds is None else f"{seconds / 3600:g} hours without a coordinator"
     until = "" if view.lasts_until is None else f", until about {view.lasts_until:%Y-%m-%d} at the pace so far"
     whom = "" if view.runs_left_users is None else f", the next for {view.runs_left_users} users"
     rows = [
@@ -139,21 +140,14 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
         ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {decimal(view.bound_delta)}: the largest limit so far"),
         *_together(view.together),
         ("spent", f"epsilon {view.spent.epsilon:.4g}"),
-        (
-            "reserved",
-            f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs} runs"
-            + (f" and {len(charges)} charges beside runs" if charges else ""),
-        ),
+        ("reserved", f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs} runs{beside}"),
         ("runs like the last that still fit", view.more_runs + (whom + until if view.last_run_fits else "")),
         ("adjacency", f"{view.adjacency}, one {view.unit}"),
         ("calendar window", _window(view.window)),
         ("ceiling of epsilon", "none" if view.ceiling_epsilon is None else f"{view.ceiling_epsilon:g}"),
         ("ceiling of delta", "none" if view.ceiling_delta is None else decimal(view.ceiling_delta)),
         ("a raise needs", "two persons" if view.two_persons else "one person"),
-        (
-            "a reservation lasts",
-            "without end" if seconds is None else f"{seconds / 3600:g} hours without a coordinator",
-        ),
+        ("a reservation lasts", lasts),
     ]
     rows += [
         (
@@ -201,9 +195,8 @@ def raise_(
     who, person = _asks(opened, before.two_persons, token_file, name, f"raising the budget of population {name!r}")
     made = opened.raise_population(name, epsilon=epsilon, delta=delta, reason=reason, actor=who, person=person)
     if made.two_persons and made.proposals:
-        return _answer(
-            opened, made, f"is as it was; the raise waits for a second person (proposal {made.proposals[0].id})"
-        )
+        waits = f"is as it was; the raise waits for a second person (proposal {made.proposals[0].id})"
+        return _answer(opened, made, waits)
     return _answer(opened, made, _from("raised", before))
 
 
@@ -317,13 +310,11 @@ def _asks(opened: Ledger, two_persons: bool, token_file: Path | None, name: str,
 
 def _admin(opened: Ledger, token_file: Path, population: str) -> TokenView:
     """Return the admin token in a file. Raises `BadInput` unless it is valid, for this population."""
-    token = opened.check_token(read_token(token_file))
+    token, what = opened.check_token(read_token(token_file)), f"--token-file {token_file}"
     if token is None or "admin" not in token.scopes:
-        raise NotAllowed(f"--token-file {token_file}", "it holds no valid token with scope admin.", "an admin's token")
+        raise NotAllowed(what, "it holds no valid token with scope admin.", "an admin's token")
     if not token.allows(population):
-        raise NotAllowed(
-            f"--token-file {token_file}", "the token is for other populations.", f"a token for {population}"
-        )
+        raise NotAllowed(what, "the token is for other populations.", f"a token for {population}")
     return token
 
 

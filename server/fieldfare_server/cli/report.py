@@ -10,7 +10,7 @@ import typer
 from fieldfare_server.api.service import Service, Written
 from fieldfare_server.cli.administer import on_service
 from fieldfare_server.cli.command import CommandResult
-from fieldfare_server.cli.output import print_json, visible
+from fieldfare_server.cli.output import print_as_it_is, print_json, visible
 
 
 @on_service
@@ -27,6 +27,6 @@ def report(
         if format_ == "json":
             print_json(value)
         else:
-            typer.echo(text if format_ == "html" else visible(text))
+            print_as_it_is((text if format_ == "html" else visible(text)) + "\n")
 
     return CommandResult(value, tell)

@@ -11,13 +11,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from fieldfare.atomic import replace_file
-from fieldfare.errors import (
-    AlreadyThere,
-    CheckpointError,
-    NotFound,
-    NotInstalled,
-    Unsupported,
-)
+from fieldfare.errors import AlreadyThere, CheckpointError, NotFound, NotInstalled, Unsupported
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.task import Task, load_task

@@ -21,7 +21,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._pending = False
         self._at_once = False  # whether one is raised where it comes
-        self._installed = False
+        self._taken: list[int] = []  # signals that Python answered with a `KeyboardInterrupt`
         self._depth = 0  # how many parts are open that it is entered for: what prepares a run, and the run
 
     def __enter__(self) -> None:
@@ -30,16 +30,17 @@ class Interrupts:
             return
         own = threading.current_thread() is threading.main_thread()
         # A handler of somebody else's goes on: it may not mean an exception at all.
-        self._installed = own and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._installed:
-            signal.signal(signal.SIGINT, self._note)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if own else ():
+            if signal.getsignal(number) is signal.default_int_handler:
+                self._taken.append(number)
+                signal.signal(number, self._note)
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         self._depth -= 1
         if self._depth:
             return
-        if self._installed:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        while self._taken:
+            signal.signal(self._taken.pop(), signal.default_int_handler)
         pending, self._pending = self._pending, False
         if pending and kind is None:
             raise KeyboardInterrupt  # what is to come after this run is not begun

@@ -6,6 +6,7 @@ import errno
 import importlib
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -538,3 +539,89 @@ def test_an_empty_word_starts_nothing(
     told = capsys.readouterr().err
     assert "it is empty" in " ".join(told.split())
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("words", "code"), [("init first", 0), ("plan --template", 0), ("budget --ledger none", 2)])
+def test_a_reader_who_is_gone_changes_no_exit_code(tmp_path: Path, words: str, code: int) -> None:
+    """As after `| head -1`. `init` wrote nothing, and said that a task had ended the program."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command, env = (
+        [sys.executable, "-c", PROGRAM, *words.split()],
+        {**os.environ, "FIELDFARE_HOME": str(tmp_path / "h")},
+    )
+    ended = subprocess.run(command, cwd=tmp_path, env=env, stdout=writer, stderr=writer, timeout=300, check=False)
+    os.close(writer)
+    assert ended.returncode == code
+    if words == "init first":
+        assert len(list((tmp_path / "first").iterdir())) == 4
+
+
+def test_what_is_told_to_a_terminal_that_was_closed_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*told: object, **options: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(output.err, "print", closed)
+    output.print_progress("round 1")
+    with pytest.raises(SystemExit) as ended, refusals(as_json=False):
+        raise Conflict("a", "and b.")
+    assert ended.value.code == 2
+
+
+ENDED = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # shells ignore some for what runs in the background
+    signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+from fieldfare_server.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command_with_a_word_and_its_code(tmp_path: Path, number: signal.Signals) -> None:
+    waits = [sys.executable, "-c", ENDED, "supervise", "--insecure", "--home", str(tmp_path)]  # for a ledger
+    with subprocess.Popen(waits, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Waiting: ")
+        process.send_signal(number)
+        said, told = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")
+    assert "\nStopped. `fieldfare runs` shows" in f"\n{told}"
+
+
+HANDLERS = """
+import os, signal
+from fieldfare_server.cli import end_like_ctrl_c
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+end_like_ctrl_c()
+assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, "nohup"
+if (child := os.fork()) == 0:
+    os._exit(signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+assert os.waitpid(child, 0)[1] == 0, "a child would go on"
+"""
+
+
+def test_signals_end_children_as_they_always_do_and_nohup_is_heeded() -> None:
+    subprocess.run([sys.executable, "-c", HANDLERS], timeout=120, check=True)
+
+
+def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pressed(command: str | None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["fieldfare", "budget"])
+    monkeypatch.setattr("fieldfare_server.cli.application.assemble", pressed)
+    monkeypatch.setattr("fieldfare_server.cli.end_like_ctrl_c", lambda: None)
+    monkeypatch.setattr("fieldfare_server.cli.ready_streams", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.startswith("Stopped. ")
+    monkeypatch.setattr("fieldfare_server.cli.application.called", pressed)  # before there are words
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130

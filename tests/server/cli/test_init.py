@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -333,3 +334,34 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     with no_file_above(10), pytest.raises(OSError):
         _write(tmp_path / "plan.toml", "longer than that")
     assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        _write(tmp_path / "plan.toml", "a plan")
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_at_once_in_a_new_home_both_end_well(
+    fieldfare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second found the population that the first had made since it looked, and wrote nothing."""
+    make = Ledger.create_population
+
+    def made_twice(ledger: Ledger, *words: Any, **options: Any) -> Any:
+        make(ledger, *words, **options)
+        return make(ledger, *words, **options)
+
+    monkeypatch.setattr(Ledger, "create_population", made_twice)
+    made = fieldfare("init", "first")
+    assert made.exit_code == 0, made.stderr
+    assert "population example: is there, left as it is\n" in made.stdout
+
+
+def test_what_it_says_to_type_next_can_be_typed(fieldfare: Callable[..., Result]) -> None:
+    (line,) = (line for line in fieldfare("init", "it's mine").stdout.splitlines() if line.startswith("Next: "))
+    assert shlex.split(line)[:4] == ["Next:", "cd", "it's mine", "&&"]

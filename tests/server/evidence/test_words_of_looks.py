@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import save_file
 
 from fieldfare.accounting.foreign import Foreign
-from fieldfare.names import mechanism_word, task_words
+from fieldfare.names import QUESTION, mechanism_word, task_words
 from fieldfare.participation import Adjacency
 from fieldfare.questions import kinds
 from fieldfare_server.api.run_answers import Run
@@ -154,3 +154,12 @@ def test_sealed_trials_and_other_trainers_charges_are_named(tmp_path: Path) -> N
     assert "beside runs, 1 times, oldest first: a search (the best of 8 sealed trials of mu 0.1" in text
     assert "trainer" not in text  # whoever reserved it: `fieldfare tune --sealed` does too
     assert [each["key"] for each in statement.to_json()["charges_of_others"]] == ["search"]  # type: ignore[attr-defined]
+
+
+def test_a_look_names_its_task_as_a_run_does_without_parameters() -> None:
+    """They filled the page's list, percent-encoded."""
+    asked = {"kind": "mean", "measure": "rows", "low": 0, "high": 40}
+    words = task_words(
+        {"run": {"task": QUESTION}, "task": {"of": "csv_task:CsvTask?file=%22a.csv%22", "question": asked}}
+    )
+    assert words == "question: mean of rows from 0 to 40, task csv_task:CsvTask"

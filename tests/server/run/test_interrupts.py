@@ -85,13 +85,15 @@ def test_an_interrupt_that_somebody_drops_is_raised_at_the_next_look() -> None:
         interrupts.check()  # once
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.usefixtures("pythons_handler")
-def test_nothing_is_broken_in_two() -> None:
-    interrupts, steps = Interrupts(), list[str]()
+def test_nothing_is_broken_in_two(number: signal.Signals) -> None:
+    """Nor by the signals that the command line lets end a command as Ctrl-C does."""
+    interrupts, steps, before = Interrupts(), list[str](), signal.signal(number, signal.default_int_handler)
 
     def commit() -> None:
         with interrupts:
-            press_ctrl_c()
+            os.kill(os.getpid(), number)
             time.sleep(0.01)
             steps.append("a step")
             with interrupts.allowed():
@@ -101,8 +103,9 @@ def test_nothing_is_broken_in_two() -> None:
         commit()
     assert steps == ["a step"]
     with pytest.raises(KeyboardInterrupt), interrupts:  # what follows the run is not begun
-        press_ctrl_c()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is signal.default_int_handler
+    signal.signal(number, before)
 
 
 def test_another_handler_is_left_alone() -> None:
