@@ -104,10 +104,12 @@ class RunHandle:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._over:
             text = "" if error is None else type(error).__name__
+            text += "" if error is None or self._run.hides_presence else f": {error}"  # which may count users
+            if isinstance(error, SystemExit):  # of a signal: a restart, or `flwr stop`
+                text = "its process was told to end; resume it, or end it: fieldfare abandon"
             # What stopped the run is told, not that the ledger could not note it: then its lease runs out by itself.
             with contextlib.suppress(*((LedgerError,) if error is not None else ())):
-                # The text of an error may count users.
-                self.hand_back(text if error is None or self._run.hides_presence else f"{text}: {error}")
+                self.hand_back(text)
 
     # -- the lease -------------------------------------------------------------------------------------------
 

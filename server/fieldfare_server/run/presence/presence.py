@@ -132,7 +132,7 @@ class Presence(ABC):
             self.patience.note_void()
             if self.patience.is_over(committed=True):
                 raise
-            log.warning("round %d cannot be opened yet: %s", self.session.coming_round, shortage)
+            log.warning("round %d cannot be opened yet: %s", self.session.coming_round + 1, shortage)
             return None
 
     def rest(self) -> None:
@@ -206,7 +206,7 @@ class Presence(ABC):
         """Note that an attempt had too few reports. Raises `BadInput` where every further one would have as few."""
         self.patience.note_void()
         count = self.counts.shown(reports)
-        log.warning("round %d void: %s reports", round, "too few" if count is None else count)
+        log.warning("round %d void: %s reports", round + 1, "too few" if count is None else count)
         self.require_right_app()
 
     def note_commit(self) -> None:
